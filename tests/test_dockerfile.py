@@ -70,7 +70,9 @@ def sent_to_the_builder() -> set[str]:
     rules = [line for line in lines if line and not line.startswith("#")]
     assert rules[0] == "*"
     allowed = tuple(rule[1:] for rule in rules if rule.startswith("!"))
-    assert set(rules[len(allowed) + 1 :]) == {"**/__pycache__", "**/*.so", "**/*.c"}, "results of builds stay here"
+    assert set(rules[len(allowed) + 1 :]) == {"**/__pycache__", "**/*.so", "**/*.c"}, (
+        "build results are not sent to the builder"
+    )
     return {name for name in tracked() if name.split("/")[0] in allowed}
 
 

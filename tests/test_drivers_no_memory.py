@@ -108,7 +108,7 @@ async def test_a_slice_and_timers_that_raise_are_followed_by_others(monkeypatch:
     with pytest.raises(MemoryError):
         node.driver._ring()
     await asyncio.sleep(0)
-    assert node.driver._alarm._timer is not None, "the next deadline is awaited all the same"
+    assert node.driver._alarm._timer is not None, "the driver still waits for the next deadline"
     assert await codes(node, "g") == [0]
     node.close()
 
@@ -137,14 +137,14 @@ async def test_a_round_that_cannot_be_resolved_breaks_the_engine_and_notifies_it
     await node.begin()
     node.driver._may_use_thread = False
     node.driver.loop.set_exception_handler(lambda *_: None)
-    told: list[str] = []
-    node.driver.when_broken(lambda: told.append("broken"))
+    notifications: list[str] = []
+    node.driver.when_broken(lambda: notifications.append("broken"))
     log = node.engine.log
     node.engine.pipeline.abort_round(LogError("the test fails this round"))
     monkeypatch.setattr(log, "rollback", FailsOnce(log.rollback, MemoryError()), raising=False)
     with pytest.raises(EngineInterruptedError, match="open it again"):
         await codes(node, "g")
-    assert told == ["broken"]
+    assert notifications == ["broken"]
     with pytest.raises(EngineInterruptedError):
         node.send(commit("g", {("t", 0): 6}), 9)
     node.close()

@@ -91,7 +91,7 @@ async def test_an_engine_on_a_loop_keeps_its_state(tmp_path: Path) -> None:
         assert (await engine.send(create("t"))).topics[0].error_code == 0
         responses = await asyncio.gather(*(engine.send(commit(f"g{n}", {("t", 0): n}), 9) for n in range(50)))
         assert all(response.topics[0].partitions[0].error_code == 0 for response in responses)
-        assert engine.engine.pipeline.rounds < 20, "what a turn of the loop brings shares a commit"
+        assert engine.engine.pipeline.rounds < 20, "the calls of one turn of the loop share a commit"
     with kcore.open(tmp_path / "data", config=SMALL) as again:
         assert [committed(again, f"g{n}") for n in range(50)] == [{("t", 0): n} for n in range(50)]
 

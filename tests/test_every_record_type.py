@@ -25,7 +25,7 @@ from tests.cluster.world import Client, ClusterWorld
 from tests.kit import producer_id
 from tests.nodes import node_of
 from tests.security.guarded import error_codes
-from tests.spark.traffic import HISTORY, QUICK_ENDS, Moment, Place, Rows, Sender, Traffic, live
+from tests.spark.traffic import HISTORY, QUICK_ENDS, Moment, PartitionTuple, Rows, Sender, Traffic, live
 from tests.transaction.world import World
 
 COORDINATOR_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
@@ -36,11 +36,11 @@ NOT_DELETED = {("LegacyOffsetCommitKey", "tombstone"), ("ShareUpdateKey", "tombs
 """Types without tombstones; the tombstone of a snapshot deletes the updates of its share partition, too."""
 
 
-def without_rebalances(moment: Moment, rebalancing: Moment) -> dict[Place, Rows]:
+def without_rebalances(moment: Moment, rebalancing: Moment) -> dict[PartitionTuple, Rows]:
     """Returns the rows of each partition without the groups that were rebalancing, because the log lacks their last
     joins.
     """
-    found: dict[Place, Rows] = {}
+    found: dict[PartitionTuple, Rows] = {}
     for place, stand in moment.items():
         groups = tuple(f"('group_id', '{group}')" for group in rebalancing[place].unwritten)
         found[place] = [row for row in stand.rows if not any(group in row[1] for group in groups)]

@@ -120,7 +120,7 @@ def test_a_second_run_moves_nothing(name: str, group: Group) -> None:
     rounds = 1
     while first.withheld:
         rounds += 1
-        assert rounds < 12, "withheld partitions are handed out in the end"
+        assert rounds < 12, "withheld partitions are assigned in the end"
         first = get(name, kind).assign(group[0], group[1], first)  # type: ignore[arg-type]
     again: GroupAssignment = get(name, kind).assign(group[0], group[1], first)  # type: ignore[arg-type]
     assert again == first

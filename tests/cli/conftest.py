@@ -56,7 +56,7 @@ def populate(target: Target) -> str:
     return stable_alone(target, "crew", session_ms=30_000)[0]
 
 
-class Place(NamedTuple):
+class CommandTarget(NamedTuple):
     """The target of a command, as command-line arguments."""
 
     arguments: list[str]
@@ -64,18 +64,18 @@ class Place(NamedTuple):
 
 
 @pytest.fixture(scope="session", params=["folder", "server"])
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def command_target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandTarget]:
     """Yields a closed folder, and a running server with the same state."""
     folder = tmp_path_factory.mktemp("cli") / "data"
     if request.param == "folder":
         with kcore.open(folder, config=SETTINGS) as engine:
             member = populate(engine)
-        yield Place([str(folder)], member)
+        yield CommandTarget([str(folder)], member)
         return
     with ServerProcess(folder, SETTINGS) as server:
         with Connection.to(server.bootstrap, client_id="kcore") as connection:
             member = populate(connection)
-        yield Place(["--bootstrap", server.bootstrap], member)
+        yield CommandTarget(["--bootstrap", server.bootstrap], member)
 
 
 @pytest.fixture

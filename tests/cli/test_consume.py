@@ -29,7 +29,9 @@ def kcore() -> Iterator[Terminal]:
 def test_consume_prints_all_records_from_the_beginning(kcore: Terminal) -> None:
     said = kcore("consume", "--topic", "t")
     assert (said.status, sorted(said.lines)) == (0, ["a", "b", "c", "d"])
-    assert [line for line in said.lines if line != "d"] == ["a", "b", "c"], "a partition's order is kept"
+    assert [line for line in said.lines if line != "d"] == ["a", "b", "c"], (
+        "the records of a partition keep their order"
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,7 +41,7 @@ def test_consume_prints_all_records_from_the_beginning(kcore: Terminal) -> None:
         ("latest", []),
         ("1", ["b", "c"]),
         ("2001-01-01", ["a", "b", "c"]),
-        ("2023-11-14T22:13:20+00:00", ["a", "b", "c"]),  # their time, to the second
+        ("2023-11-14T22:13:20+00:00", ["a", "b", "c"]),  # the timestamp of the records, without fractions of a second
         ("2023-11-14T22:13:21", []),
     ],
 )
@@ -162,7 +164,7 @@ def test_refusals_state_the_cause(kcore: Terminal) -> None:
     assert "valid: earliest" in kcore("consume", "--topic", "t", "--from", "soon").err
     assert kcore("consume", "--topic", "t", "--partition", "0", "--group", "g").status == 1
     said = kcore("consume", "--topic", "t", "--partition", "0", "--from", "99")
-    assert said == (0, "", ""), "after the end is nothing yet"
+    assert said == (0, "", ""), "there is no record after the end"
 
 
 def test_aborted_records_are_not_printed(kcore: Terminal) -> None:

@@ -43,7 +43,7 @@ def test_without_the_extra_the_error_names_it(package: str, more: list[str]) -> 
     code = f"import sys; sys.modules['{package}'] = None; from kcore.cli import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code, "spark", *more], capture_output=True, text=True, check=False)
     if package == "pyspark" and more == ["--help"]:
-        assert (done.returncode, done.stderr) == (0, ""), "help needs no Spark"
+        assert (done.returncode, done.stderr) == (0, ""), "the help text does not need Spark"
         return
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("kcore: jobs need the extra `spark` (pip install kcore[spark]): ")
@@ -67,7 +67,7 @@ def test_the_text_of_the_demonstration_is_found_from_any_directory(
 
 def test_missing_packages_for_s3_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
-    (tmp_path / "hadoop-aws-0.1.jar").touch()  # of another Hadoop
+    (tmp_path / "hadoop-aws-0.1.jar").touch()  # for another version of Hadoop
     with pytest.raises(ConfigError, match=r"lacks hadoop-aws-\d+\.\d+\.\d+\.jar, which Spark needs") as error:
         s3_jars(tmp_path)
     version = str(error.value).partition("hadoop-aws-")[2].partition(".jar")[0]

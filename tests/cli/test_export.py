@@ -17,7 +17,7 @@ from kcore.client import Connection
 from kcore.spark.events.event import EventRow
 from kcore.spark.events.sources import open_source
 from kcore.testing import ServerProcess
-from tests.cli.conftest import SETTINGS, Place, Ran, populate
+from tests.cli.conftest import SETTINGS, CommandTarget, Ran, populate
 from tests.kit import commit
 
 Run = Callable[..., Ran]
@@ -27,7 +27,7 @@ def exported(folder: Path) -> dict[tuple[str, int], list[EventRow]]:
     """Returns the rows of an export or a data folder, without empty partitions."""
     with open_source(folder) as source:
         rows = {part[:2]: list(source.rows(part)) for part in source.parts()}
-    return {place: of for place, of in rows.items() if of}
+    return {partition: of for partition, of in rows.items() if of}
 
 
 def test_a_running_server_and_its_folder_give_the_same(run: Run, tmp_path: Path) -> None:
@@ -35,9 +35,9 @@ def test_a_running_server_and_its_folder_give_the_same(run: Run, tmp_path: Path)
     with ServerProcess(tmp_path / "data", SETTINGS) as server:
         with Connection.to(server.bootstrap) as connection:
             populate(connection)
-        place = ("--bootstrap", server.bootstrap)
-        over_tcp = run("export", *place, "--out", tmp_path / "one")
-        lines = run("export", *place, "--out", tmp_path / "lines", "--topic", "lines", "--format", "jsonl")
+        target = ("--bootstrap", server.bootstrap)
+        over_tcp = run("export", *target, "--out", tmp_path / "one")
+        lines = run("export", *target, "--out", tmp_path / "lines", "--topic", "lines", "--format", "jsonl")
     assert (over_tcp.status, over_tcp.err) == (0, "")
     assert (lines.status, lines.out) == (0, "3 rows in 1 files\n")
     assert run("export", tmp_path / "data", "--out", tmp_path / "two", "--topic", "__consumer_offsets").status == 0
@@ -46,7 +46,7 @@ def test_a_running_server_and_its_folder_give_the_same(run: Run, tmp_path: Path)
     assert (
         one
         == exported(tmp_path / "two")
-        == {place: of for place, of in whole.items() if place[0] in {"__consumer_offsets"}}
+        == {partition: of for partition, of in whole.items() if partition[0] in {"__consumer_offsets"}}
     )
     assert over_tcp.out == f"{sum(map(len, one.values()))} rows in {len(one)} files\n"
     assert exported(tmp_path / "lines") == {("lines", 0): whole["lines", 0]}
@@ -55,8 +55,10 @@ def test_a_running_server_and_its_folder_give_the_same(run: Run, tmp_path: Path)
         assert (checked.status, checked.out) == (0, "whole\n")
 
 
-def test_ranges_are_exported_and_existing_rows_are_not_exported_again(run: Run, place: Place, tmp_path: Path) -> None:
-    arguments = ("export", *place.arguments, "--out", tmp_path / "out", "--topic", "lines")
+def test_ranges_are_exported_and_existing_rows_are_not_exported_again(
+    run: Run, command_target: CommandTarget, tmp_path: Path
+) -> None:
+    arguments = ("export", *command_target.arguments, "--out", tmp_path / "out", "--topic", "lines")
     assert run(*arguments, "--from", 1, "--to", 2).out == "1 rows in 1 files\n"
     assert run(*arguments, "--from", 1).out == "1 rows in 1 files\n"
     again = run(*arguments)
@@ -97,8 +99,8 @@ def test_invalid_arguments_are_refused(run: Run, tmp_path: Path, arguments: tupl
     assert len(ran.err.splitlines()) == 1
 
 
-def test_verify_reports_damage(run: Run, place: Place, tmp_path: Path) -> None:
-    run("export", *place.arguments, "--out", tmp_path, "--topic", "lines")
+def test_verify_reports_damage(run: Run, command_target: CommandTarget, tmp_path: Path) -> None:
+    run("export", *command_target.arguments, "--out", tmp_path, "--topic", "lines")
     (path,) = tmp_path.glob("topic=lines/*/*")
     path.write_bytes(path.read_bytes()[:-4])
     size = path.stat().st_size
@@ -124,8 +126,8 @@ def test_damage_is_reported_and_the_rest_is_exported(run: Run, tmp_path: Path) -
     (rows,) = exported(tmp_path / "out").values()
     assert [(row.offset, row.headers) for row in rows] == [(n, (("h", b"1"),)) for n in range(3)]
     checked = run("export", "verify", tmp_path / "out")
-    told = second.replace("@3: truncated:", "@3: truncated at export:")
-    assert (checked.status, checked.out) == (1, f"{told}\n1 findings\n")
+    expected = second.replace("@3: truncated:", "@3: truncated at export:")
+    assert (checked.status, checked.out) == (1, f"{expected}\n1 findings\n")
 
 
 def test_a_server_is_followed_until_the_export_is_stopped(tmp_path: Path) -> None:
@@ -175,5 +177,5 @@ def test_a_server_is_followed_until_the_export_is_stopped(tmp_path: Path) -> Non
             follower.stdout.close()
             follower.stderr.close()
     found, whole = exported(tmp_path / "out"), exported(tmp_path / "data")
-    assert found == {place: rows for place, rows in whole.items() if place[0] == "__consumer_offsets"}
+    assert found == {partition: rows for partition, rows in whole.items() if partition[0] == "__consumer_offsets"}
     assert sum(map(len, found.values())) == seen

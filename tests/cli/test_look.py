@@ -11,38 +11,41 @@ from pathlib import Path
 import pytest
 
 from kcore.testing import ServerProcess
-from tests.cli.conftest import Place, Ran
+from tests.cli.conftest import CommandTarget, Ran
 
 Run = Callable[..., Ran]
 
 
-def test_groups_are_listed(run: Run, place: Place) -> None:
-    ran = run("groups", "list", *place.arguments, "--format", "json")
+def test_groups_are_listed(run: Run, command_target: CommandTarget) -> None:
+    ran = run("groups", "list", *command_target.arguments, "--format", "json")
     assert (ran.status, ran.err) == (0, "")
     assert [{**row, "type": row["type"].lower()} for row in ran.rows] == [
         {"group": "crew", "type": "classic", "protocol_type": "work", "state": "Stable"},
         {"group": "simple", "type": "classic", "protocol_type": None, "state": "Empty"},
     ]
-    assert [line.split()[0] for line in run("groups", "list", *place.arguments).out.splitlines()] == [
+    assert [line.split()[0] for line in run("groups", "list", *command_target.arguments).out.splitlines()] == [
         "GROUP",
         "crew",
         "simple",
     ]
 
 
-def test_groups_are_listed_by_state(run: Run, place: Place) -> None:
+def test_groups_are_listed_by_state(run: Run, command_target: CommandTarget) -> None:
     assert [
-        row["group"] for row in run("groups", "list", *place.arguments, "--state", "Empty", "--format", "json").rows
+        row["group"]
+        for row in run("groups", "list", *command_target.arguments, "--state", "Empty", "--format", "json").rows
     ] == ["simple"]
-    both = run("groups", "list", *place.arguments, "--state", "Empty", "--state", "Stable", "--format", "json").rows
+    both = run(
+        "groups", "list", *command_target.arguments, "--state", "Empty", "--state", "Stable", "--format", "json"
+    ).rows
     assert [row["group"] for row in both] == ["crew", "simple"]
 
 
-def test_an_unknown_state_is_invalid_usage(run: Run, place: Place) -> None:
+def test_an_unknown_state_is_invalid_usage(run: Run, command_target: CommandTarget) -> None:
     """The case of state names does not matter, as in Kafka. The error for an unknown state lists the valid ones."""
-    rows = run("groups", "list", *place.arguments, "--state", "empty", "--format", "json").rows
+    rows = run("groups", "list", *command_target.arguments, "--state", "empty", "--format", "json").rows
     assert [row["group"] for row in rows] == ["simple"]
-    ran = run("groups", "list", *place.arguments, "--state", "Foo")
+    ran = run("groups", "list", *command_target.arguments, "--state", "Foo")
     assert (ran.status, ran.out) == (2, "")
     assert ran.err.splitlines()[-1] == (
         "kcore groups list: error: argument --state: 'Foo' is not a group state; valid: Assigning, "
@@ -50,24 +53,24 @@ def test_an_unknown_state_is_invalid_usage(run: Run, place: Place) -> None:
     )
 
 
-def test_groups_are_described(run: Run, place: Place) -> None:
-    rows = run("groups", "describe", *place.arguments, "--format", "json").rows
+def test_groups_are_described(run: Run, command_target: CommandTarget) -> None:
+    rows = run("groups", "describe", *command_target.arguments, "--format", "json").rows
     assert [(row["group"], row["state"], row["member"], row["assignment"]) for row in rows] == [
-        ("crew", "Stable", place.member, "10 bytes"),
+        ("crew", "Stable", command_target.member, "10 bytes"),
         ("simple", "Empty", None, None),
     ]
-    (row,) = run("groups", "describe", *place.arguments, "--group", "simple", "--format", "json").rows
+    (row,) = run("groups", "describe", *command_target.arguments, "--group", "simple", "--format", "json").rows
     assert row["group"] == "simple"
 
 
-def test_a_missing_group_is_a_finding(run: Run, place: Place) -> None:
-    ran = run("groups", "describe", *place.arguments, "--group", "nobody", "--format", "json")
+def test_a_missing_group_is_a_finding(run: Run, command_target: CommandTarget) -> None:
+    ran = run("groups", "describe", *command_target.arguments, "--group", "nobody", "--format", "json")
     assert ran.status == 1
     assert ran.rows[0]["state"] == "GROUP_ID_NOT_FOUND"
 
 
-def test_offsets_are_listed_with_their_lag(run: Run, place: Place) -> None:
-    ran = run("offsets", "list", *place.arguments, "--format", "json")
+def test_offsets_are_listed_with_their_lag(run: Run, command_target: CommandTarget) -> None:
+    ran = run("offsets", "list", *command_target.arguments, "--format", "json")
     assert ran.rows == [
         {
             "group": "simple",
@@ -80,8 +83,8 @@ def test_offsets_are_listed_with_their_lag(run: Run, place: Place) -> None:
         }
         for partition, offset, end in ((0, 2, 3), (1, 0, 0))
     ]
-    assert run("offsets", "list", *place.arguments, "--group", "crew", "--format", "json").rows == []
-    assert run("offsets", "list", *place.arguments).out.splitlines()[0].split() == [
+    assert run("offsets", "list", *command_target.arguments, "--group", "crew", "--format", "json").rows == []
+    assert run("offsets", "list", *command_target.arguments).out.splitlines()[0].split() == [
         "GROUP",
         "TOPIC",
         "PARTITION",
@@ -92,14 +95,14 @@ def test_offsets_are_listed_with_their_lag(run: Run, place: Place) -> None:
     ]
 
 
-def test_records_are_dumped(run: Run, place: Place) -> None:
-    rows = run("log", "dump", *place.arguments, "--topic", "lines", "--format", "json").rows
+def test_records_are_dumped(run: Run, command_target: CommandTarget) -> None:
+    rows = run("log", "dump", *command_target.arguments, "--topic", "lines", "--format", "json").rows
     assert [(row["topic"], row["partition"], row["offset"], row["type"], row["value"]) for row in rows] == [
         ("lines", 0, 0, "record", "one"),
         ("lines", 0, 1, "record", "two"),
         ("lines", 0, 2, "record", "three"),
     ]
-    text = run("log", "dump", *place.arguments, "--topic", "lines").out.splitlines()
+    text = run("log", "dump", *command_target.arguments, "--topic", "lines").out.splitlines()
     assert [line.split(" ", 1)[1] for line in text] == [
         "lines-0@0 record 'one'",
         "lines-0@1 record 'two'",
@@ -107,29 +110,29 @@ def test_records_are_dumped(run: Run, place: Place) -> None:
     ]
 
 
-def test_a_dump_can_be_filtered(run: Run, place: Place) -> None:
-    narrow = [*place.arguments, "--format", "json", "--topic", "lines"]
+def test_a_dump_can_be_filtered(run: Run, command_target: CommandTarget) -> None:
+    narrow = [*command_target.arguments, "--format", "json", "--topic", "lines"]
     assert [row["value"] for row in run("log", "dump", *narrow, "--from", 1, "--to", 2).rows] == ["two"]
     assert [row["value"] for row in run("log", "dump", *narrow, "--from", 2).rows] == ["three"]
     assert run("log", "dump", *narrow, "--partition", 1).rows == []
     assert run("log", "dump", *narrow, "--from", 99).rows == []
-    assert run("log", "dump", *place.arguments, "--topic", "nowhere").out == ""
+    assert run("log", "dump", *command_target.arguments, "--topic", "nowhere").out == ""
 
 
-def test_the_events_of_one_group_can_be_dumped(run: Run, place: Place) -> None:
-    rows = run("log", "dump", *place.arguments, "--group", "simple", "--format", "json").rows
+def test_the_events_of_one_group_can_be_dumped(run: Run, command_target: CommandTarget) -> None:
+    rows = run("log", "dump", *command_target.arguments, "--group", "simple", "--format", "json").rows
     offsets = [row for row in rows if row["type"] == "OffsetCommit"]
     assert {(row["key"]["partition"], row["value"]["offset"]) for row in offsets} == {(0, 2), (1, 0)}
-    crew = run("log", "dump", *place.arguments, "--group", "crew", "--format", "json").rows
+    crew = run("log", "dump", *command_target.arguments, "--group", "crew", "--format", "json").rows
     assert {row["type"] for row in crew} == {"GroupMetadata"}
     assert crew[-1]["value"]["generation"] == 1
 
 
-def test_the_whole_log_of_a_folder_is_dumped_with_its_metadata(run: Run, place: Place) -> None:
-    rows = run("log", "dump", *place.arguments, "--format", "json").rows
+def test_the_whole_log_of_a_folder_is_dumped_with_its_metadata(run: Run, command_target: CommandTarget) -> None:
+    rows = run("log", "dump", *command_target.arguments, "--format", "json").rows
     kinds = {row["type"] for row in rows}
     assert {"record", "OffsetCommit", "GroupMetadata"} <= kinds
-    if place.arguments[0] != "--bootstrap":  # clients cannot read the metadata topic
+    if command_target.arguments[0] != "--bootstrap":  # clients cannot read the metadata topic
         assert {"Topic", "Partition"} <= kinds
     places = [(row["topic"], row["partition"], row["offset"]) for row in rows]
     assert places == sorted(places)
@@ -172,9 +175,9 @@ def test_a_folder_that_a_server_has_open_is_refused(run: Run, tmp_path: Path) ->
             assert f"in use by process {server.pid}" in ran.err
 
 
-def test_a_closed_pipe_is_no_failure(place: Place) -> None:
+def test_a_closed_pipe_is_no_failure(command_target: CommandTarget) -> None:
     """Runs `kcore log dump … | head -1`."""
-    command = [sys.executable, "-m", "kcore", "log", "dump", *place.arguments]
+    command = [sys.executable, "-m", "kcore", "log", "dump", *command_target.arguments]
     read, write = os.pipe()
     os.close(read)
     ran = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60, check=False)

@@ -181,22 +181,22 @@ def test_each_listener_advertises_its_own_address() -> None:
         *("-c", "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT,PLAINTEXT3:PLAINTEXT"),
     )
     assert process.stdout is not None
-    told = {}
+    addresses = {}
     for _ in range(3):
         line = re.fullmatch(r"kcore: (\w+) listening on 127\.0\.0\.1:(\d+)\n", process.stdout.readline())
         assert line is not None
         with Connection("127.0.0.1", int(line[2])) as connection:
             (broker,) = connection.send(MetadataRequest(topics=[])).brokers
-            told[line[1]] = (broker.host, broker.port, broker.port == int(line[2]))
+            addresses[line[1]] = (broker.host, broker.port, broker.port == int(line[2]))
     assert process.stdout.readline().startswith("kcore: recovered ")
     process.terminate()
     assert process.communicate(timeout=30) == ("", "")
-    assert [(name, host, own) for name, (host, _, own) in told.items()] == [
+    assert [(name, host, own) for name, (host, _, own) in addresses.items()] == [
         ("PLAINTEXT", "127.0.0.1", True),
         ("INSIDE", "kafka.example", False),
         ("PLAINTEXT3", "127.0.0.1", True),
     ]
-    assert told["INSIDE"][1] == 1234
+    assert addresses["INSIDE"][1] == 1234
 
 
 def test_port_0_selects_a_free_port_and_signals_end_the_server_cleanly(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ AUTHORIZED = {
 }
 SETTINGS = {
     **AUTHORIZED,
-    # Those of the recorded Kafka, `tests.apache.broker`, which descriptions show.
+    # The settings of the recorded broker (`tests.apache.broker`), which descriptions show.
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "500",
     "group.consumer.min.session.timeout.ms": "100",
@@ -175,7 +175,7 @@ def run(bootstrap: str, folder: Path) -> list[dict[str, object]]:
 
 REPLACED = [
     (r"^(log4j|SLF4J|WARNING|\s+at ).*\n", ""),
-    # kcore has texts of its own.
+    # Error texts differ between kcore and Kafka.
     (r"(org\.apache\.kafka\.common\.errors\.\w+): .*", r"\1"),
     (r"^(Could not upgrade none.version to 1\.).*", r"\1"),
     (r"(?:\d+\.\d+\.\d+\.\d+|localhost):\d+", "HOST:PORT"),

@@ -60,7 +60,9 @@ async def send(bootstrap: str, topic: str, values: list[Any], partition: int = 0
     """Produces values in order. Returns their offsets, or None for acks=0."""
     async with producing(bootstrap, **settings) as producer:
         futures = [await producer.send(topic, value, partition=partition) for value in values]
-        return [told and told.offset for told in await asyncio.wait_for(asyncio.gather(*futures), DEADLINE_S)]
+        return [
+            metadata and metadata.offset for metadata in await asyncio.wait_for(asyncio.gather(*futures), DEADLINE_S)
+        ]
 
 
 async def read_all(bootstrap: str, topic: str, count: int) -> list[ConsumerRecord]:

@@ -74,7 +74,7 @@ async def test_configs_are_described_and_altered(client: AIOKafkaAdminClient, ne
     [response] = await client.alter_configs([changed])
     assert [resource[0] for resource in response.resources] == [0]
     assert await described("retention.ms", "max.message.bytes") == {
-        "retention.ms": "604800000",  # this call replaces everything
+        "retention.ms": "604800000",  # this call replaces all settings
         "max.message.bytes": "2000",
     }
 

@@ -24,7 +24,7 @@ def traffic_server() -> Iterator[str]:
         yield server.bootstrap
 
 
-# Long: Java's member acts in real time, so on a busy machine a request more or less is no difference of the clients.
+# Marked `long`, because Java's member acts in real time: on a busy machine, the number of its requests may vary.
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky", "consumer"])
 def test_the_requests_differ_only_as_documented(traffic_server: str, name: str, strategy: str) -> None:

@@ -248,8 +248,8 @@ def test_commits_are_sync_async_or_manual(bootstrap: str, name: str, new_topic: 
         consumer.subscribe([topic])
         messages = read(consumer, 10)
         assert committed() == [OFFSET_INVALID, OFFSET_INVALID]
-        [told] = consumer.commit(messages[2], asynchronous=False)
-        assert (told.offset, told.error) == (3, None)
+        [result] = consumer.commit(messages[2], asynchronous=False)
+        assert (result.offset, result.error) == (3, None)
         assert committed() == [3, OFFSET_INVALID]
         consumer.commit(
             offsets=[TopicPartition(topic, 0, 5, "a note"), TopicPartition(topic, 1, 0)], asynchronous=False

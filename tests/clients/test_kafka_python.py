@@ -203,15 +203,15 @@ def test_commits_are_sync_async_or_manual(bootstrap: str, name: str, new_topic: 
         assert consumer.committed(first, metadata=True) == OffsetAndMetadata(5, "a note", 0)
         assert consumer.committed(second) == 0
         done = threading.Event()
-        told: list[Any] = []
+        results: list[Any] = []
 
         def on_commit(offsets: Any, result: Any) -> None:
-            told.append((offsets, isinstance(result, Exception)))
+            results.append((offsets, isinstance(result, Exception)))
             done.set()
 
         consumer.commit_async({first: OffsetAndMetadata(7, "", -1)}, callback=on_commit)
         eventually(lambda: consumer.poll(timeout_ms=50) or done.is_set(), "the commit's callback", pause_s=0)
-        assert told == [({first: OffsetAndMetadata(7, "", -1)}, False)]
+        assert results == [({first: OffsetAndMetadata(7, "", -1)}, False)]
         assert consumer.committed(first) == 7
     with consuming(bootstrap, name) as consumer:  # continues where the group stopped
         consumer.subscribe([topic])

@@ -96,7 +96,9 @@ def test_members_of_several_libraries_share_a_group(
         mixed.produce()
         expect_received(mixed.values, *mixed.everyone)
         if strategy == "consumer":
-            assert [len(member.revoked) for member in members] == taken[1:], "who gets more gives up nothing"
+            assert [len(member.revoked) for member in members] == taken[1:], (
+                "a member that gets more partitions gives up none"
+            )
     assert [member.failures for member in mixed.everyone] == [[]] * len(mixed.everyone)
 
 

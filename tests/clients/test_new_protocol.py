@@ -113,7 +113,7 @@ def test_three_consumers_join_leave_and_are_killed(
     third.leave()
     expect_share(parts, first, second)
     if strategy == "consumer":
-        assert first.revoked[taken_before:] == [], "who gets more gives up nothing"
+        assert first.revoked[taken_before:] == [], "a member that gets more partitions gives up none"
     second.kill()
     expect_share(parts, first)
     more = [f"one-{number}" for number in range(60)]

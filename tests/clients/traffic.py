@@ -232,13 +232,13 @@ def compared(steps: dict[str, list[Recorded]], topic: str) -> dict[tuple[str, st
             elif each.api in ONCE and (each.api in seen or step == "reconnect"):
                 continue
             elif each.api is ApiKey.CONSUMER_GROUP_HEARTBEAT and step == "reconnect":
-                continue  # a member repeats its whole state only if the cut met a heartbeat, which depends on times
+                continue  # the whole state is repeated only if the cut hit a heartbeat: a matter of timing
             elif (
                 each.api is ApiKey.CONSUMER_GROUP_HEARTBEAT
                 and each.request.topic_partitions is None
                 and each.request.member_epoch >= 0
             ):
-                continue  # of the interval
+                continue  # part of the heartbeat interval
             seen.add(each.api)
             for field, value in [("version", each.version), *fields_of(each.request, topic)]:
                 if each.api is ApiKey.FETCH and each.request.session_epoch > 0 and field in MOVED:

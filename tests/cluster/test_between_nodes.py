@@ -254,7 +254,7 @@ def test_the_refusal_of_an_envelope_is_logged_by_its_sender(
     assert controller.engine is not None
     controller.engine.node_secrets.update([])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(NodeSecrets, "update", lambda self, nodes: None)  # no poll tells it the secrets
+        patch.setattr(NodeSecrets, "update", lambda self, nodes: None)  # no poll updates the node's secrets
         response = sender.send(create("t"), wait_ms=2 * RETRY_FOR_MS)
         assert response.topics[0].error_code == ErrorCode.NOT_CONTROLLER
     number = controller.engine.config.node_id
@@ -329,7 +329,7 @@ def test_a_client_of_another_node_sees_no_error_when_the_controller_dies(world: 
     assert most_ms < RETRY_FOR_MS
     assert world.clock.monotonic_ms() - killed_ms <= most_ms
     leaders = [leader.leader for leader in world.open_store().leaders()]
-    assert dead.node_id in leaders, "its partitions move once its own lease has ended"
+    assert dead.node_id in leaders, "the partitions of the dead node move once its own lease has ended"
     world.advance(TIMING.ttl_ms)
     check(world)
 
@@ -347,7 +347,9 @@ def test_a_controller_that_was_paused_decides_nothing_after_its_lease(world: Clu
     assert deleted.responses[0].error_code == ErrorCode.NONE
     assert zombie.engine.membership.is_serving()
     pending = zombie.engine.submit(RequestContext(7), create("t"))
-    assert isinstance(pending, Pending), "not TOPIC_ALREADY_EXISTS: it sends the request to the present controller"
+    assert isinstance(pending, Pending), (
+        "the node sends the request to the present controller, so the result is not TOPIC_ALREADY_EXISTS"
+    )
     envelope = zombie.engine.submit(from_node(successor.node_id), seal(CONTEXT, create("t")))
     assert envelope.error_code == ErrorCode.NOT_CONTROLLER
     zombie.paused = False

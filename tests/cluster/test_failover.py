@@ -304,7 +304,7 @@ def test_an_idle_node_settles_an_unknown_outcome_before_it_gives_partitions_up(
     assert world.open_store().set_draining(coordinator.node_id, True)
     world.store.intercept = cut
     world.advance(1_000)
-    world.store.intercept = None  # and no request comes that would commit
+    world.store.intercept = None  # no further request causes a commit
     world.advance(3_000)
     check(world)
     assert coordinator.engine is not None

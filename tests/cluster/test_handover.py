@@ -160,7 +160,7 @@ def test_requests_of_the_last_round_get_their_responses_before_the_release(world
     target = others(world, coordinator)[0]
     move(world, client, shard.index, (target.node_id,), "__consumer_offsets")
     decided = coordinator.engine.submit(node_context(COMMIT_VERSION), commit(group, {("t", 0): 8}))
-    assert isinstance(decided, Pending), "it waits for the commit of the round"
+    assert isinstance(decided, Pending), "the response waits for the commit of the round"
     world.advance(1_000)
     assert decided.response.topics[0].partitions[0].error_code == ErrorCode.NONE
     assert client.coordinator(group) is target
@@ -173,7 +173,7 @@ def test_moves_under_way_are_listed(world: ClusterWorld, client: Client) -> None
     target = others(world, before)[0]
     move(world, client, 0, (target.node_id,))
     world.advance(500)
-    assert serving(world) == [], "the leader has released it"
+    assert serving(world) == [], "the leader has released the partition"
     listed = world.up[0].send(ListPartitionReassignmentsRequest(topics=None))
     moving = OngoingPartitionReassignment(
         partition_index=0, replicas=(target.node_id,), adding_replicas=(target.node_id,), removing_replicas=()
@@ -322,7 +322,9 @@ def test_a_node_hands_all_partitions_over_before_it_stops(world: ClusterWorld, c
     node.start()
     world.advance(2_000)
     assert node.engine is not None
-    assert not node.engine.leadership.led, "without the balance it leads nothing until it is asked for"
+    assert not node.engine.leadership.led, (
+        "without the balancing of leaders, a started node leads nothing until a rebalance is requested"
+    )
     response = client.any_node().send(ElectLeadersRequest(election_type=0, topic_partitions=None))
     assert response.error_code == ErrorCode.NONE
     world.advance(5_000)
@@ -413,7 +415,9 @@ def test_reports_are_checked(world: ClusterWorld, client: Client) -> None:
     assert report(one, epoch, leader.epoch - 1, two) == (0, ErrorCode.FENCED_LEADER_EPOCH)
     assert report(one, epoch, leader.epoch, two, 77) == (0, ErrorCode.UNKNOWN_TOPIC_ID)
     other = controller.engine.topics.image.brokers[two].epoch
-    assert report(two, other, leader.epoch, one) == (0, ErrorCode.FENCED_LEADER_EPOCH), "another node leads it"
+    assert report(two, other, leader.epoch, one) == (0, ErrorCode.FENCED_LEADER_EPOCH), (
+        "another node leads the partition"
+    )
     check(world)
     assert serving(world) == [one]
 

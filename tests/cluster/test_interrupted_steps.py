@@ -135,7 +135,7 @@ def test_a_node_whose_calls_cannot_start_renews_and_polls_when_they_can(
     before = len(node.engine.wheel)
     world.advance(TIMING.renew_ms + 1_000)
     assert len(failed) > TIMING.renew_ms // TIMING.poll_ms
-    assert len(node.engine.wheel) == before, "a failed step plans no second one"
+    assert len(node.engine.wheel) == before, "a failed step arms no second timer"
     membership.run = run_inline
     world.advance(2 * TIMING.ttl_ms)
     assert not membership.fenced
@@ -160,11 +160,11 @@ def test_a_controller_whose_renewals_cannot_start_decides_again_when_they_can(
     before = len(controller.engine.wheel)
     world.advance(TIMING.controller_ttl_ms - TIMING.controller_margin_ms)
     assert len(failed) >= TIMING.controller_ttl_ms // TIMING.controller_renew_ms - 1
-    assert len(controller.engine.wheel) <= before, "a failed step plans no second one"
+    assert len(controller.engine.wheel) <= before, "a failed step arms no second timer"
     assert not controller.engine.may_decide()
     membership.run_renewal = run_inline
     world.advance(TIMING.controller_ttl_ms)
-    assert world.controller.engine is not None, "one node decides"
+    assert world.controller.engine is not None, "one of the nodes is the controller"
     assert not membership.fenced
     world.close()
 

@@ -41,7 +41,7 @@ def test_a_renewed_node_serves_nothing_before_it_knows_the_moves() -> None:
 
     world.store.intercept = intercept
     world.advance(STEP_MS)
-    # Its lease ends, and nothing fences it: the cluster was not steady, as after an outage of the store.
+    # The node's lease ends, and the controller does not fence the node, as after an outage of the store.
     world.store.nodes[victim.node_id].lease.expires_ms = world.clock.monotonic_ms() + STEP_MS
     engine.membership.local.deadline_ms = world.clock.monotonic_ms()
     controller = world.controller.engine
@@ -58,7 +58,7 @@ def test_a_renewed_node_serves_nothing_before_it_knows_the_moves() -> None:
     engine.membership._renew()
     world.advance(STEP_MS)
     assert not engine.membership.fenced
-    assert not engine.membership.is_serving(), "it has not looked at the cluster since its renewal"
+    assert not engine.membership.is_serving(), "the node has not polled the cluster since the renewal of its lease"
     code, _ = fetched(world, victim.node_id, led)
     assert code == ErrorCode.KAFKA_STORAGE_ERROR
     cut.clear()

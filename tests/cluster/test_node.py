@@ -146,7 +146,7 @@ def test_a_slow_poll_of_the_cluster_delays_no_renewal() -> None:
         cluster.store.intercept = intercept
         try:
             assert await asyncio.to_thread(blocked.wait, 30)
-            assert await asyncio.to_thread(renewed.wait, 30), "the renewal waits for the look"
+            assert await asyncio.to_thread(renewed.wait, 30), "the renewal waits for the poll of the cluster"
         finally:
             released.set()
             cluster.store.intercept = None

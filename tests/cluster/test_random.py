@@ -83,7 +83,7 @@ class Attack:
         except (NoNodeError, AttributeError, IndexError):
             return
         if result.error_code == 0:
-            assert (partition, result.base_offset) not in self.records, "an offset is given once"
+            assert (partition, result.base_offset) not in self.records, "each offset is assigned once"
             self.records[partition, result.base_offset] = value
         else:
             self.refused += 1
@@ -225,4 +225,4 @@ class Attack:
 def test_random_faults_lose_no_acknowledged_write(number: int) -> None:
     attack = Attack(SEED + number)
     attack.run()
-    assert attack.records or attack.offsets, "something was stored, and `verify` has found all of it"
+    assert attack.records or attack.offsets, "the attack stored records or offsets, which `verify` has compared"

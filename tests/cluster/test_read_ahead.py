@@ -106,11 +106,11 @@ def followed(node: Node) -> list[PartitionKey]:
 def test_the_next_leader_continues_after_the_records_that_it_read_ahead(world: ClusterWorld) -> None:
     moving = Move(world)
     moving.plan()
-    assert moving.client.coordinator(LATER) is moving.source, "it serves while the other reads"
+    assert moving.client.coordinator(LATER) is moving.source, "the source serves while the next leader reads ahead"
     moving.client.commit(LATER, 77)
     shard = moving.finish()
     assert shard.report.read_ahead > RECORDS - 1
-    assert shard.report.records - shard.report.read_ahead >= 1, "the commit that followed"
+    assert shard.report.records - shard.report.read_ahead >= 1, "the read-ahead lacks the record of the last commit"
     assert shard.report.records < RECORDS + 100, "nothing was replayed twice"
     moving.check_state()
     assert followed(moving.target) == []
@@ -146,7 +146,7 @@ def test_a_log_that_was_compacted_meanwhile_is_read_from_its_start(
     before = moving.source.engine.log.open(key_of(moving.source)).cleaned_to
     moving.client.commit(LATER, 77)
     world.advance(COMPACTING_MS)
-    assert moving.source.engine.log.open(key_of(moving.source)).cleaned_to > before, "it was compacted"
+    assert moving.source.engine.log.open(key_of(moving.source)).cleaned_to > before, "the log was compacted"
     shard = moving.finish()
     assert shard.report.read_ahead == 0
     moving.check_state(timed_out=True)

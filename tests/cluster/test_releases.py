@@ -31,7 +31,7 @@ class World:
         self.epoch = EPOCH
         self.sent: list[tuple[int, list[int]]] = []
         self.done: list[Any] = []
-        self.responds: list[Any] = []  # what the controller responds at once; empty: the test responds later
+        self.responds: list[Any] = []  # immediate responses of the controller; if empty, the test responds later
         self.cluster: Any = SimpleNamespace(controller_id=9)
         image = SimpleNamespace(
             leader=lambda topic_id, partition: Leader(1, self.epoch), successor=lambda topic_id, partition: 2

@@ -200,7 +200,7 @@ def test_share_partitions_move_with_their_partitions(world: ClusterWorld, worker
         world.advance(3_000)
         engine = world.nodes[node_id].engine
         assert engine is not None
-        assert len(engine.share_partitions) == 0, "it has given up its share partitions"
+        assert len(engine.share_partitions) == 0, "the former leader has given up its share partitions"
         produce(worker.client, 100 * node_id)
         worker.until(12 * (node_id + 1))
         assert store.set_draining(node_id, False)

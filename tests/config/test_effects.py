@@ -86,7 +86,9 @@ def test_settings_of_groups_have_an_effect(name: str) -> None:
     assert node.control.group_configs.get("g", key) == (changed if role == "value" else value)
     if role != "value":
         beyond = changed + 1 if role == "most" else changed - 1
-        assert node.alter(ConfigType.GROUP, "g", (key, 0, str(beyond))).error_code == 40, "beyond the bound"
+        assert node.alter(ConfigType.GROUP, "g", (key, 0, str(beyond))).error_code == 40, (
+            "a value beyond the bound is accepted"
+        )
         assert node.alter(ConfigType.GROUP, "g", (key, 0, str(changed))).error_code == 0
 
 

@@ -265,7 +265,7 @@ def test_settings_of_listeners_are_refused_at_run_time(name: str, reason: str, b
     response = node.alter(ConfigType.BROKER, broker, (name, 0, "hush"))
     assert response.error_code == 42
     assert name in response.error_message
-    assert response.error_message.endswith(reason), "and so has no value"
+    assert response.error_message.endswith(reason), "the message ends with the reason, and has no value"
     assert node.topics.settings_of(ConfigType.BROKER, broker) == before
 
 

@@ -171,7 +171,7 @@ def test_any_value_is_accepted_or_refused_with_a_reason(name: str, value: object
         return
     text = entry.format(parsed)
     if entry.type is SettingType.PASSWORD:
-        assert text == (None if parsed is None else HIDDEN), "a secret is not shown, nor that it is empty"
+        assert text == (None if parsed is None else HIDDEN), "a secret is shown as hidden, even if it is empty"
     elif text is not None and entry.type is not SettingType.STRING and entry.type is not SettingType.LIST:
         assert entry.parse(text) == parsed
 

@@ -97,7 +97,7 @@ class Chaos:
         for member in self.world.members:
             machine = member.machine
             if machine.closed:
-                continue  # perhaps without its listener, which did not end in time
+                continue  # its listener may not have ended in time
             event = machine.event
             pending = set() if event is None else set(event.partitions)
             owned = set(member.owned)
@@ -126,7 +126,7 @@ class Chaos:
             world.manual.clear()
         world.until(self.at_rest, limit_ms=600_000)
         world.run(15_000)  # longer than the time limit of a commit
-        # A close would end them, too.
+        # A close would end these commits, too.
         members = [*world.members, *self.left]
         self.unfinished = [each.name for each in members if not all(commit.done for commit in each.commits)]
         for member in list(world.members):

@@ -102,7 +102,7 @@ def test_a_member_without_heartbeats_loses_all_partitions_and_joins_again(world:
     held, epoch = tuple(sorted(one.owned)), one.machine.epoch
     world.cut.add("one")
     world.until(lambda: len(two.owned) == 4)
-    assert tuple(sorted(one.owned)) == held, "it cannot know"
+    assert tuple(sorted(one.owned)) == held, "the member cannot know that it was removed"
     world.cut.clear()
     world.until(lambda: one.lost and world.complete("t") and one.owned)
     assert one.lost == [Lost(held, epoch)]

@@ -67,7 +67,7 @@ class Handled:
     def handle(self, error: BaseException | None = None) -> None:
         """Handles the current event as a user's listener does."""
         event = self.machine.event
-        assert event is not None, "an event waits"
+        assert event is not None, "the member has no event"
         self.events.append(event)
         if isinstance(event, Assigned):
             for partition in event.partitions:
@@ -78,7 +78,9 @@ class Handled:
                 known = partition in self.owned or partition in self.repeated
                 assert known, f"{self.name} loses {partition}, which it does not own"
                 if isinstance(event, Revoked):
-                    assert partition in self.machine.assignment, "revoked before the ownership is lost"
+                    assert partition in self.machine.assignment, (
+                        "a revoked partition is no longer assigned before its event"
+                    )
                 self.owned.pop(partition, None)
         if error is not None and not isinstance(event, Assigned):
             self.repeated.update(event.partitions)

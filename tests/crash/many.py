@@ -150,7 +150,7 @@ def _live(folder: Path, out: int, responses: Responses) -> None:
     try:
         journal.MAX_ROUNDS = AREA_ROUNDS  # type: ignore[misc]
         node = kcore.open(folder, config=QUICK)
-        node.send(create("t"))  # or it exists
+        node.send(create("t"))  # unless the topic exists
         offset, records = _check_node(node, responses)
         writers = [
             threading.Thread(target=_commit_offsets, args=(node, out, offset), daemon=True),
@@ -347,7 +347,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="decides the moments")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
-    # A kill loses nothing that the system has, so the device does not matter, and memory is faster.
+    # A kill loses nothing that the operating system has, so the folder may be in memory, which is faster.
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     root = Path(tempfile.mkdtemp(prefix="kcore-crashes-", dir=memory))
     try:

@@ -20,7 +20,7 @@ from kcore.client.connection import body_position
 from kcore.protocol.api_keys import ApiKey, request_class, response_class
 from kcore_ext.codec.frames import decode_request_header
 
-Place = tuple[int, int]
+RecordPosition = tuple[int, int]
 """Partition and offset."""
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 FINAL = (GAP, ACCEPT, REJECT)
@@ -43,9 +43,9 @@ class Books:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.done: dict[Place, int] = {}
-        self.uncertain: set[Place] = set()
-        self.counts: dict[Place, int] = {}
+        self.done: dict[RecordPosition, int] = {}
+        self.uncertain: set[RecordPosition] = set()
+        self.counts: dict[RecordPosition, int] = {}
         self.delivered: Counter[str] = Counter()
         self.confirmed: Counter[tuple[str, int]] = Counter()
         self.redelivered = 0
@@ -56,7 +56,7 @@ class Books:
         with self.lock:
             return sum(count for (name, kind), count in self.confirmed.items() if name == client_id and kind in FINAL)
 
-    def missing(self, produced: dict[int, int]) -> list[Place]:
+    def missing(self, produced: dict[int, int]) -> list[RecordPosition]:
         """Returns the produced records that are neither done nor uncertain."""
         with self.lock:
             return [
@@ -66,32 +66,32 @@ class Books:
                 if (partition, offset) not in self.done and (partition, offset) not in self.uncertain
             ]
 
-    def deliver(self, client_id: str, place: Place, count: int) -> None:
+    def deliver(self, client_id: str, record: RecordPosition, count: int) -> None:
         """Records one delivery."""
-        if place in self.done:
-            self.faults.append(f"{place} was delivered to {client_id} again after it was done, with count {count}")
-        before = self.counts.get(place, 0)
+        if record in self.done:
+            self.faults.append(f"{record} was delivered to {client_id} again after it was done, with count {count}")
+        before = self.counts.get(record, 0)
         if count < before:
-            self.faults.append(f"{place} was delivered to {client_id} with count {count} after {before}")
-        self.counts[place] = count
-        self.uncertain.discard(place)
+            self.faults.append(f"{record} was delivered to {client_id} with count {count} after {before}")
+        self.counts[record] = count
+        self.uncertain.discard(record)
         self.delivered[client_id] += 1
         self.redelivered += count > 1
 
-    def confirm(self, client_id: str, place: Place, kind: int) -> None:
+    def confirm(self, client_id: str, record: RecordPosition, kind: int) -> None:
         """Records one confirmed acknowledgement."""
-        if place not in self.counts:
-            self.faults.append(f"{place} was acknowledged by {client_id} without a delivery")
-        if place in self.done:
-            self.faults.append(f"{place} was acknowledged by {client_id} again, which the server confirmed")
+        if record not in self.counts:
+            self.faults.append(f"{record} was acknowledged by {client_id} without a delivery")
+        if record in self.done:
+            self.faults.append(f"{record} was acknowledged by {client_id} again, which the server confirmed")
         self.confirmed[client_id, kind] += 1
         if kind in FINAL:
-            self.done[place] = kind
-            self.uncertain.discard(place)
+            self.done[record] = kind
+            self.uncertain.discard(record)
 
-    def lose(self, places: dict[Place, int]) -> None:
+    def lose(self, records: dict[RecordPosition, int]) -> None:
         """Records acknowledgements that got no response."""
-        self.uncertain |= {place for place, kind in places.items() if kind in FINAL and place not in self.done}
+        self.uncertain |= {record for record, kind in records.items() if kind in FINAL and record not in self.done}
 
 
 class Sent(NamedTuple):
@@ -107,7 +107,7 @@ class Sent(NamedTuple):
     api_key: int
     version: int
     client_id: str
-    kinds: dict[Place, int]
+    kinds: dict[RecordPosition, int]
 
 
 class Link:
@@ -180,9 +180,9 @@ class Link:
         rows = [row for topic in response.responses for row in topic.partitions]
         errors = {row.partition_index: row.acknowledge_error_code if fetches else row.error_code for row in rows}
         with self.books.lock:
-            for place, kind in sent.kinds.items():
-                if not response.error_code and not errors.get(place[0]):
-                    self.books.confirm(sent.client_id, place, kind)
+            for record, kind in sent.kinds.items():
+                if not response.error_code and not errors.get(record[0]):
+                    self.books.confirm(sent.client_id, record, kind)
             for row in rows if fetches else ():
                 for acquired in row.acquired_records:
                     for offset in range(acquired.first_offset, acquired.last_offset + 1):

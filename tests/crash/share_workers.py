@@ -27,7 +27,7 @@ from tests.kit import PRODUCE_VERSION, batch, make_topic, produce, wait_until
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 PARTITIONS = 2
 RETRIED = {3, 6, 14, 15, 16}
-Place = tuple[int, int]
+RecordPosition = tuple[int, int]
 """Partition and offset."""
 
 
@@ -49,9 +49,9 @@ class Ledger:
         self.topic_id = b""
         self.lock = threading.Lock()
         self.produced = dict.fromkeys(range(PARTITIONS), 0)
-        self.done: set[Place] = set()
-        self.uncertain: set[Place] = set()
-        self.counts: dict[Place, int] = {}
+        self.done: set[RecordPosition] = set()
+        self.uncertain: set[RecordPosition] = set()
+        self.counts: dict[RecordPosition, int] = {}
         self.delivered = 0
         self.redelivered = 0
 
@@ -77,24 +77,24 @@ class Ledger:
 
         wait_until(initialized, "the state is initialized")
 
-    def acquired(self, response: ShareFetchResponse) -> list[Place]:
+    def acquired(self, response: ShareFetchResponse) -> list[RecordPosition]:
         """Checks a response. Returns the records that it acquires."""
-        places = []
+        positions = []
         with self.lock:
             for topic in response.responses:
                 for part in topic.partitions:
                     assert part.error_code in {0, *RETRIED}, part
                     for one in part.acquired_records:
                         for offset in range(one.first_offset, one.last_offset + 1):
-                            place = (part.partition_index, offset)
-                            assert place not in self.done, f"{place} came again, with count {one.delivery_count}"
-                            before = self.counts.get(place, 0)
-                            assert one.delivery_count >= before, f"{place}: count {one.delivery_count} after {before}"
-                            self.counts[place] = one.delivery_count
+                            record = (part.partition_index, offset)
+                            assert record not in self.done, f"{record} came again, with count {one.delivery_count}"
+                            before = self.counts.get(record, 0)
+                            assert one.delivery_count >= before, f"{record}: count {one.delivery_count} after {before}"
+                            self.counts[record] = one.delivery_count
                             self.delivered += 1
                             self.redelivered += one.delivery_count > 1
-                            places.append(place)
-        return places
+                            positions.append(record)
+        return positions
 
 
 class ShareMember(Worker):
@@ -104,14 +104,14 @@ class ShareMember(Worker):
         super().__init__(name, rng)
         self.ledger = ledger
         self.epoch = 0
-        self.held: list[Place] = []
-        self.sent: dict[Place, int] = {}
+        self.acquired_positions: list[RecordPosition] = []
+        self.sent: dict[RecordPosition, int] = {}
 
     def start(self, bootstrap: str) -> None:
         """Starts with a new connection and thus a new session. The records that the member had acquired go to other
         members.
         """
-        self.epoch, self.held, self.sent = 0, [], {}
+        self.epoch, self.acquired_positions, self.sent = 0, [], {}
         super().start(bootstrap)
 
     def work(self, connection: Connection) -> None:
@@ -134,15 +134,15 @@ class ShareMember(Worker):
         """Sends one fetch with the acknowledgements of the last fetch; returns the number of acquired records."""
         ledger = self.ledger
         kinds = [ACCEPT, ACCEPT, ACCEPT, REJECT, *([RELEASE] if release else [])]
-        chosen = [place for place in self.held if self.rng.random() < 0.8 or not release]
-        self.sent = {place: self.rng.choice(kinds) for place in chosen if self.epoch}
-        final = {place for place, kind in self.sent.items() if kind != RELEASE}
+        chosen = [record for record in self.acquired_positions if self.rng.random() < 0.8 or not release]
+        self.sent = {record: self.rng.choice(kinds) for record in chosen if self.epoch}
+        final = {record for record, kind in self.sent.items() if kind != RELEASE}
         with ledger.lock:
             ledger.uncertain |= final
         response = connection.send(self._request(wait_ms), 2)
         if response.error_code:
             assert response.error_code in (122, 123), response
-            self.epoch, self.held = 0, []
+            self.epoch, self.acquired_positions = 0, []
             with ledger.lock:
                 ledger.uncertain -= final
             return 0
@@ -155,14 +155,16 @@ class ShareMember(Worker):
         }
         assert set(failed.values()) <= RETRIED, failed
         with ledger.lock:
-            for place in final:
-                if place[0] not in failed:
-                    ledger.done.add(place)
-                    ledger.uncertain.discard(place)
-        self.held = [place for place in self.held if place not in self.sent or place[0] in failed]
+            for record in final:
+                if record[0] not in failed:
+                    ledger.done.add(record)
+                    ledger.uncertain.discard(record)
+        self.acquired_positions = [
+            record for record in self.acquired_positions if record not in self.sent or record[0] in failed
+        ]
         self.sent = {}
         found = ledger.acquired(response)
-        self.held += found
+        self.acquired_positions += found
         return len(found)
 
     def _request(self, wait_ms: int) -> ShareFetchRequest:
@@ -201,7 +203,7 @@ def drain(connection: Connection, ledger: Ledger, rng: random.Random) -> None:
 
     def done() -> bool:
         nonlocal idle
-        idle = 0 if member.fetch(connection, 200, release=False) or member.held else idle + 1
+        idle = 0 if member.fetch(connection, 200, release=False) or member.acquired_positions else idle + 1
         return idle >= 3
 
     wait_until(done, "everything is accepted")

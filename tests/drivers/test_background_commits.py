@@ -108,7 +108,7 @@ def test_the_number_of_requests_that_an_inline_commit_blocks_is_estimated() -> N
     for _ in range(5):
         policy.served()
     assert policy.should_offload(1_002.0)
-    assert not policy.should_offload(1_002.1), "nobody was served since"
+    assert not policy.should_offload(1_002.1), "no request was served since the last commit"
     for _ in range(100):
         policy.wrote(0.5)
     for _ in range(3):
@@ -160,9 +160,9 @@ async def test_responses_of_a_shard_wait_for_its_background_commit() -> None:
         topic_partitions=[],
     )
     joined = await node.send(joining, 1)
-    told = [TopicPartitions(topic_id=t.topic_id, partitions=t.partitions) for t in joined.assignment.topic_partitions]
+    owned = [TopicPartitions(topic_id=t.topic_id, partitions=t.partitions) for t in joined.assignment.topic_partitions]
     confirming = ConsumerGroupHeartbeatRequest(
-        group_id="new", member_id="member", member_epoch=joined.member_epoch, topic_partitions=told
+        group_id="new", member_id="member", member_epoch=joined.member_epoch, topic_partitions=owned
     )
     at_rest = ConsumerGroupHeartbeatRequest(group_id="new", member_id="member", member_epoch=joined.member_epoch)
     for beat in (confirming, at_rest):

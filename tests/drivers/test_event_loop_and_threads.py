@@ -75,7 +75,7 @@ def test_with_threads_a_failed_commit_gets_kafkas_error_and_the_next_one_works()
     log.fail_commit(1, FailureReason.DISK_FULL)
     target.send(create("u"))
     names = {topic.name for topic in target.send(MetadataRequest(topics=None)).topics}
-    assert names == {"t", "__consumer_offsets"}, "a topic whose creation failed is not there"
+    assert names == {"t", "__consumer_offsets"}, "a topic whose creation failed exists"
     assert target.send(create("u")).topics[0].error_code == 0
     assert target.send(commit("g", {("t", 0): 5}), 9).topics[0].partitions[0].error_code == 0
     response = target.send(produce("t", batch([b"v"])), 9).responses[0].partition_responses[0]
@@ -316,7 +316,7 @@ def test_timeouts_use_real_time_even_if_the_clock_stands_still() -> None:
         engine.send(create("t"))
         with pytest.raises(TimeoutError, match=r"0\.01 s"):
             engine.send(fetch("t", wait_ms=1_000), 12, timeout_s=0.01)
-        assert len(engine.engine.purgatory) == 0, "an operation that nobody waits for is forgotten"
+        assert len(engine.engine.purgatory) == 0, "an operation without a waiting caller is removed"
 
 
 def test_advancing_the_clock_wakes_waiting_requests() -> None:
@@ -333,7 +333,7 @@ def test_advancing_the_clock_wakes_waiting_requests() -> None:
 
 async def test_due_timers_are_fired_in_several_turns_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one turn, 200 transactions with 10,000 partitions that time out together would block the loop for 1.2 s."""
-    monkeypatch.setattr("kcore.drivers.event_loop.MAX_TIMERS_S", 0.0)  # each timer takes longer
+    monkeypatch.setattr("kcore.drivers.event_loop.MAX_TIMERS_S", 0.0)  # each timer exceeds this limit
     engine, _ = faulty_engine(ManualClock())
     loop = asyncio.get_running_loop()
     driver = AsyncDriver(engine, loop)

@@ -132,7 +132,7 @@ def test_a_child_of_an_event_loop_refuses_calls_and_closes_without_waiting() -> 
     engine = Engine(log, Config.of(SETTINGS), SystemClock())
     loop = asyncio.new_event_loop()
     driver = AsyncDriver(engine, loop)
-    # Another thread is writing a round; in the child no thread will ever finish it.
+    # Another thread is writing a round, which no thread of the child can finish.
     gate = threading.Lock()
     engine.pipeline._background_commit = BackgroundCommit(gate, log)
 

@@ -21,7 +21,7 @@ class Rounds:
         return True
 
 
-def told(histogram: Histogram) -> tuple[int, float]:
+def count_and_sum(histogram: Histogram) -> tuple[int, float]:
     return histogram.count, histogram.total
 
 
@@ -30,7 +30,11 @@ def test_times_of_a_round_with_an_inline_commit() -> None:
     rounds.at(10).began()
     rounds.at(11).ended(2, lambda: rounds.commits_until(15))
     times = rounds.times
-    assert (told(times.processing), told(times.flush), told(times.purgatory)) == ((1, 1.0), (1, 4.0), (2, 10.0))
+    assert (count_and_sum(times.processing), count_and_sum(times.flush), count_and_sum(times.purgatory)) == (
+        (1, 1.0),
+        (1, 4.0),
+        (2, 10.0),
+    )
 
 
 def test_a_flush_is_timed_from_its_own_start_during_other_rounds() -> None:
@@ -43,7 +47,11 @@ def test_a_flush_is_timed_from_its_own_start_during_other_rounds() -> None:
     rounds.at(16).held()
     rounds.at(20).background_ended(3, since)
     times = rounds.times
-    assert (told(times.processing), told(times.flush), told(times.purgatory)) == ((3, 4.0), (1, 9.0), (3, 30.0))
+    assert (count_and_sum(times.processing), count_and_sum(times.flush), count_and_sum(times.purgatory)) == (
+        (3, 4.0),
+        (1, 9.0),
+        (3, 30.0),
+    )
 
 
 def test_held_responses_wait_since_the_first_of_them() -> None:
@@ -56,7 +64,7 @@ def test_held_responses_wait_since_the_first_of_them() -> None:
     since = rounds.at(16).background_began()
     rounds.at(18).background_ended(2, since)
     times = rounds.times
-    assert (told(times.flush), told(times.purgatory)) == ((1, 2.0), (2, 14.0))
+    assert (count_and_sum(times.flush), count_and_sum(times.purgatory)) == ((1, 2.0), (2, 14.0))
 
 
 def test_no_response_is_held_after_a_failed_round() -> None:
@@ -67,4 +75,4 @@ def test_no_response_is_held_after_a_failed_round() -> None:
     rounds.at(12).passed()
     rounds.at(20).began()
     rounds.at(21).ended(1, lambda: rounds.commits_until(22))
-    assert told(rounds.times.purgatory) == (1, 2.0)
+    assert count_and_sum(rounds.times.purgatory) == (1, 2.0)

@@ -92,7 +92,7 @@ class Calls:
     def end(self) -> dict[str, Any]:
         for thread in self._threads:
             thread.join(60)
-            assert not thread.is_alive(), "a thread waits for ever"
+            assert not thread.is_alive(), "a thread waits forever"
         return self.results
 
 
@@ -329,7 +329,7 @@ class Crowd:
         self._ended = True
         for thread in self._threads:
             thread.join(60)
-            assert not thread.is_alive(), "a thread waits for ever"
+            assert not thread.is_alive(), "a thread waits forever"
         self.node.close()
         with kcore.open(self._path, config=SETTINGS) as node:
             self.check(node)

@@ -218,7 +218,7 @@ async def test_requests_wait_while_a_round_that_others_may_read_is_written(
         await asyncio.sleep(0)
         assert node._driver._paused
         assert not creation.done()
-        assert not same_turn.done(), "it shows a topic that is not durable yet"
+        assert not same_turn.done(), "a response about a topic that is not durable was sent"
         assert not during.done()
         device.held = False
         assert (await creation).topics[0].error_code == 0

@@ -22,7 +22,7 @@ from tests.faults.world import RETRIABLE, Refused, World, _commit, _produced, to
 
 VALUE_BYTES = 20_000
 METADATA = "y" * 4_000
-MORE_BYTES = 400_000  # how much the file may grow where its size is limited
+MORE_BYTES = 400_000  # the growth that a limited file may have
 
 
 def attempt(world: World, step: Callable[..., None]) -> bool:
@@ -67,7 +67,7 @@ def main(folder: Path, how: str) -> None:
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
         resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes + MORE_BYTES, hard))
     refused = fill(world, acknowledged)
-    for reader in range(2):  # reading needs no room
+    for reader in range(2):  # reading needs no space
         values = world.records("t", 0)
         assert values == acknowledged, f"look {reader}: {len(values)} values, {len(acknowledged)} acknowledged"
     world.close()

@@ -187,7 +187,7 @@ class Subject:
         hit = staged = False
         try:
             with fault():
-                # On a copy of the state: the fault may leave it anyhow.
+                # On a copy of the state, because the fault may leave the copy incomplete.
                 change(self.engine, before.copy(), self.turn)
                 staged = True
                 commit(self.engine)

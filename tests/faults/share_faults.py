@@ -201,7 +201,7 @@ class Subject:
                 action(member)
         except (MemoryError, Failure, EngineInterruptedError, KeyboardInterrupt, Injected) as error:
             if not isinstance(error, Failure) and not isinstance(error, Exception):
-                self.reopen()  # a driver refuses every call after it
+                self.reopen()  # the driver refuses every call after this fault
             return True
         return False
 

@@ -39,7 +39,7 @@ def run(reopen: Reopen, prepare: Callable[[FaultInjectingEngine], None]) -> tupl
     commits = log.commit_count - before
     world.close()
     world.open(reopen())
-    assert world.state() == found, "a restart shows what was there before it"
+    assert world.state() == found, "a restart changes the state"
     assert world.engine.log.verify(deep=True) == []
     world.close()
     return found, world.refused, commits

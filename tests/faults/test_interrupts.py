@@ -156,7 +156,7 @@ def test_an_interrupt_of_a_caller_that_waits_does_no_harm() -> None:
     with kcore.open(config=SETTINGS | {"kcore.durability": "memory"}) as engine:
         make_topic(engine, "t")
         for place in range(40):
-            # Every moment from the first sleep on: the calls of the decision before come first.
+            # Tries every moment after the first sleep. Earlier moments are in the decision.
             def poll() -> None:
                 engine.send(fetch("t", wait_ms=1), 12)
 
@@ -166,7 +166,7 @@ def test_an_interrupt_of_a_caller_that_waits_does_no_harm() -> None:
             def interrupted_wait(*arguments: Any, wait: Any = wait, interrupt: InterruptAt = interrupt) -> None:
                 sys.setprofile(interrupt)
                 try:
-                    # The turn of a sleeper is inside the engine again: it is not interrupted here.
+                    # A thread that continues after its sleep executes the engine, and is not interrupted here.
                     wait(*arguments)
                 finally:
                     sys.setprofile(None)

@@ -38,7 +38,7 @@ MEMORY, LMDB, MOVED_BESIDE = "memory", "lmdb", "lmdb, moved beside"
 
 @pytest.fixture
 def subject(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
-    # A journal of three rounds: every case moves it now and then, and writes after it in between.
+    # With a journal of three rounds, every case sometimes moves the journal, and writes rounds between the moves.
     monkeypatch.setattr(journal, "MAX_ROUNDS", 3)
     folder = None if store == MEMORY else tmp_path / "data"
     return Subject(folder, reopen_every=5, beside=store == MOVED_BESIDE)
@@ -72,7 +72,7 @@ def test_an_exception_anywhere_in_a_commit_loses_no_acknowledged_write(
         missed = 0 if hit else missed + 1
         hits += hit
     assert hits > 30
-    # A single fault never stops the engine: each of them could go on without being opened again.
+    # A single fault never stops the engine, so no engine had to be opened again.
     assert subject.outcomes["went on"] == nth
     assert subject.outcomes["opened again"] > nth // 6
     subject.close()

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
     [
         ("commit", 0, 60, 1),
         ("produce", 0, 70, 1),
-        ("transaction", 300, 420, 1),  # its end: the markers and the completion
+        ("transaction", 300, 420, 1),  # the end of the transaction: the markers and the completion
         ("classic", 0, 20, 1),
         ("join", 0, 60, 1),
         ("consumer", 0, 20, 1),
@@ -44,7 +44,7 @@ def test_allocations_that_fail_lose_nothing_that_was_acknowledged(step: str, fir
     pytest.importorskip("_testcapi", reason="only CPython's own test module can let an allocation fail")
     options = [f"--first={first}", f"--last={last}", f"--span={span}"]
     command = [sys.executable, "-m", "tools.interrupting.no_memory", step, *options]
-    # In a process of its own: an allocation that is not checked would end it.
+    # In a separate process, because an unchecked allocation would end it.
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr[-3_000:]
     name, _, outcomes = done.stdout.strip().partition("{")

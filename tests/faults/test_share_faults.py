@@ -36,7 +36,7 @@ def test_a_fault_loses_and_repeats_no_record(step: str, kind: str, least: int) -
     """
     if kind == "memory":
         pytest.importorskip("_testcapi", reason="only CPython's own test module can let an allocation fail")
-    # In a process of its own: an allocation that is not checked would end it.
+    # In a separate process, because an unchecked allocation would end it.
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-m", "tests.faults.share_faults", step, kind],
         cwd=ROOT,

@@ -207,7 +207,7 @@ def _commit(world: World, request: Any) -> None:
 def group_works(world: World) -> None:
     """Checks that a member can join, sync, send a heartbeat and commit."""
     first = world.send(kit.join("workers", session_ms=600_000))
-    assert first.error_code, "an id is given out first (KIP-394)"
+    assert first.error_code, "the first join gets an error with a member id (KIP-394)"
     if first.error_code != ErrorCode.MEMBER_ID_REQUIRED:
         world.check(first.error_code)
     member = first.member_id

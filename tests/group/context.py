@@ -87,7 +87,7 @@ class Call:
 
     def take(self, response: Any) -> None:
         """Stores the response as a client decodes it: encoded and decoded in the request's version."""
-        assert not self.done, "a request is answered once"
+        assert not self.done, "a request gets one response"
         self.done = True
         kind = self._api.response_type
         self.response = kind.decode(response.encode(self._version), self._version)

@@ -99,7 +99,7 @@ def test_equal_subscriptions_share_their_names_and_count_once() -> None:
         assert code_of(world, f"m-{number:03}", subscribed_topic_names=list(same)) == ErrorCode.NONE
     assert held(world) == first + 99 * consumer_bytes("m-000", world.group.members["m-000"].metadata) < GROUP_LIMIT
     assert len({id(member.metadata.names) for member in world.group.members.values()}) == 1
-    world.consumer._names.clear()  # the cache of the node may forget them, and long subscriptions are never in it
+    world.consumer._names.clear()  # the node's cache may drop the names, and long subscriptions are never cached
     assert code_of(world, "another", subscribed_topic_names=list(same)) == ErrorCode.NONE
     world.restart()
     assert len({id(member.metadata.names) for member in world.group.members.values()}) == 1

@@ -52,7 +52,7 @@ def longest(engine: Guarded) -> int:
 def test_the_limit_follows_the_settings_of_the_broker_and_of_the_topic() -> None:
     engine = Guarded()
     engine.send(create("t", PARTITIONS), who=ADMIN)
-    assert commit(engine, "m" * 4_096) == {-1}, "more than a mebibyte"
+    assert commit(engine, "m" * 4_096) == {-1}, "a record of more than 1 MiB is accepted"
     set_limit(engine, ConfigType.BROKER, "", "message.max.bytes", 10_000_000)
     assert commit(engine, "m" * 4_096) == {0}
     assert longest(engine) == 4_096

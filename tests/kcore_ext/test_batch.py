@@ -195,7 +195,7 @@ def test_a_batch_never_outgrows_its_limit_and_a_refused_record_leaves_it_unchang
             generous = BatchBuilder(10_000, base_timestamp_ms=0)
             for other in [*taken, size]:
                 generous.append(0, b"", bytes(other))
-            assert generous.size_bytes > max_size_bytes, "it would have fitted"
+            assert generous.size_bytes > max_size_bytes, "the batch would have fitted"
     assert builder.size_bytes <= max_size_bytes
     if taken:
         assert [len(record.value or b"") for record in iter_records(builder.build())] == taken
@@ -416,7 +416,7 @@ def test_an_iterator_holds_its_buffer_until_it_is_done() -> None:
         batch.append(0)
     assert len(list(records)) == 2
     batch.append(0)
-    assert list(records) == [], "exhausted stays exhausted"
+    assert list(records) == [], "the iterator stays at its end"
     entries = iter_entries(batch)
     del entries
     gc.collect()

@@ -144,7 +144,7 @@ def test_records_before_a_malformed_one_are_returned() -> None:
     records = iter_entries(batch)
     assert next(records) == (0, 1000, b"k", None)
     assert fault_of(lambda: next(records))[:2] == (61 + 8, "record")
-    assert list(records) == [], "after an error it is at its end"
+    assert list(records) == [], "after an error the iterator is at its end"
 
 
 @pytest.mark.parametrize("count", [2, 3, 8, 2**31 - 1, -1, -(2**31)])

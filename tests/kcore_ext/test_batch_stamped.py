@@ -26,7 +26,7 @@ def test_the_copy_equals_a_batch_stamped_in_place(records: int, base_offset: int
     for given_as in (batch, memoryview(batch), in_place):
         assert stamped(given_as, base_offset, leader_epoch) == (bytes(expected), records - 1)
     assert in_place == expected
-    assert parse_header(batch).base_offset == 0, "bytes stay as they were"
+    assert parse_header(batch).base_offset == 0, "the given bytes are unchanged"
 
 
 @pytest.mark.parametrize("damage", [{11: 1}, {16: 1}, {23: 0x80}])
@@ -36,7 +36,7 @@ def test_bytes_other_than_one_batch_are_refused(damage: dict[int, int]) -> None:
         batch[at] = value
     before = bytes(batch)
     assert stamped(batch, 7, 8) is None
-    assert batch == before, "nor is it changed"
+    assert batch == before, "a refused batch is unchanged"
 
 
 def test_batches_that_are_truncated_or_have_trailing_bytes_are_refused() -> None:

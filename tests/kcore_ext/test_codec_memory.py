@@ -60,7 +60,7 @@ def test_reading_writing_and_failing_leave_no_memory_behind() -> None:
         with pytest.raises(TypeError):
             HeartbeatRequest(group_id="g", nothing=object())  # type: ignore[call-arg]
 
-    assert _grown(everything, 100) < 5000, "a leaked object a call would be 100 times 40 bytes and more"
+    assert _grown(everything, 100) < 5000, "one leaked object in each call would be more than 100 times 40 bytes"
 
 
 def test_values_are_referenced_once_by_their_slot() -> None:
@@ -229,7 +229,7 @@ def test_deeply_nested_structs_are_freed_without_recursion() -> None:
         pairs = Endpoint(host=(pairs,))  # type: ignore[arg-type]
     del pairs
     gc.collect()
-    assert sys.getallocatedblocks() - before < 10_000, "of half a million and more"
+    assert sys.getallocatedblocks() - before < 10_000, "most of the half a million objects are freed"
 
 
 def test_classes_without_fields_have_instances_too() -> None:

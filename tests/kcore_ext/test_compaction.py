@@ -83,11 +83,11 @@ def test_short_runs_of_removed_batches_are_read_with_their_neighbours() -> None:
     found.survey([(at, keyed(at, key)) for at, key in enumerate(keys)], 0, 0, 100, 1 << 40, decompress)
 
     def stretches(shortest: int) -> list[tuple[int, bool]]:
-        at, told = 0, []
+        at, found_stretches = 0, []
         while at < found.count:
-            told.append(found.stretch(at, shortest))
-            at = told[-1][0]
-        return told
+            found_stretches.append(found.stretch(at, shortest))
+            at = found_stretches[-1][0]
+        return found_stretches
 
     assert stretches(1) == [(1, True), (2, False), (4, True), (5, False), (8, True), (10, False)]
     assert stretches(2) == [(2, False), (4, True), (5, False), (8, True), (10, False)]

@@ -160,7 +160,7 @@ def test_operations_watched_during_a_check_are_not_visited_by_it() -> None:
         purgatory.try_complete_else_watch(make_operation(name), ("k",), 100)
     visits.clear()
     assert purgatory.check_and_complete("k") == 0
-    assert visits == ["a", "aa", "b", "bb"], "each was tried, and each new one once as it was watched"
+    assert visits == ["a", "aa", "b", "bb"], "each operation was tried, and each new one once when it was watched"
     assert purgatory.watched("k") == 4
 
 
@@ -284,7 +284,7 @@ def test_an_exception_leaves_the_purgatory_consistent() -> None:
     bad.when_tried = lambda: 1 // 0
     with pytest.raises(ZeroDivisionError):
         purgatory.check_and_complete("k")
-    assert purgatory.operations() == [bad, good], "it raised before it was completed, so it still waits"
+    assert purgatory.operations() == [bad, good], "the operation raised before it was completed, so it still waits"
     bad.when_tried = None
     bad.when_complete = lambda: 1 // 0
     with pytest.raises(ZeroDivisionError):

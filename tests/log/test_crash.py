@@ -80,7 +80,7 @@ def test_acknowledged_rounds_survive_kill_9_and_no_round_is_partial(folder: Path
             assert engine.node_epoch == 2 * opening + 1
             logs = [engine.open(key(number)) for number in range(3)]
             end = logs[0].end_offset
-            # One commit may have become durable without its acknowledgement getting out.
+            # One commit may be durable although its acknowledgement was not written.
             assert acknowledged <= end <= acknowledged + 1
             assert [log.end_offset for log in logs] == [end] * 3
             assert engine.get_meta("turn") == str(end).encode()

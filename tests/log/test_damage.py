@@ -170,7 +170,9 @@ def test_missing_batches_are_found(folder: Path) -> None:
 def test_overlapping_batches_are_found(folder: Path) -> None:
     make(folder)
     in_log(folder, put=(LOG_KEY.pack(0, 51), stamped(batch(2, 500), 51, 1)))
-    assert kinds(folder) == [(51, "overlap"), (52, "overlap")], "with the one before, and the one after with it"
+    assert kinds(folder) == [(51, "overlap"), (52, "overlap")], (
+        "the batch overlaps with the one before, and the next one overlaps with it"
+    )
     engine = LmdbLogEngine(folder)
     with pytest.raises(CorruptLogError):
         list(engine.open(key()).batches())
@@ -216,7 +218,9 @@ def test_a_page_that_contradicts_its_parent_is_found_before_lmdb_reads_it(folder
     make(folder)
     assert check_pages(str(folder), "data.mdb") > 10
     data = (folder / "data.mdb").read_bytes()
-    for found in re.finditer(re.escape(stamped(batch(2, 500), 60, 1)[:21]), data):  # once in the log's tree
+    for found in re.finditer(
+        re.escape(stamped(batch(2, 500), 60, 1)[:21]), data
+    ):  # the batch is once in the tree of the log
         patch(folder, found.start() // PAGE * PAGE, b"\xff" * 16)
     with pytest.raises(DataFolderError, match="is not a tree page"):
         verify_folder(folder)
@@ -262,7 +266,7 @@ def test_after_a_clean_close_leaves_are_read_for_a_limited_time(folder: Path, mo
     make(folder, batches=4_000)
     zero_leaf(folder, keep_time=True, base=6_000)
     path = str(folder)
-    # The clock is read every 256 leaves; a negative limit is over at the first look.
+    # The clock is read every 256 leaves; a negative limit is exceeded at the first reading.
     assert check_file(path, "data.mdb", max_ms=-1) < 0
     monkeypatch.setattr(data_folder, "MAX_MS_AFTER_CLEAN_CLOSE", -1)
     LmdbLogEngine(folder).close()  # no call has read the batch yet

@@ -66,7 +66,7 @@ def test_a_journal_of_another_state_is_refused_and_not_changed(
     engine = LmdbLogEngine(folder)
     append_rounds(engine, 3)
     earlier = state("earlier")
-    append_rounds(engine, 2 * ROUNDS)  # the data file is two journals younger
+    append_rounds(engine, 2 * ROUNDS)  # the data file is newer by two journals
     crashed = state("crashed")
     stored = contents(engine.open(key(1)))
     append_rounds(engine, 2 * ROUNDS)

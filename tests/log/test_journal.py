@@ -358,7 +358,9 @@ def test_no_round_is_written_between_a_move_and_the_record_of_the_move(
     engine.open(key(1)).delete_before(2)
     engine.commit()
     assert not engine.reclaim(10)
-    assert locked == [True, True, True], "of the first round, of the deletion and of the freed space"
+    assert locked == [True, True, True], (
+        "the transactions of the first round, the deletion and the freed space hold the lock"
+    )
     assert contents(engine.open(key(1))) == stored[1][1:]
 
 

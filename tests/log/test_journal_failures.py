@@ -104,7 +104,7 @@ def test_a_failed_write_fails_its_round_and_no_other(
             engine.fail(write_set, raised.value)
         assert (engine.uncertain, log.high_watermark, log.end_offset) == (False, len(stored), len(stored))
         assert contents(log) == stored
-        assert after_a_kill(folder, tmp_path) == stored, "the refused round is not in the files"
+        assert after_a_kill(folder, tmp_path) == stored, "the files have the refused round"
     engine.close()
     again = LmdbLogEngine(folder)
     assert contents(again.open(key())) == stored

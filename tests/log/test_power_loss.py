@@ -51,7 +51,7 @@ while True:
 @contextmanager
 def mounted(image: Path, where: Path) -> Iterator[Path]:
     where.mkdir(exist_ok=True)
-    # No journal commit by the clock: only what the log itself flushes is to reach the device.
+    # The file system commits its journal at no fixed time: only bytes that the log flushes reach the device.
     done = subprocess.run(["mount", "-o", "loop,commit=300", str(image), str(where)], capture_output=True, check=False)
     if done.returncode:
         pytest.skip(f"may not mount: {done.stderr.decode()}")

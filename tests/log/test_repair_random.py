@@ -80,13 +80,13 @@ def judge(original: Original, result: dict[str, Any], root: Path) -> None:
     if isinstance(before, str):
         assert before.startswith(f"{folder}: "), "the error names the folder"
     else:
-        assert is_part(before, original.batches), "whatever is read is right"
+        assert is_part(before, original.batches), "all batches that can be read equal the original ones"
     status, output = result["verify"]
     assert status == (0 if output.startswith("no findings in ") else 1), output
     whole = status == 0 and before == original.batches
     repaired, lines = result["repair"]
     if repaired and lines.endswith("nothing of a kcore log can be read\n"):
-        return  # nothing but the meta pages was left
+        return  # only the meta pages were left
     conclusion = json.loads(lines.splitlines()[-1])
     assert (repaired, conclusion["repaired"]) == (0, not whole), lines
     assert not (whole and conclusion["losses"])

@@ -30,7 +30,7 @@ def compacted(engine: LogEngine) -> tuple[PartitionLog, list[bytes]]:
     stored = fill(log, engine, 10, records=2)
     smaller, merged = reaching(0, 2, 3), reaching(10, 14)
     log.rewrite({0: smaller, 4: None, 6: None, 8: None, 10: merged, 12: None}, 14)
-    assert contents(log) == stored, "staged, not seen"
+    assert contents(log) == stored, "a staged rewrite is visible before its commit"
     engine.commit()
     return log, [smaller, stored[1], merged, *stored[7:]]
 
@@ -41,7 +41,7 @@ def test_readers_see_the_rewritten_batches_and_skip_gaps(store: Store) -> None:
         assert contents(log) == kept
         assert (log.log_start_offset, log.end_offset, log.high_watermark, log.cleaned_to) == (0, 20, 20, 14)
         assert log.read(0, 1) == kept[:1]
-        assert log.read(5, 1 << 20) == kept[2:], "an offset in a gap leads to what is after it"
+        assert log.read(5, 1 << 20) == kept[2:], "a read at an offset in a gap begins after the gap"
         assert log.read(4, 1 << 20, 10) == []
         assert log.read(11, 1) == kept[2:3]
         assert [base for base, _ in log.batches(6, 16)] == [10, 14]
@@ -136,13 +136,13 @@ def test_an_iteration_continues_while_the_log_is_compacted(engine: LogEngine) ->
     log = engine.open(key())
     fill(log, engine, 1200)
     iteration = log.batches()
-    seen = [next(iteration)[0] for _ in range(700)]  # two slices of storage are read by now
+    seen = [next(iteration)[0] for _ in range(700)]  # two slices of the storage have been read by now
     first_unread = 1024
     log.rewrite(dict.fromkeys(range(1190)) | {1020: reaching(1020, 1030)}, 1190)
     engine.commit()
     rest = [base for base, _ in iteration]
     assert seen == list(range(700))
-    assert rest == [*range(700, first_unread), 1020, *range(1190, 1200)], "what was merged comes as it lies now"
+    assert rest == [*range(700, first_unread), 1020, *range(1190, 1200)], "merged batches are read in their new form"
     assert bases(log) == [1020, *range(1190, 1200)]
 
 

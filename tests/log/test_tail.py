@@ -128,7 +128,7 @@ def test_rounds_in_the_journal_are_sorted_by_partition_and_offset(store: Store) 
             for base, data in zip(part.bases, part.batches, strict=True)
         )
         rest = len(batches).to_bytes(4, "big") + turn.to_bytes(4, "big") + (1).to_bytes(4, "big") + identity + batches
-        # The first round begins the partitions' epochs: their metadata has no place in the journal.
+        # The first round begins the partitions' epochs, whose metadata the journal cannot store.
         assert entry == (crc32c(rest).to_bytes(4, "big") + rest if turn else None)
         size = sum(len(data) for part in sealed.partitions for data in part.batches)
         assert journal_entry(sealed.partitions, size, identity, turn, 1) == entry

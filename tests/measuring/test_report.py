@@ -50,8 +50,8 @@ def test_the_table_has_medians_per_operation_spreads_and_ratios() -> None:
 
 
 def test_times_have_a_suitable_unit() -> None:
-    told = [report.duration(seconds) for seconds in (12.5, 1.0, 0.25, 1.5e-3, 2.345e-6, 43e-9, 0.5e-9)]
-    assert told == ["12.5 s", "1 s", "250 ms", "1.5 ms", "2.35 µs", "43 ns", "0.5 ns"]
+    formatted = [report.duration(seconds) for seconds in (12.5, 1.0, 0.25, 1.5e-3, 2.345e-6, 43e-9, 0.5e-9)]
+    assert formatted == ["12.5 s", "1 s", "250 ms", "1.5 ms", "2.35 µs", "43 ns", "0.5 ns"]
 
 
 def test_a_row_missing_from_the_baseline_has_no_ratio() -> None:

@@ -133,7 +133,7 @@ def test_users_are_added_changed_and_removed(node: kcore.Node, name: str) -> Non
         node.users.remove(name)
     with pytest.raises(errors.UnacceptableCredentialError):
         node.users.set_password(name, "secret", iterations=1)
-    with pytest.raises(errors.UnacceptableCredentialError, match="too many"):  # hours of computation
+    with pytest.raises(errors.UnacceptableCredentialError, match="too many"):  # such a count would take hours
         node.users.set_password(name, "secret", iterations=10**9)
     with pytest.raises(ValueError, match=r"'PLAIN' does not exist; valid: 'SCRAM-SHA-256', 'SCRAM-SHA-512'$"):
         node.users.set_password(name, "secret", mechanisms=["PLAIN"])

@@ -201,7 +201,7 @@ def test_a_member_commits_again_once_its_program_has_seen_the_new_membership(
             while len(member.assignment) < 2:
                 await asyncio.sleep(0.1)
             kcore_node.groups["g"].expire(member.member_id)
-            await asyncio.sleep(60)  # joined again
+            await asyncio.sleep(60)  # the member has joined again
             refused = []
             if not listens:
                 with pytest.raises(CommitFailedError, match="since the last poll or event"):

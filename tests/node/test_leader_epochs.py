@@ -29,14 +29,14 @@ class NewLeader:
         self.end_offset, self.epoch = end_of_epoch
         self.elected = False
         self.refused = False
-        self.asked: list[tuple[int, int, int]] = []
+        self.epoch_requests: list[tuple[int, int, int]] = []
 
     def request(self, api: ApiKey, request: Any) -> None:
         if api is ApiKey.OFFSET_FOR_LEADER_EPOCH:
             for topic in request.topics:
                 for row in topic.partitions:
-                    self.asked.append((row.partition, row.current_leader_epoch, row.leader_epoch))
-                    row.current_leader_epoch = -1  # the broker's own epoch is another one
+                    self.epoch_requests.append((row.partition, row.current_leader_epoch, row.leader_epoch))
+                    row.current_leader_epoch = -1  # the broker itself has another epoch
         elif api in (ApiKey.FETCH, ApiKey.LIST_OFFSETS):
             for topic in request.topics:
                 for row in topic.partitions:
@@ -90,7 +90,7 @@ def read(bootstrap: str, name: str) -> Callable[..., tuple[NewLeader, list[int]]
             with node.group(name).consume(name, reset=reset, auto_commit=None) as consumer:
                 offsets = read_until(consumer, 2)
                 assert offsets == [0, 1, 2]
-                assert leader.asked == []
+                assert leader.epoch_requests == []
                 leader.elected = True
                 topic.append("d")
                 offsets = read_until(consumer, 3)
@@ -101,7 +101,7 @@ def read(bootstrap: str, name: str) -> Callable[..., tuple[NewLeader, list[int]]
 
 def test_a_position_that_the_new_leader_has_stays(read: Callable[..., tuple[NewLeader, list[int]]]) -> None:
     leader, offsets = read((3, 0))
-    assert (offsets, leader.asked) == ([3], [(0, NEW_EPOCH, 0)])
+    assert (offsets, leader.epoch_requests) == ([3], [(0, NEW_EPOCH, 0)])
 
 
 def test_a_position_behind_a_truncation_moves_to_the_place_where_the_logs_differ(
@@ -109,7 +109,7 @@ def test_a_position_behind_a_truncation_moves_to_the_place_where_the_logs_differ
 ) -> None:
     leader, offsets = read((1, 0))
     assert offsets == [1, 2, 3]
-    assert leader.asked[0] == (0, NEW_EPOCH, 0)
+    assert leader.epoch_requests[0] == (0, NEW_EPOCH, 0)
 
 
 def test_a_position_of_an_epoch_that_the_new_leader_does_not_have_is_reset(
@@ -138,13 +138,13 @@ def test_a_seek_with_an_epoch_and_a_committed_offset_are_validated(bootstrap: st
         node.group(name).commit({(name, 0): kcore.OffsetAndMetadata(2, "", 0)})
         with node.group(name).consume(name, auto_commit=None) as consumer:
             assert read_until(consumer, 2) == [2]
-            assert [epoch for _, _, epoch in leader.asked] == [0]
+            assert [epoch for _, _, epoch in leader.epoch_requests] == [0]
             consumer.seek((name, 0), kcore.OffsetAndMetadata(1, "", 0))
             assert read_until(consumer, 2) == [1, 2]
-            assert [epoch for _, _, epoch in leader.asked] == [0, 0]
+            assert [epoch for _, _, epoch in leader.epoch_requests] == [0, 0]
             consumer.seek((name, 0), 0)
             assert read_until(consumer, 2) == [0, 1, 2]
-            assert [epoch for _, _, epoch in leader.asked] == [0, 0]
+            assert [epoch for _, _, epoch in leader.epoch_requests] == [0, 0]
 
 
 def test_a_closed_consumer_frees_its_fetch_sessions(bootstrap: str, name: str) -> None:

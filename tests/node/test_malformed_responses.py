@@ -101,7 +101,7 @@ class Hostile:
             try:
                 copy.encode(version)
             except Exception:
-                continue  # no server can send it
+                continue  # no server can send such a message
             for field in type(response).FIELDS:
                 setattr(response, getattr(field, "name", field), getattr(copy, getattr(field, "name", field)))
             self.changed.append(f"{api.name} {name}")

@@ -230,7 +230,7 @@ def test_poll_returns_events_until_the_member_is_closed(node: kcore.Node, name: 
         wait_until(lambda: follow(member, 0.01) or len(owned) == 2, "both partitions")
         assert member.poll() is None
         other = node.group(name).join(name, **options)
-        other.start(timeout=0)  # it joins only when this thread has handled the revocation
+        other.start(timeout=0)  # `other` joins only when this thread has handled the revocation
         wait_until(lambda: follow(member, 0.01) or (len(owned) == 1 and len(other.assignment) == 1), "the share")
         assert not owned & set(other.assignment)
         other.close()

@@ -268,7 +268,7 @@ def test_each_record_is_stored_once_and_in_order(case: int) -> None:
         assert not network.without_id, "every batch has a producer id, or its repetition would not be recognized"
         for partition, own in deliveries.items():
             numbers = stored_numbers(engine, partition)
-            assert numbers == sorted(set(numbers)), "in order, each once"
+            assert numbers == sorted(set(numbers)), "the records are not in order, or not stored once"
             acknowledged = {number for number, delivery in own if delivery.batch.error is None}
             assert acknowledged <= set(numbers) <= {number for number, _ in own}
             for number, delivery in own:

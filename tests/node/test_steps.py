@@ -180,7 +180,7 @@ async def test_a_failed_step_ends_the_member_and_every_wait(
         def fail(*_: Any) -> Any:
             raise MemoryError("injected")
 
-        machine._broker = None  # so that the commit waits for a step
+        machine._broker = None  # makes the commit wait for a step
         setattr(machine, method, fail)
         with pytest.raises(MemberClosedError):
             await member.commit({(name, 0): OffsetAndMetadata(1)})

@@ -354,7 +354,7 @@ def test_a_transaction_may_be_entered_without_a_with_statement() -> None:
             pass
         txn.__exit__(None, None, None)
         with node.transaction("x") as txn:
-            assert callable(txn.__exit__), "a look-up in the block does not end it"
+            assert callable(txn.__exit__), "a look-up of `__exit__` in the block does not end the transaction"
             txn.append("t", "three")
         assert [record.value for record in topic.read(0, 0)] == [b"one", b"two", b"three"]
 

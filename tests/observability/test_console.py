@@ -170,8 +170,8 @@ def test_offsets_have_pages(node: Watched) -> None:
     with node.live.connect() as client:
         make_topic(client, "t", 120)
         client.send(commit("g", {("t", number): 1 for number in range(120)}), COMMIT_VERSION)
-    for asked, number, partitions in ((1, 1, range(50)), (3, 3, range(100, 120)), (9, 3, range(100, 120))):
-        offsets = document(node, "/api/group", id="g", offsets=asked)["offsets"]
+    for requested, number, partitions in ((1, 1, range(50)), (3, 3, range(100, 120)), (9, 3, range(100, 120))):
+        offsets = document(node, "/api/group", id="g", offsets=requested)["offsets"]
         assert [row.pop("partition") for row in offsets["rows"]] == list(partitions)
         rest = {"topic": "t", "offset": 1, "end": 0, "pending": False, "lag": 0}
         assert offsets == page([rest] * len(partitions), 120, number, 3)

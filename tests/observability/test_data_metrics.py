@@ -173,7 +173,7 @@ def test_topics_are_counted_in_slices_and_once_if_they_are_deleted_in_a_pause(mo
         before = node.live.call(lambda: totals(node.live.engine, pause))
         after = node.live.call(lambda: totals(node.live.engine))
     assert (before.topics, before.traffic.received_records) == (3, 3)
-    assert len(pauses) >= 6, "after ten partitions, or after the topic with the tenth"
+    assert len(pauses) >= 6, "there is a pause after ten partitions, or after the topic that has the tenth"
     assert (after.topics, after.partitions, after.traffic.received_records) == (1, 23, 3)
 
 
@@ -195,7 +195,7 @@ def test_transactions_are_counted_by_state_and_result() -> None:
     lag = read("kcore_partition_last_stable_offset_lag", engine)
     assert (lag["t", "0"], lag["t", "1"]) == (1, 0)
     world.restart()
-    assert read("kcore_transactional_ids", world.engine) == {**ids, **none}, "a load counts the ids again"
+    assert read("kcore_transactional_ids", world.engine) == {**ids, **none}, "a load counts the ids a second time"
     world.advance(70_000)
     world.settle()
     assert read("kcore_transaction_timeouts_total", world.engine) == {(): 1}

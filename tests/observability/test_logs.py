@@ -88,9 +88,9 @@ def test_rebalances_are_logged_at_info_and_every_state_at_debug(stream: io.Strin
     with kcore.open(config=QUICK, clock=ManualClock()) as engine:
         _join_alone(engine)
         engine.advance(60_000)
-    told = [event for event in events(stream) if event.get("group") == "workers"]
-    assert all(str(event["message"]).startswith("group workers: state: ") for event in told)
-    assert [(event["level"], str(event["message"]).split(": ")[2], event["generation"]) for event in told] == [
+    lines = [event for event in events(stream) if event.get("group") == "workers"]
+    assert all(str(event["message"]).startswith("group workers: state: ") for event in lines)
+    assert [(event["level"], str(event["message"]).split(": ")[2], event["generation"]) for event in lines] == [
         ("debug", "Empty -> Empty", 0),
         ("info", "Empty -> PreparingRebalance", 0),
         ("debug", "PreparingRebalance -> CompletingRebalance", 1),
@@ -98,7 +98,7 @@ def test_rebalances_are_logged_at_info_and_every_state_at_debug(stream: io.Strin
         ("info", "Stable -> PreparingRebalance", 1),
         ("info", "PreparingRebalance -> Empty", 2),
     ]
-    assert [event["state"] for event in told[-2:]] == ["PreparingRebalance", "Empty"]
+    assert [event["state"] for event in lines[-2:]] == ["PreparingRebalance", "Empty"]
     shards = [event for event in events(stream) if event["logger"] == "kcore.runtime.shard"]
     assert {event["level"] for event in shards} == {"debug"}
     assert any("loading -> active" in str(event["message"]) for event in shards)
@@ -126,9 +126,9 @@ def test_refusals_are_logged_at_info_with_the_client(stream: io.StringIO) -> Non
             engine.send(heartbeat(f"g{number}", "m", 1), client_id="c").error_code for number in range(500)
         ].count(16)
     assert refused > 0
-    told = [event for event in events(stream) if str(event["message"]).startswith("request refused")]
-    assert len(told) == refused
-    assert {(event["level"], event["api"], event["error"], event["client_id"]) for event in told} == {
+    lines = [event for event in events(stream) if str(event["message"]).startswith("request refused")]
+    assert len(lines) == refused
+    assert {(event["level"], event["api"], event["error"], event["client_id"]) for event in lines} == {
         ("info", "Heartbeat", "NOT_COORDINATOR", "c")
     }
 

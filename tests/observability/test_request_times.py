@@ -35,7 +35,7 @@ def test_a_time_counts_in_the_first_bucket_whose_bound_is_not_below_it() -> None
 def test_requests_are_measured_from_the_first_scrape_on() -> None:
     with watched() as node, node.live.connect() as client:
         client.send(ListGroupsRequest())
-        assert counts(node) == {}, "nothing was measured before"
+        assert counts(node) == {}, "requests were measured before the first scrape"
         make_topic(client, "t")
         for offset in range(3):
             client.send(commit("g", {("t", 0): offset}), COMMIT_VERSION)
@@ -103,6 +103,6 @@ def test_measurement_ends_some_time_after_the_last_scrape() -> None:
         assert entry.times is None
         client.send(ListGroupsRequest())
         client.send(ListGroupsRequest())
-        assert counts(node) == {"ListGroups": 1}, "neither was measured"
+        assert counts(node) == {"ListGroups": 1}, "the other two requests were measured"
         client.send(ListGroupsRequest())
         assert counts(node) == {"ListGroups": 2}

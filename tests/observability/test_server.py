@@ -150,7 +150,9 @@ def test_a_failed_commit_does_not_decrease_the_counters() -> None:
         assert topic.partitions[0].error_code == 16
         wait_until(lambda: node.get("/readyz")[0] == 200, "the shard's load")
         found = node.samples()
-        assert found["kcore_offset_commits_total", ()] == 5, "four, and the one that was decided and failed"
+        assert found["kcore_offset_commits_total", ()] == 5, (
+            "the four commits, and the one that was decided and failed, are counted"
+        )
         assert found["kcore_offsets", ()] == 1
         assert found["kcore_batch_flush_failures_total", ()] == 1
         assert found["kcore_classic_groups", ("Empty",)] == 1
@@ -236,7 +238,7 @@ def test_uncommitted_state_is_not_reported(committing: bool) -> None:
         (b"\x00\x00\x00\x10\r\n\r\n", b"400"),
         (b"GET /healthz\r\n\r\n", b"400"),
         (b"GET /" + b"x" * MAX_REQUEST_BYTES, b"431"),
-        (b"GET /healthz?" + b"x" * MAX_REQUEST_BYTES + b" HTTP/1.1\r\n\r\n", b"431"),  # also if it is complete
+        (b"GET /healthz?" + b"x" * MAX_REQUEST_BYTES + b" HTTP/1.1\r\n\r\n", b"431"),  # even if the request is complete
         (b"GET /healthz HTTP/1.1\r\n\r\n" + b"x" * MAX_REQUEST_BYTES, b"200"),
     ],
 )

@@ -103,7 +103,7 @@ class _Pair:
                     break
                 if mode == "hold request":
                     self.proxy.hold(lambda data=data: self.server.sendall(data))  # type: ignore[misc]
-                    # What follows on this connection stays in the network, too: it is closed by the client's watchdog.
+                    # Later bytes of this connection are delayed, too. The client's watchdog closes the connection.
                     while self.client.recv(1 << 20):
                         pass
                     return  # the server's side stays open until `release`

@@ -145,13 +145,13 @@ def test_notifications_arrive_and_resume_after_a_lost_connection(shared: Postgre
     store, lease, engine = shared.node(1)
     calls = threading.Semaphore(0)
     store.listen(calls.release)
-    assert calls.acquire(timeout=30), "after the connection"
+    assert calls.acquire(timeout=30), "the dead connection after the new connection"
     shared.open().register(2, description(2), TTL_MS)
-    assert calls.acquire(timeout=30), "a registration"
+    assert calls.acquire(timeout=30), "the call of a registration"
     become_controller(store, lease, engine)
-    assert calls.acquire(timeout=30), "the controller"
+    assert calls.acquire(timeout=30), "the call of the controller"
     create(engine, {0: 1})
-    assert calls.acquire(timeout=30), "the metadata log"
+    assert calls.acquire(timeout=30), "the call of the metadata log"
     ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'kcore/1/listener'"
     wait_until(lambda: primary.query(ended), "the listener's connection")
     assert calls.acquire(timeout=30), "after the new connection"

@@ -154,7 +154,7 @@ def check_stored(shared: PostgresShared, scenario: Scenario) -> None:
     nodes = shared.execute("SELECT node_id, session, epoch, draining FROM nodes ORDER BY node_id")
     assert [(node_id, session) for node_id, session, _, _ in nodes] == [(1, 0), (2, 0)]
     leases = shared.execute("SELECT name FROM leases WHERE expires_at > statement_timestamp()")
-    assert leases == [], "the scenario has ended them all"
+    assert leases == [], "the scenario has ended all leases"
 
 
 @pytest.mark.parametrize(

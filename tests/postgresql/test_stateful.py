@@ -59,7 +59,7 @@ class ClusterLogMachine(LogMachine):
         epochs = {row.key: row.leader_epoch for row in self.store.leaders()}
         self.engine.adopt([Leadership(key(number), epochs[key(number)]) for number in PARTITIONS])
 
-    # Not rules here.
+    # These rules do not apply to a cluster.
     def create(self, partition: int) -> None: ...
 
     def drop(self, partition: int) -> None: ...

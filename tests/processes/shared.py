@@ -30,7 +30,7 @@ class LocalShared:
         engine.close()
         prepare(str(self.path), {}, 0)
         self._opened: list[LocalClusterStore] = []
-        self.lock: DataFolder | None = None  # of a test that commands look for
+        self.lock: DataFolder | None = None  # the lock of a test, if its commands need one
 
     def advance(self, ms: int) -> None:
         """Lets time pass by the store's clock."""

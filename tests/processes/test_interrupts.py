@@ -24,7 +24,7 @@ def subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedS
     # A destructor that the collector runs during a fault would take its exception.
     gc.collect()
     gc.disable()
-    # A journal of three rounds: every case moves it now and then, and writes after it in between.
+    # With a journal of three rounds, every case sometimes moves the journal, and writes rounds between the moves.
     monkeypatch.setattr(journal, "MAX_ROUNDS", 3)
     yield SharedSubject(tmp_path, reopen_every=5)
     gc.enable()

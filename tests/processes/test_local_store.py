@@ -164,7 +164,7 @@ class AnyRecords:
 def test_a_folder_in_use_by_several_processes_is_copied_with_their_journals(pair: Pair, tmp_path: Path) -> None:
     stored = contents(pair.log) + fill(pair.log, pair.second, 3)
     assert pair.entries() == 1
-    pair.shared.close()  # as a crash: another process would find the same
+    pair.shared.close()  # like a crash: another process would find the same files
     copy_folder(str(pair.shared.path), str(tmp_path / "copy"))
     engine = LmdbLogEngine(tmp_path / "copy", "os", create=False)
     log = engine.get(key(1))

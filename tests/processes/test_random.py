@@ -26,7 +26,7 @@ def test_random_faults_lose_no_acknowledged_write(number: int, tmp_path: Path) -
     world = LocalWorld(tmp_path)
     attack = LocalAttack(SEED + number, world)
     attack.run()
-    assert attack.records or attack.offsets, "something was stored, and `verify` has found all of it"
+    assert attack.records or attack.offsets, "the attack stored records or offsets, which `verify` has compared"
     engine = world.shared.closed_engine()  # one process reads all logs
     assert engine.verify(deep=True) == []
     engine.close()

@@ -15,14 +15,14 @@ import kcore
 from tests.kit import wait_until
 
 PARTITIONS = 6
-PATIENCE_S = 60.0
+TIME_LIMIT_S = 60.0
 
 
 def make_topic(bootstrap: str, topic: str) -> None:
     """Creates a topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     [made] = admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values()
-    made.result(PATIENCE_S)
+    made.result(TIME_LIMIT_S)
 
 
 class Worker(ABC):
@@ -49,7 +49,7 @@ class Worker(ABC):
 
     def stop(self) -> None:
         self._stopped.set()
-        self._thread.join(PATIENCE_S)
+        self._thread.join(TIME_LIMIT_S)
         assert not self._thread.is_alive(), f"{self.name} hangs"
         if self.failure is not None:
             raise self.failure
@@ -79,14 +79,14 @@ def read_topic(bootstrap: str, topic: str) -> dict[int, list[tuple[int, int]]]:
             end = 0
             for _ in range(20):
                 try:
-                    end = consumer.get_watermark_offsets(where, timeout=PATIENCE_S)[1]
+                    end = consumer.get_watermark_offsets(where, timeout=TIME_LIMIT_S)[1]
                     break
                 except KafkaException:
                     continue
             records = found[partition] = []
             consumer.assign([where])
             while end and (not records or records[-1][0] < end - 1):
-                message = consumer.poll(PATIENCE_S)
+                message = consumer.poll(TIME_LIMIT_S)
                 assert message is not None, f"{topic}-{partition} ends at {end}, read {len(records)} records"
                 if message.error() is None:
                     records.append((message.offset(), int(message.value())))
@@ -114,7 +114,7 @@ class Confluent(Worker):
             producer.poll(0)
             if len(producer) > 50:
                 producer.poll(0.01)
-        assert producer.flush(PATIENCE_S) == 0
+        assert producer.flush(TIME_LIMIT_S) == 0
 
     def _delivered(self, error: KafkaError | None, message: object) -> None:
         assert error is None, error
@@ -212,7 +212,7 @@ def wait_progress(workers: list[Worker], more: int = 50) -> None:
     wait_until(
         lambda: all(worker.failure or worker.done >= done + more for worker, done in zip(workers, before, strict=True)),
         f"{more} acknowledgements more for each of {[worker.name for worker in workers]}",
-        PATIENCE_S,
+        TIME_LIMIT_S,
     )
 
 

@@ -64,7 +64,7 @@ class Model:
             self.end = last + 1
         self.advance()
 
-    # ---- what there is
+    # ---- state
 
     @property
     def complete_count(self) -> int:

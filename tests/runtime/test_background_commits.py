@@ -189,7 +189,7 @@ def test_an_inline_commit_waits_for_the_background_commit_and_finishes_it_first(
     assert bench.pipeline.commit()
     writer.join()
     assert (given(first), given(second)) == (("added", "a", 1), ("added", "a", 2))
-    assert bench.pipeline.finish_background(background_commit), "it has landed already, and is left alone"
+    assert bench.pipeline.finish_background(background_commit), "the commit has ended already, and is not changed"
     assert bench.stored() == [(b"a", b"3:1"), (b"a", b"3:2")]
 
 
@@ -273,11 +273,11 @@ def test_a_shard_with_invalid_memory_is_reloaded_after_its_last_commit() -> None
     background_commit = bench.start_background()
     refused = bench.run("unreplayable")
     assert given(refused) == NOT_COORDINATOR
-    assert bench.shard.state is ShardState.FAILED, "the log does not have all of it yet"
+    assert bench.shard.state is ShardState.FAILED, "the log does not have the whole round yet"
     background_commit.write()
     assert bench.pipeline.finish_background(background_commit)
     assert given(first) == ("added", "a", 1)
-    assert bench.shard.state is ShardState.FAILED, "it enlisted in the next round before it changed anything"
+    assert bench.shard.state is ShardState.FAILED, "the shard enlisted in the next round before it changed anything"
     assert bench.pipeline.commit()
     assert bench.shard.state is ShardState.LOADING
     bench.slices.finish()
@@ -296,7 +296,7 @@ class BackgroundCommits(RuleBasedStateMachine):
         self.background_commit: BackgroundCommit | None = None
         self.fails = False
         self.wrote = False
-        self.asked: list[tuple[PartitionKey, Any]] = []
+        self.open_requests: list[tuple[PartitionKey, Any]] = []
         self.number = 0
 
     def shard(self, other: bool) -> tuple[PartitionKey, Shard[CounterMachine]]:
@@ -306,12 +306,12 @@ class BackgroundCommits(RuleBasedStateMachine):
     def add(self, other: bool) -> None:
         key, shard = self.shard(other)
         self.number += 1
-        self.asked.append((key, self.bench.ask(shard, "add", f"n{self.number}", self.number)))
+        self.open_requests.append((key, self.bench.ask(shard, "add", f"n{self.number}", self.number)))
 
     @rule(other=st.booleans(), back=st.integers(0, 3))
     def read(self, other: bool, back: int) -> None:
         key, shard = self.shard(other)
-        self.asked.append((key, self.bench.ask(shard, "read", f"n{max(1, self.number - back)}")))
+        self.open_requests.append((key, self.bench.ask(shard, "read", f"n{max(1, self.number - back)}")))
 
     @rule(other=st.booleans())
     def go_wrong(self, other: bool) -> None:
@@ -357,7 +357,7 @@ class BackgroundCommits(RuleBasedStateMachine):
     def what_was_told_is_in_the_log(self) -> None:
         stored = {key: {k for k, _ in self.bench.stored(key)} for key in (KEY, OTHER)}
         still: list[tuple[PartitionKey, Any]] = []
-        for key, answer in self.asked:
+        for key, answer in self.open_requests:
             response = given(answer)
             if response is None:
                 still.append((key, answer))
@@ -365,7 +365,7 @@ class BackgroundCommits(RuleBasedStateMachine):
                 assert response[1].encode() in stored[key], response
             elif response[0] == "error":
                 assert response[1] in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), response
-        self.asked = still
+        self.open_requests = still
 
     def teardown(self) -> None:
         if not hasattr(self, "bench"):
@@ -376,7 +376,7 @@ class BackgroundCommits(RuleBasedStateMachine):
         self.bench.slices.finish()
         self.bench.pipeline.commit()
         self.what_was_told_is_in_the_log()
-        assert self.asked == []
+        assert self.open_requests == []
         for key, shard in ((KEY, self.bench.shard), (OTHER, self.bench.other)):
             counts = {k.decode(): int(v.split(b":")[1]) for k, v in self.bench.stored(key) if k and v}
             assert shard.state is ShardState.ACTIVE

@@ -215,7 +215,7 @@ def test_an_interrupt_during_a_commit_keeps_the_logs_state_and_reaches_the_calle
     bench.log.commit = real  # type: ignore[method-assign]
     bench.slices.finish()
     assert lost.response == NOT_COORDINATOR
-    assert bench.run("read", "a") == ("count", "a", 1), "it was written, and that is what is told from now on"
+    assert bench.run("read", "a") == ("count", "a", 1), "the count was written, so later responses have it"
 
 
 # ---- bugs in state machines

@@ -71,13 +71,13 @@ def written() -> MemoryStorage:
 def test_requests_are_served_while_coordinators_load() -> None:
     """Metadata responds at once. Requests about groups get COORDINATOR_LOAD_IN_PROGRESS until their shard is loaded."""
     engine = Engine(MemoryLogEngine(written()), CONFIG, ManualClock(wall_ms=1), wait=False)
-    told: list[int] = []
-    engine.when_loaded(lambda: told.append(engine.recovery.records))
+    loaded_records: list[int] = []
+    engine.when_loaded(lambda: loaded_records.append(engine.recovery.records))
     assert engine.loading
     assert engine.recovery.groups == 0
     refused = 0
     while engine.loading:
-        assert told == []
+        assert loaded_records == []
         assert "t" in [topic.name for topic in call(engine, MetadataRequest(topics=None), 12).topics]
         responses = {fetch(engine, f"g{number}") for number in range(GROUPS)}
         assert responses <= {(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0), (0, PARTITIONS)}
@@ -91,10 +91,10 @@ def test_requests_are_served_while_coordinators_load() -> None:
     while engine.slices.step():
         pass
     assert {fetch(engine, f"g{number}") for number in range(GROUPS)} == {(0, PARTITIONS)}
-    assert told == [GROUPS * PARTITIONS]
+    assert loaded_records == [GROUPS * PARTITIONS]
     assert (engine.recovery.groups, engine.recovery.shards) == (GROUPS, 2)
-    engine.when_loaded(lambda: told.append(0))
-    assert told[1:] == [0], "loaded: told at once"
+    engine.when_loaded(lambda: loaded_records.append(0))
+    assert loaded_records[1:] == [0], "the callback runs at once if the node is loaded"
     engine.close()
 
 

@@ -103,7 +103,7 @@ def test_a_decision_completes_the_parked_request_that_it_frees() -> None:
     bench.pipeline.commit()
     assert not waiting.done
     bench.run("add", "a", 6)
-    assert not waiting.done, "what frees it is not durable yet"
+    assert not waiting.done, "the change that completes the request is not durable yet"
     bench.pipeline.commit()
     assert waiting.response == ("reached", "a", 10)
 

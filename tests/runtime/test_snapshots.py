@@ -305,8 +305,8 @@ def test_requests_are_served_during_a_pass() -> None:
         sizes.append(log.cleaned_to)
     moved = [later - earlier for earlier, later in pairwise(sizes)]
     surveys, removals = 2 * 6_000 // cleaner.SLICE_RECORDS, 6_000 // cleaner.SLICE_REMOVED
-    assert served >= surveys + removals, "a record and its batch are two"
-    assert max(moved) <= cleaner.SLICE_RECORDS // 2 + 1, "bounded by count, whatever the log holds"
+    assert served >= surveys + removals, "a record and its batch count as two units"
+    assert max(moved) <= cleaner.SLICE_RECORDS // 2 + 1, "the number of records in a slice is bounded for any log"
     now = {key: entry.committed_offset for key, entry in node.state()["offsets"].items()}
     assert now == before | {("h", "t", number): number for number in range(1, served + 1)}
     node.restart()
@@ -325,14 +325,14 @@ def test_a_pass_runs_only_when_enough_records_are_new() -> None:
     write.count = 0  # type: ignore[attr-defined]
     write(15_000, PARTITIONS)
     node.compact()
-    assert node.partition.log.cleaned_to == 0, "less than the minimum"
+    assert node.partition.log.cleaned_to == 0, "the new part is smaller than the minimum"
     write(15_000, PARTITIONS)
     node.compact()
     cleaned_to, clean = node.partition.log.cleaned_to, node.partition.log.size_bytes()
     assert cleaned_to > 0
     write(int(1.5 * clean), 10)
     node.compact()
-    assert node.partition.log.cleaned_to == cleaned_to, "less than twice what lives"
+    assert node.partition.log.cleaned_to == cleaned_to, "the new part is less than twice the live records"
     write(clean, 10)
     node.compact()
     assert node.partition.log.cleaned_to > cleaned_to
@@ -437,7 +437,7 @@ def test_records_of_a_merged_batch_are_not_replayed_twice() -> None:
     old = list(node.partition.log.batches())[:10]
     node.compact()
     new = list(node.partition.log.batches())
-    assert parse_header(new[0][1]).last_offset >= 20, "merged"
+    assert parse_header(new[0][1]).last_offset >= 20, "the batches are not merged"
     machine = Machine()
     replay = Replay(machine)
     for _ in replay.run(Merged([*old, *new])):

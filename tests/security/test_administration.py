@@ -77,7 +77,7 @@ def test_a_user_gets_a_password_and_permissions_and_loses_them(live: LiveServer)
     assert deliver(live) is None
     with pytest.raises(KafkaException, match="CLUSTER_AUTHORIZATION_FAILED"):
         alice.create_acls([create])[create].result(20)
-    assert alice.describe_acls(everything()).result(20) == []  # librdkafka keeps the refusal (31) to itself
+    assert alice.describe_acls(everything()).result(20) == []  # librdkafka hides the refusal (31)
 
     assert set(admin.describe_acls(everything()).result(20)) == {create, write}
     entry_filter = AclBindingFilter(

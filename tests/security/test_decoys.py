@@ -33,7 +33,7 @@ SETTINGS = {
     "listeners": ",".join(f"{name}://127.0.0.1:0" for name in LISTENERS),
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,ONE:SASL_PLAINTEXT,OTHER:SASL_PLAINTEXT",
 }
-KAFKA_SALT = b"1k2v6hn0c8eqf9tzx5wpj3s7ay"  # as kafka-configs makes them: a number in base 36
+KAFKA_SALT = b"1k2v6hn0c8eqf9tzx5wpj3s7ay"  # in the format of kafka-configs: a number in base 36
 MECHANISMS = tuple(ScramMechanism)
 
 

@@ -181,7 +181,7 @@ def test_a_client_authenticates_and_reads_what_it_wrote(secure: Secure, client: 
     assert CLIENTS[client](Way(secure, way)) == b"hello"
 
 
-@pytest.mark.parametrize("secure", ["asyncio"], indirect=True)  # most of them only wait until a client gives up
+@pytest.mark.parametrize("secure", ["asyncio"], indirect=True)  # most of these tests only wait until a client gives up
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("way", ["plain over tls", "scram-256", "scram-512 over tls", "oauth over tls"])
 def test_a_wrong_password_or_token_is_refused(secure: Secure, client: str, way: str) -> None:

@@ -79,11 +79,11 @@ def test_invalid_changes_of_users_are_refused() -> None:
     }  # fmt: skip
     assert alter(engine, upsert(""), upsert("d", mechanism=0), upsert("e", mechanism=3)) == {"": 93, "d": 33, "e": 33}
     assert alter(engine, delete("a", 2), delete("nobody"), delete("f", 9)) == {"a": 91, "nobody": 91, "f": 33}
-    assert alter(engine, delete("a", 2), upsert("a"), upsert("a")) == {"a": 91}, "the first reason counts"
+    assert alter(engine, delete("a", 2), upsert("a"), upsert("a")) == {"a": 91}, "the first error of a user counts"
     assert alter(engine, delete("a"), upsert("a")) == {"a": 92}
     empty = upsert("i")
     empty.salted_password = b""
-    assert alter(engine, empty, upsert("h")) == {"i": -1, "h": 0}, "a hash has no keys of an empty password"
+    assert alter(engine, empty, upsert("h")) == {"i": -1, "h": 0}, "an empty password gets an error"
     assert alter(engine, upsert("g"), upsert("g", mechanism=2), upsert("h")) == {"g": 92, "h": 0}
     assert set(engine.engine.topics.image.scram) == {"a", "h"}
 

@@ -117,4 +117,4 @@ def test_a_share_consumer_needs_its_group_and_each_topic(engine: Guarded) -> Non
     assert engine.codes(acknowledged) == {TOPIC}
     engine.allow(acl(Op.READ))
     assert engine.codes(fetched(0)) == set()
-    assert engine.codes(acknowledged) == {121}, "allowed, and nothing was acquired"
+    assert engine.codes(acknowledged) == {121}, "the request is allowed, but no record was acquired"

@@ -77,7 +77,7 @@ def test_few_clients_may_postpone_the_signature(
     server = tls()
     postponed = [peers.enter_context(server.half_open(RETRIED)) for _ in range(3)]
     for peer in postponed:
-        assert peer.recv(1) == b"\x16", "a HelloRetryRequest"
+        assert peer.recv(1) == b"\x16", "the server sends a HelloRetryRequest"
     for _ in range(2):
         assert ended(peers.enter_context(server.half_open(RETRIED)))
     assert server.served()

@@ -101,7 +101,7 @@ def test_every_api_is_served_without_free_descriptors(tmp_path: Path) -> None:
         assert raw.receive(packed, 9)[1].responses[0].partition_responses[0].error_code == 0
         for peer in peers[:10]:
             peer.close()
-        assert late.receive(BEAT, 4)[1].error_code == 25, "it was accepted once there was a descriptor"
+        assert late.receive(BEAT, 4)[1].error_code == 25, "the connection was accepted once a descriptor was free"
     lines = [line for line in log.read_text().splitlines() if "new connections wait" in line]
     assert len(lines) == 1, lines
     assert "Too many open files; raise the open file limit or lower max.connections below it" in lines[0]

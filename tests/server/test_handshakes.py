@@ -56,7 +56,7 @@ def test_a_first_message_may_arrive_in_any_pieces(
         with pytest.raises(TimeoutError):
             peer.recv(1)
     assert (server.handshakes, server.running) == (1, 0)
-    assert len(looks) == 2, "at the accept, and for the header"
+    assert len(looks) == 2, "the socket is read at the accept, and for the header"
     peer.settimeout(20)
     peer.sendall(hello[-1:])
     assert peer.recv(1) == b"\x16"
@@ -101,7 +101,7 @@ def test_an_address_with_many_handshakes_makes_room_for_another_one_sooner(
     idle = [peers.enter_context(server.half_open()) for _ in range(40)]
     wait_until(lambda: server.handshakes == 40 and server.running == 4, "all slots are taken and clients wait")
     assert server.served("127.0.0.2")
-    assert server.handshakes >= 30, "the 36 clients in front have not all had a turn"
+    assert server.handshakes >= 30, "the 36 earlier clients have not all had a turn"
     assert idle[-1].getpeername()[1] == server.port
 
 
@@ -116,7 +116,7 @@ def test_a_new_client_is_served_despite_stalled_clients_of_its_address(
     wait_until(lambda: server.running == 4, "all slots are taken")
     began = server.all.failed
     assert server.served()
-    assert server.all.failed - began < 30, "it did not wait for all that came before it"
+    assert server.all.failed - began < 30, "the client did not wait for all earlier clients"
 
 
 def test_young_handshakes_are_not_closed_for_others(

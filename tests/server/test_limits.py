@@ -217,7 +217,7 @@ def test_requests_of_all_connections_together_are_bounded(serve: Any) -> None:
         third.socket.settimeout(20)
         first.send(begun[10:])
         assert first.receive(produce("", b""), 9)[1].responses[0].partition_responses[0].error_code
-        assert third.receive(BEAT, 4)[1].error_code == 25, "there is room again: it is read"
+        assert third.receive(BEAT, 4)[1].error_code == 25, "there is space again, so the request is read"
         second.send(two[10:])
         assert second.receive(produce("", b""), 9)[0] == 1
         wait_until(lambda: live.call(lambda: live.server.memory.held_bytes) == 0, "everything is given back")
@@ -307,7 +307,7 @@ def test_connections_beyond_the_rate_of_the_server_wait(serve: Any) -> None:
     with live.raw() as first, live.raw() as second:
         for raw in (first, second):
             raw.send(raw.request(BEAT, 4))
-            assert raw.receive(BEAT, 4)[1].error_code == 25, "connections wait and are not refused"
+            assert raw.receive(BEAT, 4)[1].error_code == 25, "the connection waits and is not refused"
 
 
 def test_connections_beyond_the_quota_of_their_address_are_closed_unread(serve: Any) -> None:

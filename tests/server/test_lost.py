@@ -45,7 +45,7 @@ def lose(live: LiveServer, data: bytes, before: Callable[[Connection], None] = l
         live.server.flushes.phase_ns = 0
         live.server.turns._scheduled = True  # no turn comes before `go_on`
         connection.data_received(data)
-        connection.transport.abort()  # as after a reset: the connection itself did not close
+        connection.transport.abort()  # as after a reset by the client
         go_on(connection)
         return connection
 

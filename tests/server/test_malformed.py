@@ -61,7 +61,7 @@ def test_an_unreadable_request_closes_its_connection_only(
         first = bad.request(HeartbeatRequest(group_id="g", member_id="m"), 4)
         bad.send(first + data + bad.request(MetadataRequest(topics=None), 9))
         correlation_id, response = bad.receive(HeartbeatRequest(), 4)
-        assert (correlation_id, response.error_code) == (1, 25), "what stands in front is answered"
+        assert (correlation_id, response.error_code) == (1, 25), "the earlier request gets its response"
         assert bad.closed, "the bytes after it are lost"
         parked.send(parked.request(MetadataRequest(topics=None), 9))
         assert parked.receive(MetadataRequest(), 9)[0] == 1
@@ -104,7 +104,7 @@ def test_client_ids_may_be_any_text(client: bytes | None, live: LiveServer) -> N
 def test_client_ids_that_change_with_every_request_are_not_cached(live: LiveServer) -> None:
     body = HEARTBEAT[len(header(12, 3)) :]
     with live.raw() as raw:
-        for n, remembered in ((257, 0), (0, 64 + 32)):  # long ones are not cached, of short ones a few are
+        for n, remembered in ((257, 0), (0, 64 + 32)):  # long responses are not cached, and only a few short ones are
             for number in range(300):
                 raw.send(framed(header(12, 3, number, b"%d" % number + b"y" * n) + body))
                 raw.receive(HeartbeatRequest(), 3)

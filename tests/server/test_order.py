@@ -58,7 +58,7 @@ def test_a_parked_request_delays_later_ones_of_its_connection_only(live: LiveSer
         assert raw.receive(BEAT, 4)[0] == 1
         for _ in range(20):
             other.send(BEAT)
-        assert read_all(other, "t") == [], "the produce stands after the poll and was not looked at"
+        assert read_all(other, "t") == [], "the Produce request after the poll was not served"
         other.send(produce("t", batch([b"theirs"])), 9)
         assert raw.receive(poll, 12)[0] == 2
         assert raw.receive(ProduceRequest(), 9)[0] == 3
@@ -179,7 +179,7 @@ def test_a_failed_commit_gives_all_responses_in_order(serve) -> None:  # type: i
         live.call(lambda: log.fail_commit(1, FailureReason.DISK_FULL))
         raw.send(b"".join(raw.request(commit("g", {("t", 0): n}), 8) for n in range(3)) + raw.request(BEAT, 4))
         codes = [raw.receive(OffsetCommitRequest(), 8)[1].topics[0].partitions[0].error_code for _ in range(3)]
-        assert codes == [16, 16, 16], "NOT_COORDINATOR: clients look again, and retry"
+        assert codes == [16, 16, 16], "NOT_COORDINATOR: clients look up the coordinator again, and retry"
         assert raw.receive(BEAT, 4)[0] == 4
         assert other.send(commit("g", {("t", 0): 7}), 8).topics[0].partitions[0].error_code in (0, 14)
 

@@ -82,33 +82,33 @@ def test_versions_are_encoded_again_after_features_change(live: LiveServer) -> N
     request = ApiVersionsRequest(client_software_name="me", client_software_version="1")
     off = FeatureUpdateKey(feature="share.version", max_version_level=0, upgrade_type=2)
 
-    def told(raw: Raw, version: int = 4) -> tuple[int, set[str]]:
+    def features_of(raw: Raw, version: int = 4) -> tuple[int, set[str]]:
         raw.send(raw.request(request, version))
         correlation_id, response = raw.receive(request, version)
         assert (correlation_id, response.error_code) == (raw.correlation_id, 0)
         return response.finalized_features_epoch, {feature.name for feature in response.finalized_features}
 
     with live.connect() as control, live.raw() as one, live.raw() as two:
-        epoch, features = told(one)
+        epoch, features = features_of(one)
         assert "share.version" in features
-        assert [told(raw) for raw in (one, one, two, one)] == [(epoch, features)] * 4
-        assert told(two, 3) == (epoch, features)
+        assert [features_of(raw) for raw in (one, one, two, one)] == [(epoch, features)] * 4
+        assert features_of(two, 3) == (epoch, features)
         assert control.send(UpdateFeaturesRequest(feature_updates=[off]), 1).error_code == 0
-        changed = told(one)
+        changed = features_of(one)
         assert changed[0] > epoch
         assert changed[1] == features - {"share.version"}
         with live.raw() as three:
-            assert [told(raw) for raw in (one, two, three)] == [changed] * 3
-        assert told(two, 3) == changed
+            assert [features_of(raw) for raw in (one, two, three)] == [changed] * 3
+        assert features_of(two, 3) == changed
 
 
 def test_repeated_heartbeats_get_a_new_response_after_a_change(live: LiveServer) -> None:
     """A member that repeats the same bytes gets a new epoch, or the error of a disabled protocol."""
 
-    def beat(member_epoch: int, **said: Any) -> ConsumerGroupHeartbeatRequest:
-        return ConsumerGroupHeartbeatRequest(group_id="g", member_id="m1", member_epoch=member_epoch, **said)
+    def beat(member_epoch: int, **fields: Any) -> ConsumerGroupHeartbeatRequest:
+        return ConsumerGroupHeartbeatRequest(group_id="g", member_id="m1", member_epoch=member_epoch, **fields)
 
-    def told(raw: Raw, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+    def send_beat(raw: Raw, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
         raw.send(raw.request(request, 1))
         correlation_id, response = raw.receive(request, 1)
         assert correlation_id == raw.correlation_id
@@ -122,21 +122,21 @@ def test_repeated_heartbeats_get_a_new_response_after_a_change(live: LiveServer)
     with live.connect() as other, live.raw() as raw:
         other.send(create("t", partitions=2))
         joining = beat(0, rebalance_timeout_ms=10_000, subscribed_topic_names=["t"], topic_partitions=[])
-        joined = told(raw, joining)
+        joined = send_beat(raw, joining)
         assert (joined.error_code, joined.assignment is not None) == (0, True)
         epoch = joined.member_epoch
-        assert told(raw, beat(epoch)).error_code == 0
+        assert send_beat(raw, beat(epoch)).error_code == 0
         api = live.engine.apis[joining.API_KEY]
         before = live.call(lambda: api.fast_path.served)
-        at_rest = [told(raw, beat(epoch)) for _ in range(5)]
+        at_rest = [send_beat(raw, beat(epoch)) for _ in range(5)]
         assert live.call(lambda: api.fast_path.served) == before + 5
         assert [(response.error_code, response.member_epoch, response.assignment) for response in at_rest] == [
             (0, epoch, None)
         ] * 5
         assert other.send(turned(0), 1).error_code == 0
-        assert [told(raw, beat(epoch)).error_code for _ in range(2)] == [ErrorCode.UNSUPPORTED_VERSION] * 2
+        assert [send_beat(raw, beat(epoch)).error_code for _ in range(2)] == [ErrorCode.UNSUPPORTED_VERSION] * 2
         assert other.send(turned(1), 1).error_code == 0
-        assert [told(raw, beat(epoch)) for _ in range(2)] == at_rest[:2]
+        assert [send_beat(raw, beat(epoch)) for _ in range(2)] == at_rest[:2]
         leaving = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m1", member_epoch=-1)
-        assert told(raw, leaving).error_code == 0
-        assert told(raw, beat(epoch)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert send_beat(raw, leaving).error_code == 0
+        assert send_beat(raw, beat(epoch)).error_code == ErrorCode.UNKNOWN_MEMBER_ID

@@ -185,7 +185,7 @@ def test_polls_completed_by_one_commit_share_the_remaining_memory(serve: Serve) 
             assert unread(live) <= most()
     size_sockets(live, peers, LARGE_SOCKET)
     sizes = [len(peer.receive(FetchRequest(), 12)[1].responses[0].partitions[0].records) // RECORD for peer in peers]
-    assert sizes[0] > sizes[-1] == 1, "who comes first gets more, who comes last one batch"
+    assert sizes[0] > sizes[-1] == 1, "the first client gets more, the last one a single batch"
     assert sorted(sizes, reverse=True) == sizes
     for peer in peers:
         peer.socket.close()
@@ -212,7 +212,7 @@ def test_a_peer_that_reads_nothing_is_closed_when_memory_is_short(serve: Serve, 
     alone.send(alone.request(one, 12))
     wait_until(lambda: memory(live).held_bytes > 0, "it has left something")
     wait_until(lambda: unread(live) == memory(live).held_bytes, "it is measured")
-    assert len(live.call(grow_old)) == 1, "there is room for one that does not read"
+    assert len(live.call(grow_old)) == 1, "there is space for one client that does not read"
     log_lines.clear()
     more = peers_of(live, PEERS)
     live.wait_for_connections(1 + PEERS)
@@ -220,7 +220,7 @@ def test_a_peer_that_reads_nothing_is_closed_when_memory_is_short(serve: Serve, 
         peer.send(peer.request(one, 12))
     wait_until(lambda: live.call(grow_old) and memory(live).stalled_connections, "memory is short")
     left = live.call(grow_old)
-    assert 0 < sum(left) <= LIMIT // 2, "as many as it takes, those first that came first"
+    assert 0 < sum(left) <= LIMIT // 2, "the oldest connections are closed until enough memory is free"
     wait_until(lambda: live.connections == 1 + PEERS - memory(live).stalled_connections, "they are closed")
     assert memory(live).stalled_connections == len(log_lines) > 0
     assert all(

@@ -122,7 +122,7 @@ def test_idle_share_partitions_get_a_cold_snapshot_and_the_log_is_pruned() -> No
     snapshot = world.records()[-1][1]
     assert snapshot.write_timestamp - snapshot.create_timestamp == 300_000
     world.advance(300_000)
-    assert kinds(world) == [("ShareSnapshot", 1)], "the run pruned what the cold snapshot has made superfluous"
+    assert kinds(world) == [("ShareSnapshot", 1)], "the run removed the records that the cold snapshot replaced"
     world.advance(600_000)
     assert kinds(world) == [("ShareSnapshot", 1)]
     ((key, state),) = states(world).items()
@@ -296,7 +296,7 @@ def test_a_share_partition_has_a_bounded_number_of_state_batches() -> None:
     assert (code, start, len(stored)) == (0, 0, 20_000)
     assert write(world, (200_000, 200_000, 2, 1)) == 42
     assert write(world, *[(offset, offset, 2, 1) for offset in range(0, 50_000, 2)], start_offset=49_000) == 42
-    assert write(world, (1, 1, 2, 1)) == 0, "this batch joins its neighbours"
+    assert write(world, (1, 1, 2, 1)) == 0, "this batch is merged with its neighbours"
     assert write(world, (200_000, 200_000, 2, 1), start_offset=20_000) == 0
     world.restart()
     _, start, stored = read(world)

@@ -75,7 +75,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         if os.environ.get("KCORE_TEST_KAFKA") != "start":
             pytest.skip("KCORE_TEST_KAFKA=start runs the test against Apache Kafka")
         (tmp_path / "kafka").mkdir()
-        # Members keep their places while a job takes the processor from their heartbeats.
+        # Members stay in their groups while a job uses the processor that their heartbeats need.
         with ApacheKafka(tmp_path / "kafka", {"group.consumer.session.timeout.ms": "45000"}) as broker:
             yield broker.bootstrap
     else:

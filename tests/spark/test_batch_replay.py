@@ -104,7 +104,7 @@ def random_log(chance: random.Random, topic: str) -> list[EventRow]:
                 row = row._replace(key=None, value=None, batch_only=True)
         rows.append(row)
         offset += chance.choice([1] * 20 + [2, 9, 0, -3])
-    if chance.random() < 0.5:  # as compaction would leave it: no key stands twice
+    if chance.random() < 0.5:  # as after a compaction: no key occurs twice
         newest = {row.key: row for row in rows}
         rows = [row for row in rows if newest[row.key] is row]
     return rows

@@ -27,7 +27,7 @@ def url(tmp_path: Path) -> Iterator[str]:
     """Yields the URL of three nodes, which run while the jobs read their logs."""
     world = LocalWorld(tmp_path / "folder")
     world.start()
-    world.shared.lock = DataFolder(world.shared.path)  # as a supervisor holds it
+    world.shared.lock = DataFolder(world.shared.path)  # locked as by a supervisor
     client = Client(world)
     client.create("t", 3)
     for number in range(GROUPS):

@@ -251,7 +251,7 @@ def test_a_server_with_the_written_folder_responds_like_the_original(spark: Any,
             ConsumerGroupHeartbeatRequest(group_id="modern", member_id="someone", member_epoch=joined.member_epoch)
         )
         assert beat.error_code == 0
-        # The transaction that was open is aborted by the producer's next life, and no id is given out twice.
+        # The transaction that was open is aborted by the producer's next life, and no producer id is allocated twice.
         common = {"bootstrap.servers": server.bootstrap, "log_level": 0}
         Producer({**common, "transactional.id": "tx2"}).init_transactions(30)
         used = {one.producer_id for one in node.transactions.list()}

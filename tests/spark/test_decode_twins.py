@@ -136,8 +136,8 @@ TEXT = b"\x00\x00\x01\x01\x01\x01\x01\x00"
         ("__consumer_offsets", MEMBERS, TEXT + bytes(4) + b"\x00" + b"\x01\x00\x07\x01", "malformed"),
         ("__consumer_offsets", MEMBERS, TEXT + bytes(4) + b"\x00" + b"\x7f\x00", "malformed"),
         ("__consumer_offsets", MEMBERS, b"\x00\x00" + b"\x81\x80\x02" + bytes(32_768), "malformed"),  # 32768 bytes
-        ("__consumer_offsets", MEMBERS, b"\x00\x00" + b"\x80\x80\x02" + bytes(32_767), "malformed"),  # cut after it
-        ("__consumer_offsets", MEMBERS, b"\x00\x00\x00\x00\x00", "malformed"),  # a null that may not be
+        ("__consumer_offsets", MEMBERS, b"\x00\x00" + b"\x80\x80\x02" + bytes(32_767), "malformed"),  # cut off
+        ("__consumer_offsets", MEMBERS, b"\x00\x00\x00\x00\x00", "malformed"),  # a null that is not allowed
         ("__consumer_offsets", MEMBERS, b"\x00\x00\x01\x01\x01\x01\x7f\x00", "malformed"),  # 126 topics
         ("__consumer_offsets", MEMBERS, b"\x00\x00\x04\xed\xa0\x80\x03\xc3\x28" + TEXT[4:] + bytes(6), "ok"),
         ("__consumer_offsets", MEMBERS, b"\x00\x09" + TEXT[2:] + bytes(6), "ok"),  # KIP-915

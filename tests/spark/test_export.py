@@ -58,7 +58,7 @@ def test_export_equals_the_log(small: Path, tmp_path: Path, form: str) -> None:
     assert report.rows == sum(map(len, found.values()))
     assert report.files == sum(-(-len(rows) // 1_000) for rows in found.values())
     again = export(source, tmp_path, form=form)
-    assert again[:2] == (0, 0), "what is exported already is not exported again"
+    assert again[:2] == (0, 0), "exported rows are not exported again"
 
 
 @pytest.mark.parametrize("start", [0, 1_000])
@@ -333,7 +333,7 @@ def test_intact_parts_of_damaged_exports_are_read(small: Path, tmp_path: Path, f
     assert [fault.offset for fault in faults] == [whole[500].offset, whole[1_000].offset]
     lost = len(whole) - len(rows)
     assert rows == whole[: 1_500 - lost] + whole[1_500:]
-    assert lost == 1_000 if form == "parquet" else 500 < lost < 1_000, "of JSON the lines before the cut are whole"
+    assert lost == 1_000 if form == "parquet" else 500 < lost < 1_000, "in JSON the lines before the cut are complete"
 
 
 def test_running_server_gives_the_rows_of_its_folder(tmp_path: Path) -> None:
@@ -437,7 +437,7 @@ def test_the_fault_of_a_partly_written_end_is_removed_once_it_is_complete(kafka_
         saved = (events / "manifest.json").stat().st_mtime_ns
         again = export(SegmentSource(logs), events, manifest=held)
         assert (again.rows, again.faults) == (0, report.faults[-1:])
-        assert (events / "manifest.json").stat().st_mtime_ns == saved, "nothing is new"
+        assert (events / "manifest.json").stat().st_mtime_ns == saved, "the manifest is written although nothing is new"
     last = sorted((kafka_logs / "moment-1" / "__consumer_offsets-0").glob("*.log"))[-1]
     (logs / "__consumer_offsets-0" / last.name).write_bytes(last.read_bytes())
     rest = export(SegmentSource(logs), events, manifest=held)

@@ -21,12 +21,12 @@ from kcore.spark.state.partition_state import COORDINATOR_TOPICS
 from kcore.spark.state.rebuild import END, AsOf
 from tests import kit
 
-Place = tuple[str, int]
+PartitionTuple = tuple[str, int]
 
 
-def incomplete(folder: Path, as_of: AsOf = END) -> set[Place]:
+def incomplete(folder: Path, as_of: AsOf = END) -> set[PartitionTuple]:
     """Returns the partitions whose state is uncertain, by rows and by columns."""
-    found: dict[bool, set[Place]] = {True: set(), False: set()}
+    found: dict[bool, set[PartitionTuple]] = {True: set(), False: set()}
     with open_source(folder) as source:
         for part in (part for part in source.parts() if part.topic in COORDINATOR_TOPICS):
             for with_records, places in found.items():
@@ -49,7 +49,7 @@ def logs(kafka_logs: Path, tmp_path: Path) -> Path:
 OFFSETS, TRANSACTIONS, SHARES = ("__consumer_offsets", 3), ("__transaction_state", 0), ("__share_group_state", 0)
 
 
-def segment(logs: Path, place: Place, number: int) -> Path:
+def segment(logs: Path, place: PartitionTuple, number: int) -> Path:
     """Returns a segment file by its index in the log."""
     return sorted((logs / f"{place[0]}-{place[1]}").iterdir())[number]
 
@@ -86,7 +86,7 @@ def errors(folder: Path) -> list[str]:
     return [kind for kind, _ in findings(folder, ERROR)]
 
 
-def faults(folder: Path) -> dict[Place, list[tuple[int, str, str]]]:
+def faults(folder: Path) -> dict[PartitionTuple, list[tuple[int, str, str]]]:
     """Returns the faults of a rebuild by partition."""
     with open_source(folder) as source:
         states = {part[:2]: rebuilt_of(source, part, END, False).state for part in source.parts()}
@@ -226,7 +226,7 @@ def test_a_missing_batch_of_a_data_folder_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [OFFSETS, TRANSACTIONS, SHARES])
-def test_damage_before_the_requested_moment_is_a_loss(logs: Path, place: Place) -> None:
+def test_damage_before_the_requested_moment_is_a_loss(logs: Path, place: PartitionTuple) -> None:
     damage(segment(logs, place, 0), 0.5)
     assert incomplete(logs) == {place}
 

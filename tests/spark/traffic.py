@@ -70,7 +70,7 @@ QUICK_ENDS = {
     "share.coordinator.snapshot.update.records.per.snapshot": 20,
 }
 
-Place = tuple[str, int]
+PartitionTuple = tuple[str, int]
 Rows = list[tuple[str, str]]
 
 
@@ -88,7 +88,7 @@ class Stand(NamedTuple):
     unwritten: frozenset[str]
 
 
-Moment = dict[Place, Stand]
+Moment = dict[PartitionTuple, Stand]
 UNWRITTEN = (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
 
 
@@ -461,7 +461,7 @@ class Traffic:
             tid = self._chance.choice(sorted(self._open))
             self._world.end(tid, self._open.pop(tid), self._chance.random() < 0.6)
 
-    # ---- what takes away
+    # ---- deletions and time
 
     def _delete_group(self) -> None:
         named = [f"work{self._chance.randrange(1, 50)}", f"idle{self._chance.randrange(3)}", self._share_group()]

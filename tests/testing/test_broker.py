@@ -106,7 +106,7 @@ def test_a_broker_that_does_not_run_says_so() -> None:
         _ = broker.node
     with broker, pytest.raises(KcoreError, match="runs already"):
         broker.start()
-    broker.stop()  # again: nothing happens
+    broker.stop()  # a second stop does nothing
 
 
 def test_an_unknown_setting_is_refused() -> None:

@@ -28,7 +28,7 @@ from kcore.testing.control.operations import OPERATIONS, Operation
 from kcore.testing.control.server import MAX_CONNECTIONS, ControlServer
 from tests.kit import wait_until
 
-LIMITED = ("timeout", "seconds")  # fields of requests that take as long as they say
+LIMITED = ("timeout", "seconds")  # fields that set the duration of the request
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def test_a_request_that_comes_too_slowly_ends(
         connection.sendall(begin)
         connection.settimeout(0.02)
         received = []
-        for _ in range(500):  # a byte now and then keeps no connection open
+        for _ in range(500):  # an occasional byte does not keep a connection open
             with contextlib.suppress(TimeoutError):
                 received.append(connection.recv(10_000))
                 if not received[-1]:

@@ -21,13 +21,13 @@ class Elsewhere:
     """Partitions of another node. The test sets the responses and when they arrive."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Marker, list[PartitionTuple], Callable[[Results], None]]] = []
+        self.calls: list[tuple[Marker, list[PartitionTuple], Callable[[Results], None]]] = []
 
     def write(self, marker: Marker, partitions: Collection[PartitionTuple], done: Callable[[Results], None]) -> None:
-        self.asked.append((marker, sorted(partitions), done))
+        self.calls.append((marker, sorted(partitions), done))
 
     def respond(self, world: World, codes: dict[PartitionTuple, E]) -> None:
-        done = self.asked[-1][2]
+        done = self.calls[-1][2]
         done(codes)
         world.settle()
 
@@ -104,7 +104,7 @@ def test_markers_of_another_node_complete_later() -> None:
     who = open_transaction(world)
     remote = elsewhere(world)
     assert world.end("a", who, True) == (E.NONE, who)
-    marker, places, _ = remote.asked[0]
+    marker, places, _ = remote.calls[0]
     assert marker == Marker(who.producer_id, who.producer_epoch, True, 0, 0)
     assert places == [("t", 0), ("t", 1)]
     assert world.state("a") == "PrepareCommit"
@@ -138,14 +138,14 @@ def test_markers_for_unreachable_partitions_are_retried(code: E) -> None:
     world.end("a", who, False)
     waits = []
     for _ in range(8):
-        requested = len(remote.asked)
+        requested = len(remote.calls)
         remote.respond(world, {("t", 0): E.NONE, ("t", 1): code})
         waited = 0
-        while len(remote.asked) == requested:
+        while len(remote.calls) == requested:
             world.advance(1)
             waited += 1
         waits.append(waited)
-        assert remote.asked[-1][1] == [("t", 1)]
+        assert remote.calls[-1][1] == [("t", 1)]
     assert waits == [20, 40, 80, 160, 320, 640, 1000, 1000]
     remote.respond(world, {("t", 1): E.NONE})
     assert world.state("a") == "CompleteAbort"
@@ -159,10 +159,10 @@ def test_no_marker_is_repeated_before_its_response() -> None:
     world.end("a", who, False)
     remote.respond(world, {("t", 0): E.NETWORK_EXCEPTION})
     world.advance(5_000)
-    assert [places for _, places, _ in remote.asked] == [[("t", 0), ("t", 1)]]
+    assert [places for _, places, _ in remote.calls] == [[("t", 0), ("t", 1)]]
     remote.respond(world, {("t", 1): E.NONE})
     world.advance(5_000)
-    assert [places for _, places, _ in remote.asked] == [[("t", 0), ("t", 1)], [("t", 0)]]
+    assert [places for _, places, _ in remote.calls] == [[("t", 0), ("t", 1)], [("t", 0)]]
     assert world.state("a") == "PrepareAbort"
     remote.respond(world, {("t", 0): E.NONE})
     assert world.state("a") == "CompleteAbort"
@@ -189,7 +189,7 @@ def test_a_newer_coordinator_stops_the_markers_until_a_load(code: E) -> None:
     world.end("a", who, True)
     remote.respond(world, {("t", 0): code, ("t", 1): E.NONE})
     world.advance(60_000)
-    assert len(remote.asked) == 1
+    assert len(remote.calls) == 1
     assert world.init("a")[0] is E.CONCURRENT_TRANSACTIONS
     world.restart()
     assert world.state("a") == "CompleteCommit"

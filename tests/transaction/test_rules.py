@@ -272,12 +272,12 @@ IDENTITIES = [  # (epoch, last epoch, expected) -> (producer id, epoch, last epo
 
 
 @pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
-@pytest.mark.parametrize(("asked", "wanted"), IDENTITIES)
+@pytest.mark.parametrize(("request_fields", "wanted"), IDENTITIES)
 def test_initialization_raises_the_epoch_replaces_the_id_or_repeats_a_response(
-    state: TransactionStatus, asked: tuple, wanted: object
+    state: TransactionStatus, request_fields: tuple, wanted: object
 ) -> None:
     """A request with the previous epoch is a retry. After the last epoch, the producer gets another id (KIP-360)."""
-    epoch, last_epoch, expected = asked
+    epoch, last_epoch, expected = request_fields
     found = transaction(state, producer_epoch=epoch, last_producer_epoch=last_epoch)
     result = initializing.initialize(found, expected, 1234, NOW, lambda: 99)
     if isinstance(wanted, E):

@@ -46,7 +46,7 @@ class _Administrator(Client):
             self.checked("CreateTopics", response["error_code"])
             if response["name"] == WORK:
                 topic_id = str(response["topic_id"])
-        self.patiently(self.find_transaction_coordinator)
+        self.retry(self.find_transaction_coordinator)
         return topic_id
 
     def find_transaction_coordinator(self) -> None:
@@ -54,7 +54,7 @@ class _Administrator(Client):
         (response,) = self.call("FindCoordinator", 4, {"key_type": 1, "coordinator_keys": ["any"]})["coordinators"]
         self.checked("FindCoordinator", response["error_code"])
 
-    def patiently(self, ask: Callable[[], Any]) -> Any:
+    def retry(self, ask: Callable[[], Any]) -> Any:
         """Repeats a request for up to `PROGRESS_S`."""
         until = time.monotonic() + PROGRESS_S
         while True:
@@ -127,7 +127,7 @@ def _faults(server: Server, ledger: Ledger, rng: random.Random, seconds: float, 
     """Injects faults until the time is over or a client makes no progress."""
     until = time.monotonic() + seconds
     faults = Faults(server, ledger, rng, kinds)
-    if not _all_get_on(ledger):
+    if not _all_make_progress(ledger):
         return
     while (left_s := until - time.monotonic()) > 0:
         time.sleep(min(rng.uniform(0.5, 4.0), left_s))
@@ -136,14 +136,14 @@ def _faults(server: Server, ledger: Ledger, rng: random.Random, seconds: float, 
             ledger.violation("ended", f"the server ended by itself: see {server.log}")
             server.start()
         ledger.count("rounds")
-        if rng.random() < 0.7 and not _all_get_on(ledger):
+        if rng.random() < 0.7 and not _all_make_progress(ledger):
             return
         if sum(ledger.kinds.values()) > 50:
             return
-    _all_get_on(ledger)
+    _all_make_progress(ledger)
 
 
-def _all_get_on(ledger: Ledger) -> bool:
+def _all_make_progress(ledger: Ledger) -> bool:
     """Waits until every client has taken a step. If a client makes no step for `PROGRESS_S`, records a violation and
     returns False.
     """
@@ -165,20 +165,20 @@ def _last_checks(server: Server, ledger: Ledger, clients: list[Worker]) -> None:
     try:
         for writer in [client for client in clients if isinstance(client, TransactionalWriter)]:
             last = len(writer.transactions) - 1
-            admin.patiently(writer.initialise)
+            admin.retry(writer.initialise)
             if last >= 0 and writer.transactions[last].outcome == "open":
                 writer.transactions[last].outcome = "aborted"
             if last >= 0 and writer.transactions[last].outcome == "unknown":
-                admin.patiently(lambda writer=writer, last=last: writer.resolve(last, writer.transactions[last]))
-            offset = admin.patiently(lambda writer=writer: writer.committed_offsets(writer.group, PLAIN, [0], True))[0]
+                admin.retry(lambda writer=writer, last=last: writer.resolve(last, writer.transactions[last]))
+            offset = admin.retry(lambda writer=writer: writer.committed_offsets(writer.group, PLAIN, [0], True))[0]
             if offset != writer.expected_offset():
                 ledger.violation(
                     "transactional offset", f"{writer.group}: {offset}, the last commit was {writer.expected_offset()}"
                 )
         for committer in [client for client in clients if isinstance(client, OffsetWriter)]:
-            admin.patiently(committer.check)
+            admin.retry(committer.check)
         for group in {client.group for client in clients if isinstance(client, ClassicMember | ConsumerMember)}:
-            offsets = admin.patiently(
+            offsets = admin.retry(
                 lambda group=group: admin.committed_offsets(group.name, WORK, list(range(WORK_PARTITIONS)))
             )
             for partition, offset in offsets.items():

@@ -139,7 +139,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([1, 600, 5_000]))
     def pass_time(self, ms: int) -> None:
-        self.world.step()  # a pass that has begun reads the end of the log before time passes
+        self.world.step()  # a pass that has begun reads the end of the log before the time advances
         self.world.wall_ms += ms
 
     @rule(share=st.floats(0, 0.5))

@@ -104,7 +104,7 @@ def test_small_batches_become_one_and_large_ones_stay() -> None:
     world.compact()
     assert batches(world) == [(0, 19, 20), (20, 20, 1), (21, 21, 1), (22, 22, 1)]
     assert offsets(world) == list(range(23))
-    assert world.log.read(20, 1)[0] == large, "byte for byte"
+    assert world.log.read(20, 1)[0] == large, "the batch is unchanged, byte for byte"
 
 
 def test_batches_of_two_leader_epochs_are_not_merged() -> None:
@@ -126,7 +126,7 @@ def test_a_tombstone_stays_for_delete_retention_ms_after_a_pass_saw_it_first() -
     world.write([(b"a", b"1")])
     world.write([(b"a", None), (b"b", b"1")])
     last(world)
-    world.wall_ms += 10 * RETENTION_MS  # its own age does not count
+    world.wall_ms += 10 * RETENTION_MS  # the age of the batch itself does not count
     work = world.compact()
     assert (offsets(world), work.next_horizon_ms) == ([1, 2, 3], world.wall_ms + RETENTION_MS)
     world.wall_ms += RETENTION_MS - 1
@@ -223,7 +223,7 @@ def test_a_large_compressed_batch_is_decompressed_in_slices(
     while world.step():
         counts["slice"] = 0
     size_bytes = count * 2_000
-    assert size_bytes * 1.8 < counts["all"] < size_bytes * 2.2, "twice: each half needs it"
+    assert size_bytes * 1.8 < counts["all"] < size_bytes * 2.2, "each half of the pass decompresses the records once"
     assert counts["worst"] < 2 * compression.STEP_BYTES
     check(world)
 
@@ -275,7 +275,7 @@ def test_records_from_an_open_transaction_on_stay() -> None:
     world.end(1, True)
     last(world)
     world.compact()
-    assert offsets(world) == [4, 5, 7], "what it held was overtaken by a plain record"
+    assert offsets(world) == [4, 5, 7], "a later non-transactional record has the same key as the transactional one"
 
 
 def test_a_transaction_that_ends_beyond_the_limit_is_judged_by_its_end() -> None:
@@ -287,7 +287,7 @@ def test_a_transaction_that_ends_beyond_the_limit_is_judged_by_its_end() -> None
     last(world)
     work = world.compact()
     assert work.end_offset == 2
-    assert offsets(world) == [0, 2, 4], "it was aborted: the older record is the last one"
+    assert offsets(world) == [0, 2, 4], "the last record was aborted, so the older one stays"
 
 
 def test_aborted_records_are_removed_and_supersede_nothing() -> None:
@@ -298,7 +298,9 @@ def test_aborted_records_are_removed_and_supersede_nothing() -> None:
     last(world)
     world.compact()
     assert offsets(world) == [0, 4]
-    assert batches(world) == [(0, 0, 1), (1, 2, 0), (3, 3, 1), (4, 4, 1)], "its sequence stays, and so its marker"
+    assert batches(world) == [(0, 0, 1), (1, 2, 0), (3, 3, 1), (4, 4, 1)], (
+        "the last batch of the producer stays for its sequence, and so does its marker"
+    )
 
 
 def test_a_marker_stays_while_its_transaction_has_batches() -> None:
@@ -367,7 +369,7 @@ def test_the_batches_that_a_producer_may_repeat_survive_their_records() -> None:
     entry = world.partition.producers.entries[5]
     assert (entry.epoch, entry.last_sequence, entry.batches) == (0, 11, known)
     assert [batch.base_offset for batch in known] == [2, 4, 6, 8, 10]
-    del world.partition.producers.entries[5]  # it expired
+    del world.partition.producers.entries[5]  # as if the producer had expired
     world.compact()
     assert batches(world) == [(12, 13, 2), (14, 14, 1)]
 
@@ -522,7 +524,7 @@ def test_a_snapshot_of_producers_from_before_a_pass_does_not_open_a_transaction_
     world.restart()
     assert world.partition.producers.open_transactions == {}
     assert world.partition.last_stable_offset == 4
-    assert world.partition.snapshot_producers(4), "it counts as none: the next one is due as if there were none"
+    assert world.partition.snapshot_producers(4), "the old snapshot does not count, so the next one is due"
 
 
 def test_an_old_value_in_the_batch_that_the_start_cuts_does_not_outlive_its_tombstone() -> None:
@@ -532,7 +534,7 @@ def test_an_old_value_in_the_batch_that_the_start_cuts_does_not_outlive_its_tomb
     world.partition.delete_before(1)
     world.commit()
     world.compact()
-    assert offsets(world) == [1, 2], "nothing is new"
+    assert offsets(world) == [1, 2], "the second pass finds nothing new"
     world.write([(b"a", None)])
     last(world)
     world.compact()
@@ -541,7 +543,7 @@ def test_an_old_value_in_the_batch_that_the_start_cuts_does_not_outlive_its_tomb
     world.write([(b"c", b"")])
     last(world)
     world.compact()
-    assert offsets(world) == [2, 4, 5, 6], "the tombstone is gone, and what it deleted too"
+    assert offsets(world) == [2, 4, 5, 6], "the tombstone and the record that it deleted are removed"
 
 
 def test_the_start_may_move_while_a_pass_goes_on() -> None:
@@ -550,7 +552,7 @@ def test_the_start_may_move_while_a_pass_goes_on() -> None:
         world.write([(b"%d" % (number % 3), b"")])
     last(world)
     world.begin()
-    assert world.step(), "it has begun to read what is new"
+    assert world.step(), "the pass has begun to read the new part of the log"
     world.partition.delete_before(4)
     world.commit()
     while world.step():

@@ -87,7 +87,7 @@ def test_removals_leave_the_entries_of_a_plain_list(seed: int, monkeypatch: pyte
         assert index.entries == expected
         assert index._last_offsets == [entry.last_offset for entry in expected]
         own = {entry.producer_id: [e for e in expected if e.producer_id == entry.producer_id] for entry in expected}
-        assert index._by_producer == own, "nothing is left of producers without entries"
+        assert index._by_producer == own, "the index has no producers without entries"
         for _ in range(5):
             producer_id, offset = rng.randrange(20), rng.randrange(900)
             covering = [e for e in own.get(producer_id, []) if e.first_offset <= offset <= e.last_offset]
@@ -106,6 +106,6 @@ def test_the_first_open_transaction_is_found_at_once_after_many_ended() -> None:
     for producer_id in range(count - 1):
         states.add_marker(producer_id, 0, count + producer_id, 0, 0, False)
         dictionaries[id(states.open_transactions)] = states.open_transactions
-    assert len(dictionaries) == 3, "after each 1,000 ends the dictionary is copied without their places"
+    assert len(dictionaries) == 3, "after each 1,000 ends the dictionary is copied without its empty slots"
     assert states.open_transactions == {count - 1: count - 1}
     assert states.aborted.entries[-1].last_stable_offset == count - 1

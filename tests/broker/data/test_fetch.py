@@ -405,7 +405,9 @@ def test_a_round_tries_parked_fetches_within_a_bound(monkeypatch: pytest.MonkeyP
     assert sum(looks) == MAX_IN_A_ROUND
     while plane.slices.step():
         pass
-    assert sum(looks) == MAX_IN_A_ROUND + fetches * partitions, "once more each, with all appends"
+    assert sum(looks) == MAX_IN_A_ROUND + fetches * partitions, (
+        "each fetch is tried once more, for all appends together"
+    )
     assert not any(one.done for one in pending)
     produce(plane, records)
     while plane.slices.step():

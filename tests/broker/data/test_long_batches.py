@@ -59,7 +59,7 @@ def test_a_short_batch_is_appended_at_once(plane: DataPlane) -> None:
 def test_other_requests_are_served_between_the_slices_of_a_long_batch(plane: DataPlane) -> None:
     plane.slices.requests.enabled = True
     pending = plane.send(request(("t", 0, long_batch(CompressionType.GZIP))), 11)
-    assert pending.parked, "further requests of the connection wait, so that they cannot overtake this one"
+    assert pending.parked, "further requests of the connection wait for this one"
     slices = 1
     while plane.slices:
         assert not pending.done

@@ -107,14 +107,14 @@ def test_each_topic_is_decided_once_and_other_clients_are_served_between_the_sli
     pending = plane.send(next_of(session_id), 13)
     assert isinstance(pending, Pending)
     decided = len(plane.authorizer.decided)
-    assert FEW_TOPICS < decided < TOPICS, "the first slice has decided a part"
+    assert FEW_TOPICS < decided < TOPICS, "the first slice has checked some of the topics"
     other = plane.call(named(plane, 13, [WRITTEN], session_epoch=-1), 13)
     assert other.responses[0].partitions[0].records
     assert not pending.done
     assert plane.slices.step()
     assert len(plane.authorizer.decided) > decided + 1
     finished(plane, pending, 13)
-    plane.authorizer.decided.remove(WRITTEN)  # of the other client
+    plane.authorizer.decided.remove(WRITTEN)  # the check for the other client
     assert sorted(plane.authorizer.decided) == NAMES
 
 
@@ -238,7 +238,7 @@ def test_a_produce_to_many_topics_decides_the_permissions_in_slices(version: int
     pending = plane.send(sent, version)
     assert isinstance(pending, Pending)
     assert pending.parked
-    assert FEW_TOPICS < len(plane.authorizer.decided) < TOPICS, "the first slice has decided a part"
+    assert FEW_TOPICS < len(plane.authorizer.decided) < TOPICS, "the first slice has checked some of the topics"
     assert not any(plane.partition(name).dirty for name in NAMES)
     plane.slices.finish()
     plane.commit()

@@ -171,7 +171,7 @@ def test_epochs_end_where_the_next_begins() -> None:
     assert [end(epoch) for epoch in (0, 1, 2, 3)] == [(0, 2), (0, 2), (2, 3), (-1, -1)]
     plane.partition("t").delete_before(3)
     plane.commit()
-    assert end(0) == (0, 3), "before the first epoch that is left: where that begins"
+    assert end(0) == (0, 3), "for an older epoch, the response has the start of the first remaining epoch"
 
 
 # ---------------------------------------------------------------- deleting
@@ -284,7 +284,7 @@ def test_a_segment_ends_by_its_time() -> None:
     plane.settings["t"]["segment.ms"] = 1
     plane.partitions.on_config_changed(2, "t")
     produce(plane, stamped(WALL_MS + 1))
-    assert enforce(plane) == 3, "the batches that were seen before stay in one segment"
+    assert enforce(plane) == 3, "the batches of an earlier cleaner run stay in one segment"
     produce(plane, stamped(WALL_MS + 3))
     assert enforce(plane) == 5
 
@@ -358,7 +358,7 @@ def test_a_long_log_is_searched_in_slices(
     del walks[:]
     again = plane.call(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[entry])]), 11)
     assert list(again.topics[0].partitions) == [found]
-    assert sum(walks) <= 3 * 8, "the index is kept"
+    assert sum(walks) <= 3 * 8, "later searches use the index"
 
 
 def test_a_search_that_decompresses_much_is_a_slice_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -483,7 +483,7 @@ def test_a_restart_from_a_snapshot_restores_the_state() -> None:
     """The restored state equals the state from the whole log. Only the batches after the snapshot are read."""
     plane = busy()
     assert take_snapshot(plane) == 1
-    assert take_snapshot(plane) == 0, "nothing came since"
+    assert take_snapshot(plane) == 0, "no record was appended since the last snapshot"
     partition = plane.partition("t")
     partition.append_marker(6, 0, 4, False, WALL_MS + 6)
     produce(plane, batch_of(b"v", producer=(5, 1), sequence=7))

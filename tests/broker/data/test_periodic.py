@@ -31,7 +31,7 @@ def test_housekeeping_goes_on_after_a_run_that_could_not_be_queued() -> None:
     (timer,) = wheel.advance(INTERVAL_MS)
     with pytest.raises(MemoryError):
         timer.payload()
-    assert len(wheel) == 0, "the engine repeats this timer: it plans no second one"
+    assert len(wheel) == 0, "the engine repeats this timer, and arms no second one"
     has_memory = True
     timer.payload()
     assert len(queued) == 1

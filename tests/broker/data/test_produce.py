@@ -424,7 +424,7 @@ def test_the_first_batch_of_a_transaction_is_verified_and_the_rest_is_not() -> N
 
 
 @pytest.mark.parametrize(
-    ("version", "told", "code"),
+    ("version", "received", "code"),
     [
         (11, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
         (11, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
@@ -436,12 +436,12 @@ def test_the_first_batch_of_a_transaction_is_verified_and_the_rest_is_not() -> N
         (12, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
     ],
 )
-def test_error_codes_of_the_coordinator_are_translated(version: int, told: ErrorCode, code: ErrorCode) -> None:
+def test_error_codes_of_the_coordinator_are_translated(version: int, received: ErrorCode, code: ErrorCode) -> None:
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
     pending = plane.send(request(("t", 0, transactional()), tid="tid"), version)
-    coordinator.respond(told)
+    coordinator.respond(received)
     response = pending.response.responses[0].partition_responses[0]
     assert (response.error_code, response.base_offset, response.log_start_offset) == (code, -1, -1)
     assert (response.error_message is not None) == (

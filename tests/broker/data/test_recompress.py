@@ -183,7 +183,7 @@ def test_a_record_with_many_headers_is_converted_without_an_object_for_each() ->
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak_bytes < 30 * count, "a tuple of a key and a value takes 56 bytes, and its place in a list 8"
+    assert peak_bytes < 30 * count, "a tuple of a key and a value takes 56 bytes, and a list entry 8"
     stored = bytes(data_of(plane.call(fetch(entry(0)), 12)).records)
     (record,) = iter_records(stored, decompress=decompress)
     assert (record.key, record.value, len(record.headers)) == (b"k", b"v", count)

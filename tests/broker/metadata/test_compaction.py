@@ -75,8 +75,8 @@ def test_the_log_stays_small_without_notifications(node: BrokerContext) -> None:
     node.heard.take()
     before = durable_state(node)
     churn(node, 200)
-    told = [event[0] for event in node.heard.take()]
-    assert told == ["created", "deleted"] * 200
+    kinds = [event[0] for event in node.heard.take()]
+    assert kinds == ["created", "deleted"] * 200
     kept = log(node).end_offset - log(node).log_start_offset
     assert log(node).end_offset > 800
     assert kept < 130

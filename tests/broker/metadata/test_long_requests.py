@@ -86,7 +86,7 @@ class Node:
         self.send(create("wide", partitions=3))
         for name in NAMES[: COUNT // 2]:
             self.send(commit(name, {("t0", 0): 1}), 8)
-        self.send(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]))  # makes the topic of transactions
+        self.send(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]))  # creates `__transaction_state`
         self.send(_acls(*NAMES[:50]))
         self.engine.slices.requests.enabled = sliced
 
@@ -250,7 +250,7 @@ REQUESTS: dict[str, Callable[[], Any]] = {
     ),
     "list groups": lambda: ListGroupsRequest(),  # noqa: PLW0108
 }
-VERSIONS = {"offsets": 8}  # which has no topic ids
+VERSIONS = {"offsets": 8}  # a version without topic ids
 AT_ONCE = {"list groups"}
 """Number of groups that are listed in one slice."""
 

@@ -160,7 +160,7 @@ def test_a_failed_commit_is_rolled_back_with_notifications() -> None:
     ]
     assert node.durable_state() == before
     assert node.partitions.get("kept", 1) is not None
-    assert node.partitions.get("kept", 2) is None, "partitions that were taken back are not served"
+    assert node.partitions.get("kept", 2) is None, "partitions whose creation was rolled back are not served"
     node.auto_commit = True
     assert node.create("t", 2).error_code == 0
 
@@ -200,7 +200,7 @@ def test_each_api_has_its_own_error_code_while_the_log_is_loaded() -> None:
         if not isinstance(api, ControlApi):
             continue
         request = api.request_type()
-        if isinstance(request, DescribeAclsRequest):  # one of zeroes cannot be read
+        if isinstance(request, DescribeAclsRequest):  # the API cannot read a request of zeroes
             request = DescribeAclsRequest(resource_type_filter=1, operation=1, permission_type=1)
         version = api.versions[1]
         response = api.handle(RequestContext(version), request)

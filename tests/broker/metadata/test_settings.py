@@ -450,8 +450,8 @@ def test_a_groups_own_setting_applies_at_once_until_it_is_removed() -> None:
     """The effective value is the group's own, or else the broker's. Observers are notified."""
     node = BrokerContext({"group.consumer.heartbeat.interval.ms": 6000})
     groups, key = node.control.group_configs, "consumer.heartbeat.interval.ms"
-    told: list[str] = []
-    groups.observe(told.append)
+    notified: list[str] = []
+    groups.observe(notified.append)
     assert groups.get("g", key) == 6000
     assert node.alter(GROUP, "g", (key, SET, " 7000 ")).error_code == 0
     assert (groups.get("g", key), groups.get("other", key)) == (7000, 6000)
@@ -461,7 +461,7 @@ def test_a_groups_own_setting_applies_at_once_until_it_is_removed() -> None:
     assert groups.get("g", key) == 7000
     assert node.alter(GROUP, "g", (key, DELETE, None)).error_code == 0
     assert groups.get("g", key) == 6000
-    assert told == ["g"]
+    assert notified == ["g"]
     assert groups.get("g", "share.renew.acknowledge.enable") is True
 
 
@@ -563,7 +563,7 @@ def test_changes_of_a_metrics_subscription_are_checked_and_stored(
 @pytest.mark.parametrize(
     "pattern",
     [
-        "(?i)[" + "".join(f"{chr(0x100 + n)}-\uffff" for n in range(4_000)) + "]",  # minutes with Python's `re`
+        "(?i)[" + "".join(f"{chr(0x100 + n)}-\uffff" for n in range(4_000)) + "]",  # Python's `re` would take minutes
         "(" * 15_000 + ")" * 15_000,
         "a{1001}",
         "(?=a)",

@@ -246,7 +246,9 @@ def test_the_window_of_tracked_offsets_is_bounded() -> None:
     assert world.acquire("n", 0, [0], max_records=1000) == [(51, 60, 2)]
     assert world.acquire("n", 1, max_records=1000) == []
     assert world.acknowledge("m", 2, (0, 0, ACCEPT)) == 0
-    assert world.acquire("n", 2, max_records=1000) == [(100, 159, 1)], "51 offsets, and the rest of a log batch"
+    assert world.acquire("n", 2, max_records=1000) == [(100, 159, 1)], (
+        "51 offsets, rounded up to the end of a log batch"
+    )
 
 
 @pytest.mark.parametrize(("reset", "first"), [("earliest", 0), ("by_duration:PT1H", 2), ("latest", 4)])
@@ -276,7 +278,7 @@ def test_an_internal_error_loads_the_share_partition_again(step: str, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(SharePartition, step, fail)
         code = world.acknowledge("m", 2, (2, 2, ACCEPT))
-        assert code == (-1 if step == "acknowledge" else 0), "finish comes after the write"
+        assert code == (-1 if step == "acknowledge" else 0), "the step `finish` runs after the write"
     assert world.share_partition() is None
     assert len(world.engine.wheel) == timers
     expected = [(1, 1, 2), (2, 3, 1)] if step != "finish" else [(1, 1, 2), (3, 3, 1)]

@@ -191,7 +191,7 @@ class Reference(Script):
     """Runs the script of `Script` without the compiled paths."""
 
     def observe(self, step: int, kind: str) -> None:
-        share_fetch(self.world).fast = None  # a restart makes it again
+        share_fetch(self.world).fast = None  # a restart restores the fast path
         super().observe(step, kind)
 
 

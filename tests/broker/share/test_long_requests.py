@@ -48,7 +48,9 @@ def test_acknowledgements_of_many_partitions_run_in_slices() -> None:
     while world.engine.slices:
         world.engine.commit()
         assert not pending.done, "the response comes when all acknowledgements are durable"
-        assert world.engine.submit(CONTEXT, FIND_COORDINATOR).coordinators[0].error_code == 0, "others are served"
+        assert world.engine.submit(CONTEXT, FIND_COORDINATOR).coordinators[0].error_code == 0, (
+            "other requests are served"
+        )
         world.engine.slices.step()
         slices += 1
     response = world.received(pending, 2)

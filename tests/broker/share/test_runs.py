@@ -215,7 +215,7 @@ class ShareRunsMachine(RuleBasedStateMachine):
         assert runs.next_fetch_offset() == model.next_fetch_offset()
         locked = {one.deadline_ms for one in model.offsets.values() if one.member is not None}
         if not locked:
-            assert len(self.wheel) == 0, "no lock, no timer"
+            assert len(self.wheel) == 0, "a timer exists although no record is locked"
 
 
 TestShareRuns = ShareRunsMachine.TestCase

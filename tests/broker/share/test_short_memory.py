@@ -101,7 +101,7 @@ def test_two_memory_errors_in_a_row_leave_no_load_unfinished(monkeypatch: pytest
         patch.setattr(SharePartitions, "forget", fail_once)
         world.fetch("m", 0, [0])
     world.advance(1_000)
-    assert next(failures, None) is None, "both errors came"
+    assert next(failures, None) is None, "both errors occurred"
     assert world.acquire("n", 0, [0]) == [(0, 0, 1)]
 
 

@@ -86,7 +86,7 @@ class World(ClassicWorld):
         members = [member for group in groups.values() for member in group.members.values()]  # type: ignore[attr-defined]
         return {
             "responses": self.responses,
-            "asked": self.authorizer.asked if self.authorizer is not None else [],
+            "authorized": self.authorizer.calls if self.authorizer is not None else [],
             "groups": repr(groups),
             "sessions": [(repr(member), member.timer and member.timer.deadline_ms) for member in members],
             "timers": (len(context.wheel), context.wheel.next_deadline_ms(), context.wheel.fired_total),
@@ -221,7 +221,7 @@ def test_a_session_lasts_from_the_last_heartbeat(world):
         world.context.advance(SESSION_MS - 1)
         assert served_fast(world, world.request("leader"))
     assert list(world.group().members) == [world.leader]
-    assert world.responses[-1].error_code == ErrorCode.REBALANCE_IN_PROGRESS, "the others are out"
+    assert world.responses[-1].error_code == ErrorCode.REBALANCE_IN_PROGRESS, "the other members were removed"
     world.context.advance(SESSION_MS)
     assert list(world.group().members) == []
 
@@ -231,7 +231,7 @@ def test_response_waits_for_the_commit_of_the_state_it_shows():
     world.build(COMPLETING)
     world.context.auto_commit = False
     world.sync(world.leader, {world.leader: b"l"})
-    assert world.state is STABLE, "before that is durable"
+    assert world.state is STABLE, "the change is visible before it is durable"
     waiting = world.send(world.request("leader"))
     assert isinstance(waiting, Pending)
     assert (waiting.api, waiting.parked, waiting.done) == (world.heartbeat_api, False, False)

@@ -131,7 +131,7 @@ class World(ConsumerWorld):
         members = list(group.members.values()) if isinstance(group, ConsumerGroup) else []
         return {
             "responses": self.responses,
-            "asked": self.authorizer.asked if self.authorizer is not None else [],
+            "authorized": self.authorizer.calls if self.authorizer is not None else [],
             "group": repr(group),
             "members": [(repr(m), m.settled_epoch, m.timer and m.timer.deadline_ms) for m in members],
             "timers": (len(self.wheel), self.wheel.next_deadline_ms(), self.wheel.fired_total),

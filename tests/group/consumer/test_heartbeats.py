@@ -61,7 +61,7 @@ def test_heartbeats_change_nothing_while_a_target_must_wait() -> None:
     world.records()
     world.advance(7_000)
     first = one.beat()
-    assert world.group.members["m1"].reply == first, "the answer that is kept for a member at rest"
+    assert world.group.members["m1"].reply == first, "the cached response of the member"
     assert two.beat().member_epoch == first.member_epoch == world.group.assignment_epoch == 2
     assert (world.records(), world.group.group_epoch, world.describe().group_state) == ([], 3, "Assigning")
     world.advance(7_000)
@@ -321,7 +321,7 @@ def test_targets_of_large_groups_are_computed_and_written_in_slices(
     world.consumer.inline_members = 0
     assert two.join(["a"]).member_epoch == 2
     assert three.join(["a"]).member_epoch == 2
-    assert len(jobs) == 1, "one at a time"
+    assert len(jobs) == 1, "only one target is computed at a time"
     assert world.describe().group_state == "Assigning"
     world.records()
     compute, done = jobs.pop()
@@ -333,7 +333,9 @@ def test_targets_of_large_groups_are_computed_and_written_in_slices(
     world.finish()
     written = [type(key) for key, _ in world.records()]
     assert written == [ConsumerGroupTargetAssignmentMemberKey] * 2 + [ConsumerGroupTargetAssignmentMetadataKey]
-    assert world.group.assignment_epoch == 3, "the epoch that it was computed for; the group is further already"
+    assert world.group.assignment_epoch == 3, (
+        "the target has the epoch for which it was computed; the group has a later epoch"
+    )
     one.beat()
     assert len(jobs) == 1
     compute, done = jobs.pop()

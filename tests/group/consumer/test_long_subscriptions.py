@@ -91,7 +91,7 @@ def test_a_member_that_changes_its_long_subscription_gets_the_difference() -> No
     first = world.call(beat("m"), 1)
     owned = first.assignment.topic_partitions
     fewer = NAMES[:-50]
-    world.advance(5_000)  # targets have a minimum distance
+    world.advance(5_000)  # the assignment interval separates two targets
     response = world.call(beat("m", first.member_epoch, fewer, owned), 1)
     kept = {key for topic in response.assignment.topic_partitions for key in [(topic.topic_id, 0)]}
     assert kept == everything(world, fewer)

@@ -159,6 +159,8 @@ def test_two_owners_are_refused() -> None:
     for epoch in (4, 5):
         with pytest.raises(ValueError, match="owner in epoch 5"):
             owners.replace(None, CurrentAssignment(epoch, 3, STABLE, {FOO: {0: epoch}}))
-    owners.replace(None, CurrentAssignment(6, 5, STABLE, {FOO: {0: 6}}))  # its owner's last record was compacted away
+    owners.replace(
+        None, CurrentAssignment(6, 5, STABLE, {FOO: {0: 6}})
+    )  # compaction removed the last record of the owner
     owners.replace(CurrentAssignment(5, 4, STABLE, one), None)
     assert owners.of(FOO) == {0: 6}

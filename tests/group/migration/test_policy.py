@@ -55,7 +55,7 @@ def test_the_policy_decides_whether_a_consumer_member_may_join_a_classic_group(p
         assert world.records() == []
         assert isinstance(world.machine.groups[GROUP], ClassicGroup)
     client.beat()
-    assert client.member_id, "the classic member is a member all the same"
+    assert client.member_id, "the classic member has joined nevertheless"
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -127,7 +127,7 @@ def test_responses_without_an_error_are_shared():
         responses = OffsetBlock("g", 0, -1, 10, Record).add("t", bytes(16), entries, [0, 5, 0], counted, shared)
         assert responses == [(3, 0), (4, 5), (3, 0)]
     assert shared == {3: (3, 0)}
-    assert made == [3, 4, 4], "an error is said anew each time"
+    assert made == [3, 4, 4], "each error has a new object"
 
 
 def test_a_full_batch_refuses_further_records():

@@ -277,7 +277,7 @@ def test_cached_combinations_are_bounded(world):
     )
     before = world.commits.fast_path.remembered
     assert codes(commit(world, 9, many)) == [0] * 400
-    assert world.commits.fast_path.remembered == before, "a key of 1600 bytes"
+    assert world.commits.fast_path.remembered == before, "a key of 1600 bytes is not cached"
 
 
 def test_fast_path_declines_a_request_of_a_subclass(world):

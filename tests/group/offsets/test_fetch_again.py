@@ -405,15 +405,15 @@ def test_every_request_is_authorized_and_denied_topics_are_not_returned(context,
     who = RequestContext(version)
     responses = [serve(api, who, request_) for _ in range(4)]
     assert responses[3] is responses[1]
-    assert authorizer.asked == [(*DESCRIBE_GROUP, "g"), (*DESCRIBE_TOPIC, "t")] * 4
+    assert authorizer.calls == [(*DESCRIBE_GROUP, "g"), (*DESCRIBE_TOPIC, "t")] * 4
     for denied in ((*DESCRIBE_TOPIC, "t"), (*DESCRIBE_GROUP, "g")):
         authorizer.denied = (denied,)
-        authorizer.asked.clear()
+        authorizer.calls.clear()
         refused = serve(api, who, request_)
-        by_both_paths = authorizer.asked[:]
-        authorizer.asked.clear()
+        by_both_paths = authorizer.calls[:]
+        authorizer.calls.clear()
         assert refused == api.handle(who, request_)
-        assert by_both_paths[-len(authorizer.asked) :] == authorizer.asked  # the generic path authorizes it again
+        assert by_both_paths[-len(authorizer.calls) :] == authorizer.calls  # the generic path authorizes it again
         assert refused != responses[0]
     authorizer.denied = ()
     assert serve(api, who, request_) is responses[1]

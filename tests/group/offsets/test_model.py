@@ -72,7 +72,7 @@ class Model:
         return found
 
     def remove(self, where: Where) -> None:
-        # The removal also deletes the pending offsets of the partition, whatever marker follows.
+        # The removal also deletes the pending offsets of the partition, before either kind of marker.
         for fact in self.log:
             if fact.where == where and fact.producer_id >= 0 and fact.settled is None:
                 fact.settled = False
@@ -157,7 +157,7 @@ class OffsetsMachine(RuleBasedStateMachine):
     @rule(topic=TOPICS)
     def delete_topic(self, topic: str) -> None:
         self.context.delete_topic(topic)
-        self.context.topics.add(topic, 3)  # the same id again: offsets from before are deleted anyway
+        self.context.topics.add(topic, 3)  # with the same id again; earlier offsets are deleted nevertheless
         for where in [*self.model.materialised(), *(where for _, where in self.model.pending())]:
             if where[1] == topic:
                 self.model.remove(where)

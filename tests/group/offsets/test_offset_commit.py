@@ -29,10 +29,10 @@ class Denies:
 
     def __init__(self, *denied: tuple[Operation, ResourceType, str]) -> None:
         self.denied = denied
-        self.asked: list[tuple[Operation, ResourceType, str]] = []
+        self.calls: list[tuple[Operation, ResourceType, str]] = []
 
     def allowed(self, context: object, operation: Operation, kind: ResourceType, name: str) -> bool:
-        self.asked.append((operation, kind, name))
+        self.calls.append((operation, kind, name))
         return (operation, kind, name) not in self.denied
 
 
@@ -56,7 +56,7 @@ def key(partition: int, topic: str = "topic", group: str = "g") -> OffsetCommitK
 def test_a_client_that_may_not_read_the_group_gets_no_other_error(context):
     context.authorizer = Denies((Operation.READ, ResourceType.GROUP, "g"))
     assert context.commit_offsets("g", {"topic": {0: 1, 9: 1}, "missing": {0: 1}}) == [30, 30, 30]
-    assert context.authorizer.asked == [(Operation.READ, ResourceType.GROUP, "g")]
+    assert context.authorizer.calls == [(Operation.READ, ResourceType.GROUP, "g")]
 
 
 def test_unauthorized_topics_fail_alone(context):

@@ -66,10 +66,10 @@ def test_a_topic_without_partitions_is_omitted(context):
     assert context.records() == []
 
 
-@pytest.mark.parametrize("asked", [{}, {"missing": [0]}, {"topic": [0], "missing": [0]}])
-def test_the_group_is_checked_even_if_all_topics_are_refused(context, asked):
-    assert context.delete_offsets("nobody", asked) == 69
-    assert context.delete_offsets("", asked) == 24
+@pytest.mark.parametrize("requested", [{}, {"missing": [0]}, {"topic": [0], "missing": [0]}])
+def test_the_group_is_checked_even_if_all_topics_are_refused(context, requested):
+    assert context.delete_offsets("nobody", requested) == 69
+    assert context.delete_offsets("", requested) == 24
 
 
 def test_a_pending_offset_is_deleted_too_and_no_marker_restores_it(context):

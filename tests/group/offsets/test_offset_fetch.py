@@ -197,7 +197,7 @@ def test_by_id_unknown_topics_come_last_with_an_error(context):
 def test_by_id_offsets_of_a_deleted_topic_are_missing(context):
     context.topics._topics["topic"] = info = type(context.topics.by_name("topic"))("topic", b"2" * 16, 3)
     context.commit_in_transaction("g", {"topic": {2: 8}})
-    context.end_transaction(7, True)  # with an id of zeroes: of any topic with that name
+    context.end_transaction(7, True)  # an id of zeroes matches any topic with that name
     (group,) = by_id(context, (info.topic_id, [0, 2])).groups
     assert [(p.partition_index, p.committed_offset) for p in group.topics[0].partitions] == [(0, -1), (2, 8)]
     assert context.offset("g", "topic", 0) == 5  # by name it still exists
@@ -232,7 +232,7 @@ def test_a_client_without_describe_on_the_group_gets_no_offsets(context):
     assert context.fetch_old(2, "g", None) == OffsetFetchResponse(error_code=30)
     (topic,) = context.fetch_old(1, "g", {"topic": [0]}).topics
     assert [(p.committed_offset, p.error_code) for p in topic.partitions] == [(-1, 30)]
-    assert {requested for requested, _, _ in context.authorizer.asked} == {Operation.DESCRIBE}
+    assert {requested for requested, _, _ in context.authorizer.calls} == {Operation.DESCRIBE}
 
 
 # ---- open transactions

@@ -108,7 +108,7 @@ def test_several_producers_may_have_pending_offsets_of_one_partition(store):
     store.complete(8, True)
     assert dump(store) == {("g", "t", 0): 2}
     assert store.has_pending("g", "t", 0)
-    store.complete(7, True)  # its record is older than the other's
+    store.complete(7, True)  # this transaction's record is older than the other one's
     assert dump(store) == {("g", "t", 0): 2}
     assert not store.group_has_pending("g")
 

@@ -48,7 +48,9 @@ def test_materialised_and_pending_offsets_are_removed_in_groups_of_every_kind(co
 
 def test_offsets_of_a_recreated_topic_stay(context):
     context.commit_offsets("old", {"topic": {0: 1}})
-    context.commit_in_transaction("legacy", {"topic": {0: 2}})  # without an id: of any topic with that name
+    context.commit_in_transaction(
+        "legacy", {"topic": {0: 2}}
+    )  # without an id, the offset belongs to any topic with that name
     context.end_transaction(7, True)
     context.topics._topics["topic"] = TopicInfo("topic", b"2" * 16, 3)
     context.commit_offsets("new", {"topic": {0: 3}})
@@ -85,7 +87,7 @@ def test_commits_to_a_recreated_topic_during_a_pause_stay(context):
         context.machine.replay(i, -1, OffsetCommitKey(group="g", topic="topic", partition=i), value)
     context.machine.deleted_topics = [("topic", OLD)]
     run = delete_topics(context.machine)
-    assert apply(context, next(run)) == 999  # the group itself is a step too
+    assert apply(context, next(run)) == 999  # the deletion of the group itself is a step, too
     for partition, topic_id in ((0, bytes(16)), (1_200, b"2" * 16)):
         fresh = OffsetCommitValue(offset=2, topic_id=topic_id)
         context.machine.replay(9_000, -1, OffsetCommitKey(group="g", topic="topic", partition=partition), fresh)
@@ -98,7 +100,7 @@ def test_a_failed_decision_is_not_repeated_forever(context):
         value = OffsetCommitValue(offset=1, topic_id=OLD)
         context.machine.replay(i, -1, OffsetCommitKey(group="g", topic="topic", partition=i), value)
     context.machine.deleted_topics = [("topic", OLD)]
-    slices = list(delete_topics(context.machine))  # nothing of it is replayed
+    slices = list(delete_topics(context.machine))  # the test replays none of these records
     assert sum(len(outcome.records) for outcome in slices) == 1_500
 
 

@@ -53,19 +53,19 @@ def test_authorization_comes_first_the_transactions_before_the_groups(context):
     assert context.commit_in_transaction("g", offsets) == [30, 30]
     context.authorizer = Denies((*READ_TOPIC, "topic"), (*READ_TOPIC, "missing"))
     assert context.commit_in_transaction("g", {**offsets, "other": {0: 1}}) == [29, 29, 0]
-    assert [name for *_, name in context.authorizer.asked] == ["transaction", "g", "topic", "missing", "other"]
+    assert [name for *_, name in context.authorizer.calls] == ["transaction", "g", "topic", "missing", "other"]
 
 
 def test_unknown_topics_are_refused_before_verification(context):
     assert context.commit_in_transaction("", {"missing": {0: 1}, "topic": {3: 1}}) == [3, 3]
     assert context.commit_in_transaction("", {}) == []
-    assert context.transactions.asked == []
+    assert context.transactions.calls == []
 
 
 def test_the_empty_group_id_precedes_the_transaction_and_the_group(context):
     context.transactions.verdict = ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert context.commit_in_transaction("", {"topic": {0: 1, 9: 1}}) == [24, 3]
-    assert context.transactions.asked == []
+    assert context.transactions.calls == []
     assert context.commit_in_transaction("g", {"topic": {0: 1, 9: 1}}, generation=5) == [49, 3]
     assert context.machine.groups == {}
     context.transactions.verdict = ErrorCode.NONE
@@ -76,7 +76,7 @@ def test_the_empty_group_id_precedes_the_transaction_and_the_group(context):
 @pytest.mark.parametrize("version", range(6))
 def test_v5_adds_the_partition_to_the_transaction_and_earlier_ones_verify_it(context, version):
     assert context.commit_in_transaction("g", {"topic": {0: (1, 6, "m")}}, version=version) == [0]
-    assert context.transactions.asked == [("transaction", 7, 0, "__consumer_offsets", 0, version >= 5)]
+    assert context.transactions.calls == [("transaction", 7, 0, "__consumer_offsets", 0, version >= 5)]
     epoch = 6 if version >= 2 else -1
     assert context.records() == [(key(0), value(1, leader_epoch=epoch, metadata="m"))]
 

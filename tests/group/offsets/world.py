@@ -45,12 +45,12 @@ class TransactionsOfTest:
 
     def __init__(self) -> None:
         self.verdict: ErrorCode | Pending = ErrorCode.NONE
-        self.asked: list[tuple[Any, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
 
     def verify_group(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, add: bool
     ) -> ErrorCode | Pending:
-        self.asked.append((transactional_id, producer_id, producer_epoch, topic, partition, add))
+        self.calls.append((transactional_id, producer_id, producer_epoch, topic, partition, add))
         return self.verdict
 
 

@@ -362,14 +362,14 @@ def test_each_api_refuses_a_client_without_its_permissions(
         ShareGroupDescribeApi(shards, share, authorizer), ShareGroupDescribeRequest(group_ids=[GROUP])
     ).groups[0]
     found["describe"] = described.error_code
-    asked = DescribeShareGroupOffsetsRequest(
+    group = DescribeShareGroupOffsetsRequest(
         groups=[
             DescribeShareGroupOffsetsRequestGroup(
                 group_id="empty", topics=[DescribeShareGroupOffsetsRequestTopic(topic_name="t", partitions=[0])]
             )
         ]
     )
-    offsets = call(DescribeShareGroupOffsetsApi(shards, share, topics, authorizer), asked).groups[0]
+    offsets = call(DescribeShareGroupOffsetsApi(shards, share, topics, authorizer), group).groups[0]
     found["offsets"] = offsets.error_code
     found["partition offsets"] = offsets.topics[0].partitions[0].error_code if offsets.topics else 0
     alter = AlterShareGroupOffsetsRequest(
@@ -522,10 +522,10 @@ class Counting:
 
     def __init__(self, hidden: str) -> None:
         self.hidden = hidden
-        self.asked = 0
+        self.checks = 0
 
     def allowed(self, context: Any, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        self.asked += resource_type is ResourceType.TOPIC
+        self.checks += resource_type is ResourceType.TOPIC
         return not name.startswith(self.hidden)
 
 
@@ -540,20 +540,20 @@ def test_the_topics_of_a_described_group_are_authorized_in_slices(hidden: str, m
     authorizer = Counting(hidden)
     monkeypatch.setattr(world.engine.apis[ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS], "_authorizer", authorizer)
     whole = world.node.send(describe_whole("g"))
-    asked, authorizer.asked = authorizer.asked, 0
+    checks, authorizer.checks = authorizer.checks, 0
     engine = world.engine
     engine.slices.requests.enabled = True
     result = engine.submit(RequestContext(1), describe_whole("g"))
-    most = authorizer.asked
+    most = authorizer.checks
     while not result.done:
-        before = authorizer.asked
+        before = authorizer.checks
         engine.slices.step()
         engine.commit()
-        most = max(most, authorizer.asked - before)
+        most = max(most, authorizer.checks - before)
     engine.slices.requests.enabled = False
     assert result.response == whole
     assert {topic.topic_name for topic in whole.groups[0].topics} == {n for n in names if not n.startswith(hidden)}
-    assert (authorizer.asked, most) == (asked, 5)
+    assert (authorizer.checks, most) == (checks, 5)
 
 
 class Unsearched(list[bytes]):

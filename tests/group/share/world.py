@@ -212,8 +212,8 @@ class World(EngineHarness):
                 DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=partitions)
                 for name, partitions in topics.items()
             ]
-        asked = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=named)
-        (group,) = self.node.send(DescribeShareGroupOffsetsRequest(groups=[asked])).groups
+        described = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=named)
+        (group,) = self.node.send(DescribeShareGroupOffsetsRequest(groups=[described])).groups
         assert isinstance(group, DescribeShareGroupOffsetsResponseGroup)
         return group
 

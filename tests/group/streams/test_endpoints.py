@@ -41,7 +41,7 @@ def test_endpoints_beyond_the_limits_are_left_out(monkeypatch: pytest.MonkeyPatc
         two.ack()
     views = one.beat(endpoint_information_epoch=-1).partitions_by_user_endpoint
     assert views is not None
-    assert [view.user_endpoint.port for view in views] == [0], "both would have 10 partitions"
+    assert [view.user_endpoint.port for view in views] == [0], "the endpoints of both members would exceed the limit"
     monkeypatch.setattr(endpoints, "MAX_PARTITIONS", 12)
     views = one.beat(endpoint_information_epoch=-1).partitions_by_user_endpoint
     assert views is not None

@@ -566,7 +566,9 @@ def test_a_member_that_waited_gets_a_released_task_after_a_heartbeat_of_another_
     two.join(STATELESS)
     for _ in range(2):
         assert two.beat().active_tasks is None, "m1 still owns the task"
-    assert owned_tasks(one.join(STATELESS).active_tasks) == {"0": [0]}, "who joins again has released its tasks"
+    assert owned_tasks(one.join(STATELESS).active_tasks) == {"0": [0]}, (
+        "a member that joins again has released its tasks"
+    )
     one.beat()
     assert owned_tasks(two.beat().active_tasks) == {"0": [1]}
     assert world.group.state_name() == "Stable"

@@ -51,7 +51,7 @@ def _assign(name: str, group_type: str) -> Attempt:
     def check(succeeded: bool) -> None:
         expected = work(_topics())
         assert given == [expected] * succeeded
-        assert work(topics) == expected, "what a failed call left behind changes the next one"
+        assert work(topics) == expected, "a failed call influences the next one"
 
     return Attempt(action, check)
 

@@ -159,6 +159,6 @@ def record_columns() -> Attempt:
         assert taken == [expected] * succeeded
         if columns.take(name) is not None:
             columns.take_heads()
-        assert read(columns) == expected, "rows of a failed call are among those of the next one"
+        assert read(columns) == expected, "the next call returns rows of the failed one"
 
     return Attempt(action, check)

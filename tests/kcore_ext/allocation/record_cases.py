@@ -47,7 +47,9 @@ def build_batch() -> Attempt:
 
     def check(succeeded: bool) -> None:
         whole = [Record(n, 5, b"key", b"v" * 700, HEADERS) for n in range(builder.count)]
-        assert len(taken) <= builder.count <= len(taken) + 1, "a record may be in the batch before its number is noted"
+        assert len(taken) <= builder.count <= len(taken) + 1, (
+            "a record may be in the batch before the test stores its number"
+        )
         if builder.count:
             assert list(iter_records(builder.build())) == whole
         assert len(built) == succeeded

@@ -53,7 +53,7 @@ def request_line() -> Attempt:
         line.feed(frames[1] + frames[1])
         line.serve()
         response = line.take()
-        if response is not None:  # a response that could not be encoded holds back those after it
+        if response is not None:  # a response that could not be encoded delays later ones
             assert response.endswith(encode_response(HeartbeatResponse(error_code=25), 4, 1, 1))
         line.close()
         assert line.remembered == 0

@@ -186,7 +186,7 @@ def test_a_marker_without_a_transaction_is_found(node: Node) -> None:
             about=DATA,
         )
     ]
-    assert found(node.data, node.offsets) == []  # unknown without `__transaction_state`
+    assert found(node.data, node.offsets) == []  # not known without `__transaction_state`
 
 
 def test_a_marker_in_a_partition_outside_the_transaction_is_found(node: Node) -> None:

@@ -438,7 +438,7 @@ def test_a_share_state_that_no_group_lists_is_found(log: Written) -> None:
     sentence = f"{TOPIC}-2 has a state in share group s, which does not list it."
     expected = finding("share-state-without-group", [here], sentence, group_id="s", about=(TOPIC, 2))
     assert found(log, states) == [expected]
-    assert found(states) == [], "without the log of groups, nobody knows"
+    assert found(states) == [], "without the log of groups, the audit cannot know"
     for name in ("initializing", "initialized", "deleting"):
         log.put(ShareGroupStatePartitionMetadataKey(group_id="s"), listing(**{name: ()}))
         assert found(log, states) == []
@@ -466,7 +466,7 @@ def test_an_initialization_that_does_not_complete_is_found(log: Written) -> None
 def test_a_compacted_log_is_judged_by_its_remaining_records(log: Written) -> None:
     """After compaction, the newest record of each key is valid even if earlier records of the key are missing."""
     log.next_offset = 40
-    log.current("g", "a", 9, owned=[0])  # its member, and its group's epoch then, were written again after it
+    log.current("g", "a", 9, owned=[0])  # later records replaced the member, and the group epoch of that time
     log.next_offset = 50
     log.group_epoch("g", 12)
     before = log.current("g", "b", 12, owned=[1])

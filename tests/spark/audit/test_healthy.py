@@ -22,7 +22,7 @@ from tests.spark import oracle
 from tests.spark.traffic import HISTORY, QUICK_ENDS, Sender, Traffic
 from tests.transaction.world import Identity, World
 
-Place = tuple[str, int]
+PartitionTuple = tuple[str, int]
 COMPACTED = ("__consumer_offsets", "__transaction_state")
 """The internal topics with compaction; retention prunes `__share_group_state`."""
 SEEDS = 2
@@ -30,7 +30,7 @@ STEPS = 240
 
 
 def findings(
-    logs: Mapping[Place, Iterable[EventRow]], cleaned_to: Mapping[Place, int] | None = None
+    logs: Mapping[PartitionTuple, Iterable[EventRow]], cleaned_to: Mapping[PartitionTuple, int] | None = None
 ) -> tuple[list[Finding], dict[str, int]]:
     """Returns the findings above `info`, and the number of findings of each kind of `info`."""
     known = cleaned_to or {}
@@ -58,7 +58,7 @@ def healthy(found: Iterable[Finding]) -> list[Finding]:
     ]
 
 
-def real_logs(folder: Path) -> dict[Place, list[EventRow]]:
+def real_logs(folder: Path) -> dict[PartitionTuple, list[EventRow]]:
     return {part[:2]: list(read_rows(part)) for part in find_partitions(folder)}
 
 
@@ -142,7 +142,7 @@ def compact(world: World, topic: str, partition: int) -> None:
     world.settle()
 
 
-def engine_logs(world: World) -> tuple[dict[Place, list[EventRow]], dict[Place, int]]:
+def engine_logs(world: World) -> tuple[dict[PartitionTuple, list[EventRow]], dict[PartitionTuple, int]]:
     """Returns every log of a node, and the compaction progress of each log."""
     source = ServerSource(node_of(Sender(world)))
     logs = {part[:2]: list(source.rows(part)) for part in source.parts()}

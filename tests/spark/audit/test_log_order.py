@@ -102,9 +102,9 @@ def test_two_records_with_one_offset_are_found(log: Written) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        (b"\0\1\0", b""),  # a key that is cut short
-        (GroupMetadataKey(group="g").encode_key(), b"\0\3\0"),  # a value that is
-        (GroupMetadataKey(group="g").encode_key(), b"\x7f\0"),  # a version from the future, of what it can't be read as
+        (b"\0\1\0", b""),  # a truncated key
+        (GroupMetadataKey(group="g").encode_key(), b"\0\3\0"),  # a truncated value
+        (GroupMetadataKey(group="g").encode_key(), b"\x7f\0"),  # a future version, which cannot be read as a known one
     ],
 )
 def test_a_record_that_cannot_be_decoded_is_found(log: Written, key: bytes, value: bytes) -> None:
@@ -153,7 +153,7 @@ def whole(folder: Path) -> list[EventRow]:
 def findings(folder: Path) -> list[Finding]:
     (part,) = find_partitions(folder)
     rows: list[EventRow | LogFault] = []
-    rows.extend(read_rows(part, on_fault=rows.append))  # faults come in between, where they stand
+    rows.extend(read_rows(part, on_fault=rows.append))  # faults are between the rows, at their positions
     return [one for one in audit(part.topic, part.partition, rows) if one.severity != "info"]
 
 

@@ -271,7 +271,7 @@ def test_colours_follow_the_readers_system() -> None:
     page = render(summary())
     assert "color-scheme:light dark" in page
     assert "prefers-color-scheme:dark" in page
-    assert not re.search(r'(fill|stroke)="#', page)  # all of them come from the style
+    assert not re.search(r'(fill|stroke)="#', page)  # all colours come from the style
 
 
 def test_page_reports_incomplete_history() -> None:
