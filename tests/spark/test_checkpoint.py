@@ -170,6 +170,12 @@ def test_checkpoints_that_cannot_be_used_are_refused(kafka_logs: Path) -> None:
         resume(*part[:2], [table.slice(0, 5), table.slice(6)], None)
     with pytest.raises(KcoreError, match="the checkpoint is at offset 100, after 40"):
         rebuilt(part, rows[100:], AsOf(40), resumed=through_storage(begun))
+    last_ms = rows[99].timestamp_ms
+    assert rebuilt(part, rows[100:], AsOf(None, last_ms), resumed=through_storage(begun)).state.next_offset >= 100
+    with pytest.raises(KcoreError) as raised:
+        rebuilt(part, rows[100:], AsOf(None, last_ms - 1), resumed=through_storage(begun))
+    name = f"{TRANSACTIONS}-{part.partition}"
+    assert str(raised.value) == f"{name}: the last record of the checkpoint is of {last_ms}, after {last_ms - 1}"
 
     compacted = rows[:20] + rows[40:]
     early = rebuild_batches(*part[:2], to_batches(compacted), AsOf(50), cleaned_to=len(rows), with_records=True)

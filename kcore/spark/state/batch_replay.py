@@ -97,6 +97,11 @@ class BatchReplay:
                 f"{state.topic}-{state.partition}: the checkpoint is at offset {state.next_offset}, "
                 f"after {as_of.offset}"
             )
+        if as_of.timestamp_ms is not None and as_of.timestamp_ms < state.last_timestamp_ms:
+            raise KcoreError(
+                f"{state.topic}-{state.partition}: the last record of the checkpoint is of {state.last_timestamp_ms}, "
+                f"after {as_of.timestamp_ms}"
+            )
         self._walk.resume(
             state.first_offset,
             state.next_offset - 1,
