@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from kcore.spark.events.sources import open_source
 from kcore.spark.export.exporter import export
+from kcore.spark.jobs.session import failure_of
 
 ROOT = Path(__file__).parents[2]
 RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from kcore.cli import main; sys.exit(main())"
@@ -21,6 +22,33 @@ RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from kcore.cli import ma
 
 @pytest.mark.long
 @pytest.mark.spark
+class JavaError(Exception):
+    """An error of Java, as py4j raises it."""
+
+    def __init__(self, *lines: str) -> None:
+        self.java_exception = self
+        self._lines = lines
+
+    def getCause(self) -> JavaError | None:  # the name in Java
+        return JavaError(*self._lines[1:]).java_exception if self._lines[1:] else None
+
+    def toString(self) -> str:
+        return f"{self._lines[0]}\n\tat Frame.run"
+
+
+def test_the_cause_of_a_failed_job_is_one_line() -> None:
+    missing = JavaError(
+        "SparkClassNotFoundException: [DATA_SOURCE_NOT_FOUND]", "ClassNotFoundException: delta.DefaultSource"
+    )
+    package = "io.delta:delta-spark_SPARK_2.13:VERSION, with the version of Spark, and Delta's settings"
+    assert (
+        failure_of(missing) == f"ClassNotFoundException: delta.DefaultSource; add --conf spark.jars.packages={package}"
+    )
+    assert failure_of(JavaError("IllegalStateException: stopped")) == "IllegalStateException: stopped"
+    assert failure_of(ValueError("Traceback:\n  line 1\nKcoreError: the cause\n\n")) == "KcoreError: the cause"
+    assert failure_of(ValueError()) == "ValueError"
+
+
 def test_local_workers_have_the_interpreter_and_the_modules_of_the_command(kafka_logs: Path, tmp_path: Path) -> None:
     """The workers do not depend on the first `python3` on the path, the working directory, or PYTHONPATH."""
     if shutil.which("java") is None:

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+OF_HADOOP: Final = "VERSION, with the version of the session's Hadoop"
 ADVICE = {
-    "org.apache.hadoop.fs.s3a.S3AFileSystem": "--conf spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION",
-    "org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem": (
-        "--conf spark.jars.packages=org.apache.hadoop:hadoop-azure:VERSION"
-    ),
+    "org.apache.hadoop.fs.s3a.S3AFileSystem": f"org.apache.hadoop:hadoop-aws:{OF_HADOOP}",
+    "org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem": f"org.apache.hadoop:hadoop-azure:{OF_HADOOP}",
+    "delta.DefaultSource": "io.delta:delta-spark_SPARK_2.13:VERSION, with the version of Spark, and Delta's settings",
 }
-"""Class of a file system that Spark's own distribution lacks -> the argument that adds it."""
+"""Class that Spark's own distribution lacks -> the package that adds it."""
 
 IS_DIRECTORY: Final = "; isDirectory="
 STATUS: Final = re.compile(rf"path=(.*?){IS_DIRECTORY}false; length=(\d+); ", re.DOTALL)
@@ -133,7 +133,7 @@ def cause_of(error: Any) -> str:
     while exception.getCause() is not None:
         exception = exception.getCause()
     text = str(exception.toString()).splitlines()[0]
-    for name, argument in ADVICE.items():
+    for name, package in ADVICE.items():
         if "ClassNotFound" in text and name in text:
-            return f"{text}; add {argument}, with the version of the session's Hadoop"
+            return f"{text}; add --conf spark.jars.packages={package}"
     return text

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import kcore
 from kcore.config.properties import read_properties
 from kcore.errors import ConfigError, KcoreError
+from kcore.spark.frames.hadoop import cause_of
 from kcore.spark.frames.logs import KafkaCluster, LogSource
 from kcore.spark.frames.output import FORMATS, MODES, OVERWRITE, PARQUET
 
@@ -106,9 +107,10 @@ def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
     """Opens a session for one job, in UTC, and stops it afterwards.
 
     Raises:
-        KcoreError: there is no Java runtime, or a task failed; the message is the last line of Spark's.
+        KcoreError: there is no Java runtime, Spark did not start, or a task failed; the message is the cause.
     """
     check_java()
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415
     from pyspark.errors import PySparkException  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
@@ -117,15 +119,24 @@ def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
         builder = builder.config(name, value)
     if options.master is not None:
         builder = builder.master(options.master)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except Py4JJavaError as error:
+        raise KcoreError(f"Spark did not start (is its master reachable?): {failure_of(error)}") from error
     try:
         yield spark
-    except PySparkException as error:
-        # Spark's message has pages of Java and Python frames; its last line is the cause.
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise KcoreError(f"the job failed: {lines[-1] if lines else type(error).__name__}") from error
+    except (PySparkException, Py4JJavaError) as error:
+        raise KcoreError(f"the job failed: {failure_of(error)}") from error
     finally:
         spark.stop()
+
+
+def failure_of(error: Exception) -> str:
+    """Returns the cause of an error of Spark in one line. Spark's message has pages of Java and Python frames."""
+    if hasattr(error, "java_exception"):
+        return cause_of(error)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
 
 
 def settings_of(job: str, texts: Sequence[str]) -> dict[str, str]:
