@@ -87,7 +87,7 @@ class Engine:
         apis: the served APIs by key; each is created at its first use.
         client_quotas: the quotas of clients, and their measured rates.
         fetch_memory_budget: the limit on the memory of Fetch responses.
-        fetch_sessions: the fetch sessions; `connection_closed` ends those of a connection.
+        fetch_sessions: the fetch sessions; `connection_closed` ends the sessions of a connection.
         pipeline: commits the decided records.
         now: the clock, which is read once per round.
         slices: long work; the driver steps it.
@@ -303,7 +303,9 @@ class Engine:
 
     def _ensure_offsets_topic(self) -> None:
         if not self.control.internal_topics.ensure(CONSUMER_OFFSETS):
-            raise KcoreError(f"the topic {CONSUMER_OFFSETS} cannot be created: see the log for the cause")
+            raise KcoreError(
+                f"the topic {CONSUMER_OFFSETS} cannot be created; the last error in the process's log has the cause"
+            )
         self._finish(CONSUMER_OFFSETS)
 
     def _make_markers(self) -> LocalMarkers:
@@ -330,7 +332,7 @@ class Engine:
         while (self._wait or self.control.shard.state is ShardState.LOADING) and self.slices.step():
             pass
         if not self.commit():
-            raise KcoreError(f"the first commit ({stage}) failed: see the log for the cause")
+            raise KcoreError(f"the first commit ({stage}) failed; the last error in the process's log has the cause")
         if self._wait:
             self.slices.finish()
 

@@ -57,7 +57,7 @@ def s3_jars(folder: Path | None = None) -> list[Path]:
     for name, (group, setting) in AWS.items():
         match = re.search(rf"<{re.escape(setting)}>([^<]+)<", project)
         if match is None:
-            raise ConfigError(f"the project file of hadoop-aws {version} does not tell the version of {name}")
+            raise ConfigError(f"the project file of hadoop-aws {version} does not name the version of {name}")
         found.append(maven_file(group, name, match[1]))
     return found
 

@@ -129,7 +129,9 @@ def _locked(path: str) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > end_s:
-                    raise LogError(f"{path}: a process has held this lock for {LIMIT_S:g} s; try again") from None
+                    raise LogError(
+                        f"{path}: a process has kept this file locked for {LIMIT_S:g} s; try again"
+                    ) from None
                 time.sleep(PAUSE_S)
         yield
     finally:

@@ -96,6 +96,6 @@ def _validator(settings: SecuritySettings) -> Validator:
 
         return JwtValidator(settings)
     raise ConfigError(
-        "OAUTHBEARER is enabled, but no setting tells how to validate tokens: set "
+        "OAUTHBEARER is enabled, but no setting defines how to validate tokens: set "
         f"sasl.oauthbearer.jwks.endpoint.url to the URL of the issuer's keys, or {setting} to your own validator"
     )

@@ -103,7 +103,7 @@ def test_files_as_rows_are_read_like_a_folder(damaged: Path, tmp_path: Path, row
 
 
 def test_a_place_without_logs_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(KcoreError, match="holds neither an export nor segment files"):
+    with pytest.raises(KcoreError, match="contains neither an export nor segment files"):
         stored_log(LocalStorage(tmp_path))
     (tmp_path / "data.mdb").write_bytes(b"")
     with pytest.raises(KcoreError, match=r"is a data folder: .* export it first"):

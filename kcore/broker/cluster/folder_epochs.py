@@ -1,8 +1,8 @@
 """The leaders and leader epochs in the metadata of a data folder that several processes are about to serve.
 
 A process that serves a folder alone leads every partition in the epoch that counts the openings of the folder. The
-metadata log does not have that epoch. The controller of several processes elects leaders in the epoch after that of the
-metadata log. If a partition's log has a later epoch, the metadata must first be raised above it.
+metadata log does not have that epoch. The controller of several processes elects leaders in the epoch after the epoch
+of the metadata log. If a partition's log has a later epoch, the metadata must first be raised above it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_ROUNDS: Final = 100_000
 
 
 def raise_leader_epochs(log: LogEngine, now: Now) -> dict[PartitionKey, Leader]:
-    """Makes the leader epochs of the metadata at least as high as those of the logs.
+    """Makes the leader epochs in the metadata at least as high as the epochs of the logs.
 
     If a log has a higher epoch, the metadata log is replaced by its image in which all partitions have the epoch of
     this opening. If the process dies during the replacement, the next call repeats it.
@@ -95,7 +95,7 @@ class _Metadata:
         self._shard.load()
         self._commit()
         if self._shard.state is not ShardState.ACTIVE:
-            raise LogError("the metadata log cannot be read: the process log has the cause")
+            raise LogError("the metadata log cannot be read; the last error in the process's log has the cause")
         return self._shard.machine
 
     def rewrite(self) -> None:
@@ -109,7 +109,7 @@ class _Metadata:
         for _ in range(MAX_ROUNDS):
             self._slices.finish()
             if not self._pipeline.commit():
-                raise LogError("the metadata log cannot be written: the process log has the cause")
+                raise LogError("the metadata log cannot be written; the last error in the process's log has the cause")
             if not (self._slices or self._pipeline.dirty):
                 return
         raise LogError("the metadata log was not written completely")

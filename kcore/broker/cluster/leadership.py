@@ -197,7 +197,10 @@ class LeadershipKeeper(MetadataListener):
     # ---- leaders in effect
 
     def apply(self) -> None:
-        """Gives up partitions of other leaders, and adopts those of this node. Repeats failed steps later."""
+        """Gives up partitions that have other leaders now, and adopts partitions that this node leads now.
+
+        Repeats failed steps later.
+        """
         if not self._changed:
             return
         if self._pipeline.has_uncommitted or self._pipeline.uncertain:
@@ -344,7 +347,7 @@ class LeadershipKeeper(MetadataListener):
         self._log.release(key)
         del self._led[key]  # at last, so that an interrupted release is repeated
         self.moves += 1
-        logger.info("cluster: gave up %s-%d in epoch %d", topic, key.partition, epoch)
+        logger.info("cluster: this node no longer leads %s-%d, which it led in epoch %d", topic, key.partition, epoch)
 
     def give_up_all(self) -> None:
         """Gives up every partition, because this incarnation has ended or stops."""

@@ -152,7 +152,9 @@ class Cleaner:
                     yield
             except (LogError, CorruptBatchError) as error:
                 self.failures += 1
-                logger.warning("compaction: partition %r failed; a later check tries again: %s", partition, error)
+                logger.warning(
+                    "compaction: partition %r could not be compacted; a later check tries again: %s", partition, error
+                )
             until_pause -= 1
             if not until_pause:
                 until_pause = PARTITIONS_A_SLICE
@@ -169,7 +171,7 @@ class Cleaner:
 
         Args:
             partition: the partition to compact.
-            sizes: its sizes, updated after the pass; None: they are not tracked.
+            sizes: the sizes of the partition, updated after the pass; None: the sizes are not tracked.
 
         Raises:
             LogError: its log is damaged.

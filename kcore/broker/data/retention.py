@@ -184,7 +184,11 @@ class Housekeeping:
                 try:
                     yield from self._retain(partition)
                 except LogError as error:
-                    logger.warning("retention: partition %r failed; the next check tries again: %s", partition, error)
+                    logger.warning(
+                        "retention: old records of partition %r could not be deleted; the next check tries again: %s",
+                        partition,
+                        error,
+                    )
             until_pause -= 1 + (partition.high_watermark - partition.log_start_offset) // OFFSETS_A_PARTITION
             if until_pause <= 0:
                 until_pause = PARTITIONS_A_SLICE

@@ -43,7 +43,7 @@ class FileLock:
         """Takes the lock.
 
         Raises:
-            StoreUnavailableError: another process has held the lock for the whole time limit.
+            StoreUnavailableError: another process has kept the lock for the whole time limit.
             LogError: the file cannot be opened.
         """
         self._open()
@@ -71,7 +71,7 @@ class FileLock:
         while not try_lock(self._fd, fcntl.LOCK_EX):
             if time.monotonic() >= until_s:
                 raise StoreUnavailableError(
-                    f"another process has held {self.path} for {self._limit_s} s: it may be stopped"
+                    f"another process has kept {self.path} locked for {self._limit_s} s; that process may be stopped"
                 )
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -84,7 +84,7 @@ class FileLock:
 
 
 class LifeLock:
-    """The lock of one incarnation of a node, held until the process ends or the node unregisters.
+    """The lock of one registration of a node. The node keeps it until the process ends or the node unregisters.
 
     Args:
         folder: the folder of the node.

@@ -49,7 +49,9 @@ def run(shard: GroupShard) -> Iterator[Outcome | None]:
     try:
         yield from expire(shard)
     except Exception:
-        logger.exception("offsets: the expiration failed; the next begins after offsets.retention.check.interval.ms")
+        logger.exception(
+            "offsets: expired offsets could not be removed; the next run is after offsets.retention.check.interval.ms"
+        )
     schedule_expiration(shard)
 
 

@@ -61,14 +61,16 @@ def check(buffer: memoryview, position: int) -> Header:
     """
     left = len(buffer) - position
     if left < pure_batch.HEADER_BYTES:
-        raise BatchError("truncated", f"{left} bytes are left at position {position}, less than a header")
+        raise BatchError("truncated", f"only {left} bytes from position {position} on, less than the header of a batch")
     base_offset, length, _, magic, _, _, last_delta, _, max_timestamp_ms = _HEAD.unpack_from(buffer, position)
     size_bytes = length + LENGTH_OVERHEAD
     if size_bytes < pure_batch.HEADER_BYTES or base_offset < 0:
         raise BatchError("corrupt", f"no batch begins at position {position}")
     if magic != pure_batch.MAGIC:
         # Message sets of Kafka before 0.11 (magic 0, 1) do not occur in today's internal topics.
-        raise BatchError("corrupt", f"magic {magic} at position {position}", size_bytes, base_offset)
+        raise BatchError(
+            "corrupt", f"unknown magic {magic} of the batch at position {position}", size_bytes, base_offset
+        )
     if size_bytes > left:
         detail = f"the batch at position {position} needs {size_bytes} bytes, but only {left} are left"
         raise BatchError("truncated", detail, 0, base_offset)
@@ -121,7 +123,7 @@ class CompiledGatherer:
         return len(self._columns)
 
     def add(self, batch: Any, first: int, stop: int | None) -> None:
-        """Adds the rows of one whole batch. The contract is that of `Gatherer.add`."""
+        """Adds the rows of one whole batch, as `Gatherer.add` documents."""
         try:
             self._columns.append(batch, 0, first, LAST_OFFSET if stop is None else stop, decompress)
         except CorruptBatchError as error:
@@ -145,7 +147,7 @@ class RowGatherer:
         return len(self._rows)
 
     def add(self, batch: Any, first: int, stop: int | None) -> None:
-        """Adds the rows of one whole batch. The contract is that of `Gatherer.add`."""
+        """Adds the rows of one whole batch, as `Gatherer.add` documents."""
         for row in rows_of(*self._place, batch):
             if row.offset >= first and (stop is None or row.offset < stop):
                 self._rows.append(row)

@@ -64,7 +64,7 @@ def stored_log(files: Files) -> StoredLog:
     if not partitions and DATA_FILE in sizes:
         raise KcoreError(f"{files.uri} is a data folder: a task cannot open one in storage; export it first")
     if not partitions:
-        raise KcoreError(f"{files.uri} holds neither an export nor segment files of a broker")
+        raise KcoreError(f"{files.uri} contains neither an export nor segment files of a broker")
     inside = {part[:2]: tuple(_in_root(path, files, sizes) for path in part.paths) for part in partitions}
     renamed = [part._replace(paths=inside[part[:2]]) for part in partitions]
     return StoredLog(_Segments(files.uri, tuple(renamed)), inside)
@@ -185,7 +185,7 @@ def sources_of(
         batches: the files of the task.
         log: the log.
         parts: the partitions of all tasks.
-        beside: the names of other files of partitions, which come before those of the log.
+        beside: the names of other files of partitions, which come before the files of the log.
     """
     others = beside or {}
     names = frozenset(chain(*log.files.values(), *others.values()))

@@ -88,7 +88,7 @@ def audit(
     logs = logs_at(spark, path)
     parts = [part for part in logs.parts() if not topics or part.topic in topics]
     if not parts:
-        raise KcoreError(f"{logs.name} holds no logs" + (f" of {', '.join(topics)}" if topics else ""))
+        raise KcoreError(f"{logs.name} contains no logs" + (f" of {', '.join(topics)}" if topics else ""))
     results = results_of_logs(logs, parts).persist(StorageLevel.DISK_ONLY)
     # More tasks than logs would have little to do, and each costs a round trip to a Python worker.
     tasks = min(len(parts), 4 * spark.sparkContext.defaultParallelism)

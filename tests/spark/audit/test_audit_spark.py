@@ -150,7 +150,7 @@ def sorted_results(frame: Any) -> list[str]:
 
 def test_a_folder_without_logs_is_an_error(spark: Any, tmp_path: Path) -> None:
     export(Rows(*planted()), tmp_path / "events")
-    with pytest.raises(KcoreError, match="holds no logs of elsewhere"):
+    with pytest.raises(KcoreError, match="contains no logs of elsewhere"):
         audit_job.audit(spark, tmp_path / "events", tmp_path / "out", topics=["elsewhere"])
 
 
