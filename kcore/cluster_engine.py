@@ -140,7 +140,7 @@ class ClusterEngine(Engine):
         Args:
             run: runs calls of the store.
             renew: runs the renewals of leases; None: `run`.
-            peers: sends requests to other nodes; None: as before.
+            peers: sends requests to other nodes; None: no change.
         """
         self.membership.run = self.controller.run = run
         self.membership.run_renewal = run if renew is None else renew
@@ -471,8 +471,8 @@ class ClusterEngine(Engine):
         """Hands all partitions over to other nodes while this node still serves, before the node stops.
 
         Args:
-            done: called once when this node may stop: it leads no partition, no other node can lead one, or its lease
-                has ended.
+            done: called once when this node may stop, because it leads no partition, no other node can lead one, or its
+                lease has ended.
         """
         NodeHandover(self.membership, self.cluster, self, self.wheel, done).send()
 

@@ -143,7 +143,7 @@ class SyncEngine(_Caller):
         """Decides a request as `send` does, but returns a `Pending` instead of waiting if the response is parked.
 
         `Pending.on_complete` sets a callback. With a `ManualClock` and one thread, a test can let several members join
-        a group: it starts the joins, then calls `advance`.
+        a group. To do so, it starts the joins and then calls `advance`.
         """
         response: Pending | R = self._driver.start(self._context(request, version, client_id), request)
         return response

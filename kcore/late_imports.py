@@ -13,7 +13,7 @@ COUNT: Final = 4
 
 
 class DescriptorReserve:
-    """A reserve of file descriptors of this process: they are closed for the time of an import while all other
+    """A reserve of file descriptors of this process, which is closed for the time of an import while all other
     descriptors are in use.
 
     Clients can use up all descriptors in the second after a start. Without a reserve, requests whose modules are not

@@ -98,8 +98,8 @@ class ServedApi(NamedTuple):
 
     Attributes:
         key: the API's key.
-        versions: the lowest and the highest served version, equal to those of its class. ApiVersions needs them before
-            the class is imported.
+        versions: the lowest and the highest served version, equal to the versions of its class. ApiVersions needs them
+            before the class is imported.
         make: creates the API of a node.
     """
 

@@ -9,8 +9,8 @@ class RangeAssignor:
 
     Members are ordered by instance id, then by member id. Topics of equal size with the same subscribers give each
     member the same partition numbers. If racks are known and not every partition is on all of them, partitions on a
-    member's rack go first (balance per topic before co-partitioning before racks). The assignor is not sticky: it
-    ignores owned partitions.
+    member's rack go first (balance per topic takes precedence over co-partitioning, and co-partitioning over racks).
+    The assignor is not sticky: it ignores owned partitions.
     """
 
     name = "range"

@@ -74,7 +74,7 @@ class StickyAssignor:
     With equal subscriptions, no two members differ by more than one partition and, without racks, no equally balanced
     assignment moves less. With unequal subscriptions, no single move improves the balance. Where Kafka 4.3 would loop
     forever, it uses the assignment of `kcore.balanced`. Kafka remembers the largest generation over the life of an
-    assignor; this one considers only the present members, so that a result depends only on its arguments.
+    assignor; this assignor considers only the present members, so that a result depends only on its arguments.
     """
 
     name = "sticky"

@@ -1,4 +1,4 @@
-"""`kcore transactions`: lists and describes transactions, and finds and aborts hanging ones."""
+"""`kcore transactions`: lists and describes transactions, and finds and aborts hanging transactions."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def note_unsent(queue: PartitionQueue, batch: ProducerBatch) -> bool:
 
 
 def note_out_of_order(queue: PartitionQueue, batch: ProducerBatch) -> bool:
-    """Notes that the broker refused the sequence of a batch.
+    """Records that the broker refused the sequence of a batch.
 
     Returns:
         True if the partition needs a new producer id.
@@ -102,7 +102,7 @@ def note_out_of_order(queue: PartitionQueue, batch: ProducerBatch) -> bool:
 
 
 def note_split(queue: PartitionQueue, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> bool:
-    """Notes that the broker refused a batch as too large, and that its parts replace it in the queue.
+    """Records that the broker refused a batch as too large, and that smaller batches replace it in the queue.
 
     The parts share the sequence of the batch, so that the batches sent after it still follow the last part.
 
@@ -118,7 +118,7 @@ def note_split(queue: PartitionQueue, batch: ProducerBatch, parts: Sequence[Prod
 
 
 def note_failed(queue: PartitionQueue, batch: ProducerBatch) -> bool:
-    """Notes that a batch failed permanently, and was removed from its queue.
+    """Records that a batch failed permanently, and was removed from its queue.
 
     Returns:
         True if the partition needs a new producer id.
@@ -129,7 +129,7 @@ def note_failed(queue: PartitionQueue, batch: ProducerBatch) -> bool:
 
 
 def note_stored(queue: PartitionQueue) -> bool:
-    """Notes that a batch was stored and removed from its queue.
+    """Records that a batch was stored and removed from its queue.
 
     Returns:
         True if the partition needs a new producer id.

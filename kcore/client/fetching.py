@@ -476,7 +476,7 @@ class FetchSession:
         self._sent = {}
 
     def reset(self) -> None:
-        """Begins a new session with the next request, because the broker does not have this one."""
+        """Begins a new session with the next request, because the broker does not have the present session."""
         self._id = 0
         self.failed()
 

@@ -62,7 +62,7 @@ class SubscriptionCheck:
         self._warnings = MissingTopics()
 
     def begin(self) -> None:
-        """Notes that the topics are being looked up."""
+        """Records that a lookup of the topics has begun."""
         self.due_s = None
 
     def received(self, response: MetadataResponse, now_s: float) -> list[str]:
@@ -75,5 +75,5 @@ class SubscriptionCheck:
         return warned
 
     def failed(self, now_s: float) -> None:
-        """Notes that a lookup got no response."""
+        """Records that a lookup got no response."""
         self.due_s = now_s + RETRY_S

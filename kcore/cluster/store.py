@@ -120,7 +120,7 @@ class RegisteredNode(NamedTuple):
     Attributes:
         node_id: its id.
         lease: its lease. A node is alive while the lease has not expired and `fenced` is False.
-        fenced: True if its writes are refused: it was fenced, or it has unregistered.
+        fenced: True if the store refuses the node's writes, because it was fenced or has unregistered.
         draining: True if an operator wants the node to lead no partition (`set_draining`).
         description: its addresses.
     """

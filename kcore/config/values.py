@@ -162,7 +162,7 @@ class ConfigValues(SecuritySettings):
 
         Args:
             name: the setting's name with the listener's prefix, in lower case.
-            default: the result if the listener has no value of its own.
+            default: the result if no value was set for this listener.
         """
         own = self._of_listeners.get(name)
         return default if own is None else own.value

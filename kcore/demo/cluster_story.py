@@ -25,7 +25,7 @@ TABLES: Final = {"rebuild": "state", "audit": "audit", "timeline": "timeline"}
 
 
 class ClusterStory(SparkStory):
-    """One run. The arguments are those of `SparkStory`.
+    """One run of the demonstration.
 
     Args:
         folder: the output folder.
@@ -118,7 +118,7 @@ class ClusterStory(SparkStory):
         self.statuses.append((f"spark {job} on {master}", int(status not in (0, 1))))
 
     def _compare(self, cluster: Cluster, name: str, stored: str) -> None:
-        """Compares the tables of a local run with those of a run on the cluster.
+        """Compares the tables of a local run with the tables of a run on the cluster.
 
         Args:
             cluster: the cluster.

@@ -87,7 +87,7 @@ class Server:
 
     Args:
         parent: the folder in which the server's folder is made.
-        name: its name, and that of its folder.
+        name: the name of the server and of its folder.
     """
 
     def __init__(self, parent: Path, name: str) -> None:

@@ -110,7 +110,8 @@ class WriteTask:
     def write(self) -> None:
         """Writes the round.
 
-        If memory for the call is missing, waits until memory is available, because all later rounds wait for this one.
+        If memory for the call is missing, waits until memory is available, because all later rounds wait for this
+        round.
         """
         assert self.background_commit is not None, "only a started background commit is written"
         while True:

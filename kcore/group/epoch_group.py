@@ -62,9 +62,9 @@ class EpochGroup(Group, Generic[Member, Assignment]):
     Args:
         shard: the state machine that holds the group.
         group_id: its id.
-        live: whether members have timers.
-        registered: whether it is one of the shard's groups. False for a tentative group, which a decision builds
-            before its records are replayed: it has no watchers, no metrics and no topics.
+        live: True if members have timers.
+        registered: True if it is one of the shard's groups. False for a tentative group, which a decision builds before
+            its records are replayed, and which has no watchers, metrics or topics.
 
     Attributes:
         shard: the state machine that holds the group.
@@ -142,7 +142,7 @@ class EpochGroup(Group, Generic[Member, Assignment]):
     def set_epoch(self, epoch: int, metadata_hash: int) -> None:
         """Sets the group epoch and the hash of the group's topics.
 
-        If the group is live, counts and logs a new epoch.
+        Outside of a load, counts and logs a new epoch.
         """
         if self.live and self._registered and epoch > self.group_epoch:
             self.shard.meters.new_epochs[self.group_type.value] += 1

@@ -151,7 +151,7 @@ class GroupShard:
         """Returns the group of that id. If there is none, creates a *simple group*: classic, Empty, without protocol
         type.
 
-        A simple group holds offsets but never had members. The group has no record of its own: it exists while it has
+        A simple group holds offsets but never had members. The group has no record, and exists as long as it has
         offsets.
         """
         group = self.groups.get(group_id)
@@ -230,7 +230,9 @@ class GroupShard:
     # ---- StateMachine
 
     def replay(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
-        """Applies one record, live or at recovery, with the function that `REPLAY` holds for its key."""
+        """Applies one record, of a new decision or during a load, with the function that `REPLAY` has for the type of
+        its key.
+        """
         if type(value) is LiveValue:
             REPLAY[type(key)](self, offset, producer_id, key, value.value)
             value.follow(self)

@@ -1,4 +1,4 @@
-"""Side effects of a record that apply only live, not during recovery: arming timers, waking members.
+"""Side effects of a record that apply to a new decision and not during a load: arming timers, waking members.
 
 Soft state cannot be set before the record is applied if the record itself creates its owner (a member, a group). The
 record's value then carries the side effect. The log contains only the encoded value, so recovery has no side effects.
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class LiveValue:
-    """A record's value together with its live side effect.
+    """A record's value together with its side effect.
 
     Attributes:
         value: the value that is written and replayed.
-        follow: called with the shard after the value was replayed live; changes only soft state.
+        follow: called with the shard after the replay of the value, except during a load; changes only soft state.
     """
 
     __slots__ = ("follow", "value")

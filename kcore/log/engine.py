@@ -335,7 +335,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._restore(drops)
 
     def _restore(self, drops: list[StagedPartitionLog]) -> None:
-        """Restores dropped partitions. A partition that was created in place of a dropped one is discarded."""
+        """Restores dropped partitions. A partition that was created to replace a dropped partition is discarded."""
         for log in drops:
             other = self._logs.get(log.key)
             if other is not None and other is not log:
@@ -377,7 +377,7 @@ class StagedLogEngine(EngineCore, LogEngine):
     # -- housekeeping -------------------------------------------------------------------------------------------
 
     def _add_garbage(self, log: StagedPartitionLog) -> None:
-        """Notes that `log` has deleted batches or old snapshots."""
+        """Records that `log` has deleted batches or old snapshots, whose space must be reclaimed."""
         if self._garbage.get(log._number, log) is not None:
             self._garbage[log._number] = log
 

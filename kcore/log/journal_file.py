@@ -3,22 +3,22 @@
 The file has a fixed size and is filled with zeros once. So a commit allocates no space and does not change the file's
 size, and a flush writes only the entry. It has two areas of the same size. A journal begins at the start of the first
 area and overwrites an earlier one. Its identity, 16 random bytes that are also in LMDB, distinguishes its entries from
-those of earlier journals.
+the entries of earlier journals.
 
 While a full area is moved to the log, entries go to the start of the other one. Rounds are counted over both areas.
 LMDB also has the first round that was not moved; entries with lower rounds are invalid. LMDB also has the identity that
-the file had at its start when the journal began. A file that has neither this identity nor that of the journal belongs
-to another folder or to another state of this folder, and lacks acknowledged entries.
+the file had at its start when the journal began. A file that has neither this identity nor the journal's identity
+belongs to another folder or to another state of this folder, and lacks acknowledged entries.
 
 An entry (big-endian):
 
     CRC-32C of everything after it (u32) | size of the batches (u32) | round, from 0 (u32) | flags (u32) | identity
     for each batch: partition number (u32) | base offset (u64) | size (u32) | the batch as Kafka writes it
 
-An entry is valid if its CRC and its identity are right and its round follows that of the entry before it. The entry
-after the last one of an area is the first one of the other area. The first invalid entry ends the journal. In a journal
-whose entries have the flag `FLUSHED`, each entry is written after the previous one was flushed. There, a valid entry
-after an invalid one means that acknowledged data is damaged.
+An entry is valid if its CRC and its identity are right and its round follows the round of the previous entry. The entry
+after the last entry of an area is the first entry of the other area. The first invalid entry ends the journal. In a
+journal whose entries have the flag `FLUSHED`, each entry is written after the previous one was flushed. There, a valid
+entry after an invalid one means that acknowledged data is damaged.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Salvage:
 
     Attributes:
         damage: the damage because of which every page was read; None for a file whose trees are sound.
-        log: batches by partition number, including those of the journal.
+        log: batches by partition number, including the batches of the journal.
         meta: versions of each key of the metadata, as (tier, value), best tier first.
         chunks: the position, size and tier of each snapshot chunk by (number, offset, index).
         problems: descriptions of damage that belongs to no partition.

@@ -361,7 +361,9 @@ class StagedPartitionLog(LogCore, PartitionLog):
             yield base, batch
 
     def _check_step(self, base: int, end: int, offset: int) -> None:
-        """Checks that compaction explains a gap or an overlap between two batches of an iteration at `offset`."""
+        """Checks that a gap or an overlap between two batches, which an iteration has found at `offset`, is a result of
+        compaction.
+        """
         if not (offset < base <= self._meta.cleaned_to or base < offset < end <= self._meta.cleaned_to):
             self._raise_missing(offset)
 

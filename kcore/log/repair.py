@@ -248,7 +248,7 @@ def _copy_damaged(path: str, copy: str) -> None:
 
 
 def _copy_readable(source: int, target: BinaryIO) -> int:
-    """Copies a file, with zeros in place of the pages that the device cannot read; returns the bytes of these pages."""
+    """Copies a file, with zeros for the pages that the device cannot read; returns the total size of these pages."""
     size = os.fstat(source).st_size
     at = unread_bytes = by_page_until = 0
     while at < size:

@@ -25,7 +25,7 @@ class SharedLogEngine(StagedLogEngine):
     """A LogEngine with handles only for the partitions that this node leads or follows.
 
     `adopt` makes handles, `release` closes them. The storage refuses a write set with a partition that this node does
-    not lead any more (`FencedWriteError`). Its staged changes are then discarded like those of any failed write.
+    not lead any more (`FencedWriteError`). The staged changes are then discarded, as after any failed write.
 
     Args:
         storage: the storage through which this node accesses the store.

@@ -132,7 +132,7 @@ class SharedStorage(Storage):
     store. It raises StoreRewoundError if a partition ends before an acknowledged offset. `load` returns no partition,
     no dropped number and 0 as the next number, because a node adopts the partitions that it leads. `node_epoch` is the
     epoch of the node's lease. `reclaim` refuses tasks whose `leader_epoch` is not the present one with
-    FencedWriteError. `slice`, `summaries` and `snapshot_chunk` read any partition, also those of other leaders.
+    FencedWriteError. `slice`, `summaries` and `snapshot_chunk` read any partition, also partitions of other leaders.
     """
 
     __slots__ = ()
@@ -159,5 +159,5 @@ class SharedStorage(Storage):
     def removed_numbers(self) -> tuple[list[int], int]:
         """Returns the numbers of removed partitions that are not reclaimed yet, and the next free number.
 
-        Only the leader of the metadata log calls it, after it adopted that log.
+        Only the leader of the metadata log calls this function, after it has adopted that log.
         """

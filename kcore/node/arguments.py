@@ -125,7 +125,7 @@ def check_text(argument: str, value: Any) -> None:
     """Checks that an argument is a text.
 
     Raises:
-        TypeError: it has another type.
+        TypeError: the argument has another type.
     """
     if not isinstance(value, str):
         raise TypeError(f"{argument}: {value!r} is not a string")
@@ -135,7 +135,7 @@ def check_mapping(argument: str, value: Any) -> None:
     """Checks that an argument is a mapping from texts.
 
     Raises:
-        TypeError: it has another type, or a key that is not a text.
+        TypeError: the argument has another type, or a key that is not a text.
     """
     if not isinstance(value, Mapping):
         raise TypeError(f"{argument}: {value!r} is not a mapping")
@@ -147,7 +147,7 @@ def check_partition_number(value: Any) -> None:
     """Checks that an argument is the number of a partition.
 
     Raises:
-        TypeError: it has another type.
+        TypeError: the argument has another type.
     """
     if not isinstance(value, int):
         raise TypeError(f"the partition is {value!r}; valid: a number")

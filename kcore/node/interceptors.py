@@ -76,7 +76,7 @@ def intercept(calls: Iterable[Callable[[T], T]], value: T) -> T:
 
 
 def notify(calls: Iterable[Callable[[], None]]) -> None:
-    """Calls all interceptors, also after one of them has raised."""
+    """Calls all interceptors, even if an interceptor raises an exception."""
     for call in calls:
         try:
             call()

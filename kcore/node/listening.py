@@ -51,7 +51,7 @@ class AsyncListening:
             await self._server.stop()
 
     def abandon(self) -> None:
-        """Closes the listener after the end of its event loop; clients get no more responses."""
+        """Closes the listener after the end of its event loop; clients get no further responses."""
         if not self._server.stopping:
             self._server.abandon()
 

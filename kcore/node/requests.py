@@ -212,7 +212,7 @@ def _committed(group: Any) -> PartitionDict[OffsetAndMetadata]:
 def pending_offsets(response: OffsetFetchResponse) -> set[TopicPartition]:
     """Returns the partitions with a pending offset, which an open transaction will commit.
 
-    The response must be that of a request for stable offsets.
+    The request of this response must require stable offsets.
 
     Raises:
         KafkaError, PartitionErrors: the request was refused.
@@ -472,7 +472,7 @@ class AcquiredBatch(NamedTuple):
     acquired: list[Acquired]
 
     def deliveries(self, offset: int) -> int | None:
-        """Returns the number of deliveries of an offset; None: it was not acquired."""
+        """Returns the number of deliveries of an offset; None if the offset was not acquired."""
         index = bisect_right(self.acquired, offset, key=_first) - 1
         return self.acquired[index].delivery_count if index >= 0 and offset <= self.acquired[index].last else None
 

@@ -248,7 +248,7 @@ class Struct(frames.StructBase, metaclass=StructMeta):
 
 
 class Message(Struct):
-    """A request, a response, or any other top-level message with versions of its own."""
+    """A request, a response, or any other top-level message that has its own versions."""
 
     __slots__ = ()
     API_KEY: ClassVar[int] = -1

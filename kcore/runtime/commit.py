@@ -63,7 +63,7 @@ class Participant(Protocol):
 
 
 class Gate(Protocol):
-    """A lock between threads. The driver provides it, since the runtime has no threads of its own."""
+    """A lock between threads. The driver provides the lock, since the runtime has no threads."""
 
     def acquire(self) -> object:
         """Waits until the gate is open, and closes it."""
@@ -271,8 +271,8 @@ class CommitPipeline(PipelineCore):
 
         Returns:
             The background commit, to be written by `BackgroundCommit.write` and then passed to `finish_background`.
-            None if the round must go through `commit`: it has nothing to write or cannot be written, a participant does
-            not allow background commits, or another background commit is being written.
+            None if the round must be passed to `commit`, because it has nothing to write or cannot be written, a
+            participant does not allow background commits, or another background commit is being written.
         """
         if (
             self.settling

@@ -53,7 +53,8 @@ class LateShards(Generic[M]):
 
         Args:
             partitions: the topic's number of partitions.
-            leader_epoch: the epoch in which this node leads all partitions of the topic; None: it leads none yet.
+            leader_epoch: the epoch in which this node leads all partitions of the topic; None: this node leads no
+                partition of the topic yet.
         """
         self.shards = shards = Shards(self.TOPIC, partitions, self._make, self._pipeline)
         if leader_epoch is not None:

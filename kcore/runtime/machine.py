@@ -128,7 +128,8 @@ class StateMachine(Protocol):
     """
 
     def replay(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
-        """Applies one record. Called live right after the decision, and at recovery with each record of the log.
+        """Applies one record. Called right after the decision that wrote the record, and during a load for each record
+        of the log.
 
         Args:
             offset: the record's offset in the shard's log. Offsets may have gaps (compacted logs).

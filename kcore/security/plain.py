@@ -21,7 +21,7 @@ class Plain(Mechanism):
 
     Args:
         credentials: the users.
-        decoys: credentials in place of missing ones.
+        decoys: credentials for users that do not exist, so that a login takes the same time.
     """
 
     __slots__ = ("_credentials", "_decoys")

@@ -139,7 +139,7 @@ class ScramServer(Mechanism):
 
     Args:
         credentials: the users.
-        decoys: credentials in place of missing ones.
+        decoys: credentials for users that do not exist, so that the responses do not reveal which users exist.
         nonce: creates the server's part of the nonce: printable ASCII without a comma.
     """
 

@@ -146,7 +146,7 @@ class ClusterMember:
 
     @property
     def bootstrap(self) -> str:
-        """The address of the node for this process: that of the listener between nodes."""
+        """The address of the node for this process, which is the address of the listener between nodes."""
         listener = self.node.inter_listener
         return f"{listener.advertised_host}:{listener.advertised_port or listener.port}"
 
@@ -171,7 +171,7 @@ class ClusterMember:
 class ThreadMember:
     """A `ClusterMember` on an event loop in a separate thread.
 
-    The arguments are those of `ClusterMember`.
+    `ClusterMember` documents the arguments.
     """
 
     def __init__(self, open_store: Callable[[], ClusterStore], config: Config) -> None:

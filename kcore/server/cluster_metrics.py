@@ -1,4 +1,4 @@
-"""The metrics that only a node of a cluster has, not a node with a log of its own."""
+"""The metrics that only a node of a cluster has."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class ClusterNode:
     Args:
         open_store: opens the store.
         config: the node's settings; `node_id` and fixed ports are required.
-        timing: the intervals of leases and polls; None: those of the settings.
+        timing: the intervals of leases and polls; None: the intervals in the settings.
 
     Raises:
         ConfigError: a listener has port 0, or the listener for other nodes or its credentials are missing.

@@ -201,7 +201,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
                 self.server.remove_connection(self)
 
     def pause_writing(self) -> None:
-        """Suspends the peer's requests, because it does not read."""
+        """Suspends the peer's requests, because the peer does not read its responses."""
         self._paused = self._unread = True
 
     def resume_writing(self) -> None:
@@ -439,7 +439,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        """Closes the connection if the client sends no more and has all its responses."""
+        """Closes the connection if the client sends no further requests and has received all responses."""
         unserved = (self._unread or self._continues) and len(self._queue) > 0
         if self._eof and not self._queue.waiting and not unserved:
             self.close()

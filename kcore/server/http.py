@@ -214,7 +214,7 @@ class HttpConnection(asyncio.Protocol):
             self._time_limit.cancel()
 
     def eof_received(self) -> bool:
-        """Keeps the connection open for the response to a client that sends no more."""
+        """Keeps the connection open for the response to a client that has ended its side of the connection."""
         return self._responded
 
     def data_received(self, data: bytes) -> None:

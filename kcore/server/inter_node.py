@@ -52,7 +52,7 @@ def inter_node_listener(config: Config, listeners: list[Listener]) -> Listener:
 def inter_node_security(config: Config, listener: Listener) -> ClientSecurity | None:
     """Returns the TLS and SASL configuration with which this node connects to other nodes; None for PLAINTEXT.
 
-    The certificate and the trusted authorities are those of the listener. Without `ssl.truststore.*` the authorities
+    The certificate and the trusted authorities are taken from the listener. Without `ssl.truststore.*` the authorities
     of the system are trusted. User and password are `username` and `password` of the listener's JAAS configuration.
 
     Raises:

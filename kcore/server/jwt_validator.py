@@ -300,7 +300,7 @@ class JwtValidator:
 
     Args:
         settings: the listener's settings.
-        keys: the issuer's keys; None: those of `sasl.oauthbearer.jwks.endpoint.url`.
+        keys: the issuer's keys; None: the keys at `sasl.oauthbearer.jwks.endpoint.url`.
 
     Raises:
         ConfigError: the package PyJWT is missing.

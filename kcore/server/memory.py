@@ -53,7 +53,7 @@ class RequestMemory:
     that has begun a frame may finish it; otherwise no connection could make progress. Together, all connections hold at
     most the limit, and for each connection one frame and one read.
 
-    Connections are held or resumed in slices. Until its slice, a connection may begin another frame.
+    Connections are paused or resumed in slices. Until its slice, a connection may begin another frame.
 
     Args:
         limit_bytes: the limit.
@@ -117,9 +117,9 @@ class UnservedMemory:
 
     By default, Kafka's brokers hold such bytes without a limit. Here, once there are too many, the server closes a
     connection whose client sends a long request and never finishes it. The server chooses the client address with the
-    most bytes, or one with about as many, and closes the connection of this address that has held bytes for the longest
-    time. So a client that finishes its requests keeps its connections, unless other clients at its address hold the
-    whole memory meanwhile.
+    most bytes, or an address with about as many, and closes the connection of this address that has had such bytes for
+    the longest time. So a client that finishes its requests keeps its connections, unless other clients at its address
+    hold the whole memory meanwhile.
 
     Args:
         limit_bytes: the limit; -1 for none.

@@ -32,8 +32,8 @@ class TcpPeers:
         driver: runs the engine; responses arrive in its rounds.
         engine: has the addresses of the nodes.
         listener: the name of the listener that nodes use among themselves.
-        secret: the secret with which this node has registered; it identifies the node to the others.
-        security: the TLS and SASL configuration of its connections; None: neither.
+        secret: the secret with which this node has registered; it identifies the node to the other nodes.
+        security: the TLS and SASL configuration of its connections; None: neither TLS nor SASL.
     """
 
     def __init__(

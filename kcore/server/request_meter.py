@@ -27,7 +27,7 @@ NS_PER_COST = 1_000
 class RequestMeter:
     """The meter of requests: charges their time to their clients, and sets the throttle time of responses.
 
-    As in Kafka, the measured time is that of the decision, without waiting. It is charged when the response is
+    As in Kafka, the measured time is the time of the decision, without waiting. It is charged when the response is
     complete. A request without a response (Produce, acks=0) is not charged.
 
     Args:

@@ -40,7 +40,7 @@ def batches_of(batches: Iterable[StateBatch]) -> list[Batch]:
 def combine(current: Batches, added: Sequence[Batch], start_offset: int) -> Batches:
     """Combines batches: each offset gets the highest (delivery count, delivery state) of all batches that have it.
 
-    So neither the order of writes nor their repetition matters. The steps are those of Kafka. They may leave two
+    So neither the order of writes nor their repetition matters. The steps are the same as in Kafka. They may leave two
     adjacent batches with equal state and count separate; reads return both batches. Kafka joins such batches at the
     next write of the share partition; kcore joins them only at a write that overlaps or adjoins them.
 

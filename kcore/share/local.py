@@ -70,7 +70,7 @@ _CONTEXT: Final = RequestContext(api_version=0)
 
 
 class _WriterApi:
-    """The part of an API that `StateWriter` uses: it makes the results, which are error codes."""
+    """The part of an API that `StateWriter` uses, which makes the results (error codes)."""
 
     storage_error = ErrorCode.NOT_COORDINATOR
 
@@ -189,7 +189,7 @@ class _Operation(Pending):
         persister: the persister.
         api: the API of the request.
         request: the request.
-        may_repeat: returns False once the request must not be repeated; None: it may always be repeated.
+        may_repeat: returns False once the request must not be repeated; None: the request may always be repeated.
     """
 
     __slots__ = ("_failed", "_may_repeat", "_persister", "_results", "_retries")

@@ -77,7 +77,7 @@ def start_share_coordinator(
         log_of: returns the log of a partition: topic, partition.
         make_topic: starts creating an internal topic.
         services: the components that all shards of the node use.
-        make_persister: makes the persister; its arguments are those of `LocalPersister`.
+        make_persister: makes the persister; takes the arguments of `LocalPersister`.
     """
 
     def prune(index: int, before_offset: int) -> None:

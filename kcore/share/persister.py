@@ -62,7 +62,7 @@ class Persister(Protocol):
         Args:
             request: the share partitions.
             may_repeat: returns False once a failed request must not be repeated, because another request may have
-                initialized the share partitions meanwhile; None: it may always be repeated.
+                initialized the share partitions meanwhile; None: the request may always be repeated.
         """
         ...
 
@@ -82,7 +82,7 @@ class Persister(Protocol):
         Args:
             request: the changes.
             may_repeat: returns False once a failed request must not be repeated, because the leader may have read the
-                state without these changes meanwhile; None: it may always be repeated.
+                state without these changes meanwhile; None: the request may always be repeated.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The persister of a node of a cluster: it sends operations to the nodes that coordinate the share partitions
+"""The persister of a node of a cluster, which sends operations to the nodes that coordinate the share partitions
 (KIP-932).
 """
 

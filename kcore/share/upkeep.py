@@ -65,7 +65,9 @@ class UpkeepTimer(ShardTimer):
 
 
 def prune(machine: ShareShard) -> None:
-    """Deletes the records below the oldest snapshot of a live share partition; no load needs them."""
+    """Deletes the records below the oldest snapshot of the existing share partitions, because no load needs these
+    records.
+    """
     before = machine.states.lowest_offset()
     if before > 0 and before != machine.pruned_before:
         machine.services.prune(machine.context.shard.index, before)

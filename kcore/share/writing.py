@@ -32,7 +32,7 @@ def write_record(
         key: the share partition.
         state: its present state.
         leader_epoch: the leader epoch that the record has.
-        start_offset: the new start offset; -1: it does not change.
+        start_offset: the new start offset; -1: no change.
         delivery_complete_count: the new count.
         batches: the changed delivery states.
     """

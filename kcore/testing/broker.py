@@ -1,4 +1,4 @@
-"""A broker in this process for real clients: it starts in milliseconds; a test controls its faults and its time."""
+"""A broker in this process for real clients. It starts in milliseconds, and a test controls its faults and its time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock of a test broker: it follows the system's clocks, and a test can freeze it and move it."""
+"""The clock of a test broker, which follows the system's clocks, and which a test can freeze and move."""
 
 from __future__ import annotations
 

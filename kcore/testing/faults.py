@@ -226,7 +226,8 @@ def corrupt(api: str | Iterable[str], *, times: int | None = 1, **which: Any) ->
 
 
 def throttle(api: str | Iterable[str], seconds: float, *, times: int | None = 1, **which: Any) -> Fault:
-    """Returns a fault that makes clients pause: responses carry a throttle time, as those of a broker with quotas.
+    """Returns a fault that makes clients pause: responses have a throttle time, like the responses of a broker with
+    quotas.
 
     The broker itself does not pause the connection.
     """

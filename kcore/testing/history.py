@@ -124,7 +124,7 @@ class History(Sequence[Event]):
         ]
 
     def ownership(self, partition: tuple[str, int] | None = None) -> list[Ownership]:
-        """Returns the owners of the partitions over time, or those of one partition."""
+        """Returns the owners of all partitions, or of one partition, over time."""
         found: list[Ownership] = []
         owned: dict[tuple[TopicPartition, str], int] = {}
         for event in self.of("assigned", "revoked"):

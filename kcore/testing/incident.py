@@ -33,7 +33,7 @@ def replay(
     at: datetime | str | float | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Broker:
-    """Returns a broker, not yet started, whose groups and offsets are those of a data folder at a moment.
+    """Returns a broker, not yet started, with the groups and offsets that a data folder had at a moment.
 
     The folder is only read; a server of another process may have it open. Topics keep all their records, so that
     consumers can read on from the offsets of the moment. The broker's wall clock begins at the moment.

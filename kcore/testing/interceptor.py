@@ -308,7 +308,7 @@ class Interceptor:
     # ---- connections
 
     def connections(self, client_id: str | None = None) -> list[Connection]:
-        """Returns the open connections; with `client_id`, those of a client."""
+        """Returns the open connections; with `client_id`, only the connections of that client."""
         return [
             connection
             for connection in self._server.connections

@@ -1,4 +1,4 @@
-"""Records the history of every group of a test engine: it compares each group before and after each decision."""
+"""Records the history of every group of a test engine, by a comparison of each group before and after each decision."""
 
 from __future__ import annotations
 

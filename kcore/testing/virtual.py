@@ -67,7 +67,7 @@ class _Timer(asyncio.TimerHandle):
 
 
 class _RepeatingHandle(_Timer):
-    """A timer of `VirtualTimeLoop.call_every`: it arms itself again before each call."""
+    """A timer of `VirtualTimeLoop.call_every`, which arms itself again before each call."""
 
     __slots__ = ("_due_ns", "_interval_ns")
 

@@ -68,7 +68,7 @@ class SharedMarkers(LocalMarkers):
     def write(self, marker: Marker, partitions: Collection[PartitionTuple], done: Callable[[Results], None]) -> None:
         """Stages the markers of this node's partitions, and sends the markers of other nodes after the commit.
 
-        It calls `done` once for each node: for this node before it returns, for the others later.
+        It calls `done` once for each node: for this node before the function returns, for other nodes later.
         """
         local_codes: dict[PartitionTuple, ErrorCode] = {}
         elsewhere: dict[int, list[PartitionTuple]] = {}

@@ -35,7 +35,7 @@ from enum import IntEnum
 
 
 class TransactionStatus(IntEnum):
-    """The state of a transactional id; the number is that of `__transaction_state` records."""
+    """The state of a transactional id; the number is the same as in `__transaction_state` records."""
 
     EMPTY = 0
     ONGOING = 1

@@ -81,7 +81,7 @@ class Timeouts:
             self.arm(transactional_id, deadline_ms)
 
     def arm(self, transactional_id: str, deadline_ms: int) -> None:
-        """Arms the timer of an id for `deadline_ms` (monotonic), in place of an earlier one."""
+        """Arms the timer of an id for `deadline_ms` (monotonic), which replaces an earlier timer of the id."""
         timer = self._timers.get(transactional_id)
         if timer is not None:
             timer.cancel()

@@ -225,7 +225,7 @@ def client_code(code: ErrorCode) -> ErrorCode:
 def text(code: ErrorCode, message: str | None) -> str | None:
     """Returns the text for a code: null on success, else `message`, else the code's own text.
 
-    REQUEST_TIMED_OUT has no text of its own: Kafka's controller sends this code alone.
+    The result is null for REQUEST_TIMED_OUT, because Kafka's controller sends this code without a text.
     """
     if message is not None and code != ErrorCode.NONE:
         return message

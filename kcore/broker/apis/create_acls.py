@@ -59,7 +59,7 @@ class CreateAclsApi(AclApi[CreateAclsRequest, CreateAclsResponse]):
             refuse_zeroes(entry.resource_type, entry.resource_pattern_type, entry.operation, entry.permission_type)
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: CreateAclsRequest) -> Any:
-        """Checks each entry and creates the new ones."""
+        """Checks each entry and creates the entries that do not exist."""
         self.check(context)
         existing = machine.image.acls
         created: set[Acl] = set()

@@ -41,7 +41,7 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
     Args:
         shard: the metadata shard.
         ids: allocates ids.
-        topics: the existing topics. A client that may write to one of them may be an idempotent producer.
+        topics: the existing topics. A client that may write to any topic may be an idempotent producer.
         transactional: serves requests with a transactional id.
         authorizer: decides about each operation; None allows all.
     """

@@ -86,7 +86,7 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
     def steps(self, context: RequestContext, request: ListOffsetsRequest) -> Work:
         """Makes the response in steps of `FEW_PARTITIONS` partitions, with the same rule for duplicates as `read`.
 
-        A search that reads a large batch is a step of its own.
+        A search that reads a large batch is a separate step.
         """
         counts = Counter(self.requested_partitions(request))
         refused: set[tuple[str, int]] = set()

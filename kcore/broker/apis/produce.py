@@ -2,7 +2,7 @@
 
 v7 adds zstd, v8 errors of single records, v10 the current leader (KIP-951), v12 the implicit addition of partitions to
 transactions (KIP-890), v13 topic ids (KIP-516). v0-2 are advertised, because old librdkafka releases detect compression
-by v0 (KAFKA-18659). Requests of these versions close the connection, like those of any unsupported version.
+by v0 (KAFKA-18659). The server closes the connection at a request of these versions, as for any unsupported version.
 """
 
 from __future__ import annotations

@@ -483,7 +483,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
     def _acquire(self, run: _Run) -> Work:
         """Acquires records of each partition in turn, and makes the response; yields the cost of each step.
 
-        If the session ends between two slices, its records are released, so no more are acquired.
+        If the session ends between two slices, its records are released, and so no further records are acquired.
         """
         request, sessions = run.request, self.share_partitions.sessions
         params = AcquireParams(run.key.member_id, request.batch_size, request.share_acquire_mode == RECORD_LIMIT)

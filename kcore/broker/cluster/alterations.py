@@ -1,4 +1,7 @@
-"""Changes of settings at a node that is not the controller: it decides some itself, and forwards the others."""
+"""Changes of settings at a node that is not the controller.
+
+The node decides some changes itself, and forwards the others.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class SplitAlteration(Pending):
         self._results: dict[tuple[int, str], Any] = {}
 
     def begin(self, handle: Handler, name: str) -> None:
-        """Decides the changes of this node's loggers, and checks those of its settings, with `handle`.
+        """Decides the changes of this node's loggers, and checks the changes of its settings, with `handle`.
 
         `name` is the node id as text, which names both resources.
         """

@@ -186,10 +186,10 @@ class Placement:
 
 
 def moved_replicas(held: tuple[int, ...], before: int, leader: int) -> tuple[int, ...]:
-    """Returns the nodes that hold a partition after a move, the leader first.
+    """Returns the replicas of a partition after a move, the leader first.
 
     Args:
-        held: the nodes before.
+        held: the replicas before the move.
         before: the leader before.
         leader: the new leader; -1: none.
     """

@@ -184,7 +184,7 @@ def _parts(response: AlterPartitionResponse) -> Iterator[PartitionResult]:
 class AlterPartitionApi(NodeApi[AlterPartitionRequest, AlterPartitionResponse]):
     """Handler of AlterPartition requests on the controller: gives released partitions to their next leaders.
 
-    The arguments are those of `NodeApi`.
+    `NodeApi` documents the arguments.
     """
 
     __slots__ = ()
@@ -283,7 +283,7 @@ class BrokerHeartbeatApi(NodeApi[BrokerHeartbeatRequest, BrokerHeartbeatResponse
     def decide(
         self, machine: MetadataMachine, context: RequestContext, request: BrokerHeartbeatRequest
     ) -> BrokerHeartbeatResponse:
-        """Decides if the node may stop: it may once it leads no partition."""
+        """Decides if the node may stop, which it may once it leads no partition."""
         if not self.access.allowed(context, self.key):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         code = registration_error(machine, request.broker_id, request.broker_epoch)
@@ -339,7 +339,7 @@ class NodeHandover:
         self.ended = False
 
     def send(self) -> None:
-        """Sends a BrokerHeartbeat, unless the node can hand over no more partitions."""
+        """Sends a BrokerHeartbeat, unless no partition is left that the node can hand over."""
         if self.ended:
             return
         membership = self._membership

@@ -80,7 +80,7 @@ class SharedProducerIds(ProducerIds):
 class AllocateProducerIdsApi(NodeApi[AllocateProducerIdsRequest, AllocateProducerIdsResponse]):
     """Handler of AllocateProducerIds requests on the controller: allocates a block for another node.
 
-    The arguments are those of `NodeApi`.
+    `NodeApi` documents the arguments.
     """
 
     __slots__ = ()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class UnregisteringApi(ControlApi[UnregisterBrokerRequest, UnregisterBrokerResponse]):
     """Handler of UnregisterBroker requests: removes the registration of a node that is not alive and leads nothing.
 
-    The arguments are those of `ControlApi`.
+    `ControlApi` documents the arguments.
     """
 
     __slots__ = ()

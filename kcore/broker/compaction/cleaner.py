@@ -9,7 +9,7 @@ key, until its memory is full. The second reads the log from its start to the en
 * tombstones, and markers of transactions without remaining batches, `delete.retention.ms` after the first pass that saw
   them. That pass sets a *horizon* on their batch, so that a reader that started earlier still reads them.
 
-Batches without remaining records are removed, except the last ones of each producer, which stay as empty batches.
+Batches without remaining records are removed, except the last batches of each producer, which stay as empty batches.
 Neither half passes the last stable offset: a transaction's records are compacted once its end is known. The last batch
 of the log is never changed, because only that batch shows where the log ends.
 
@@ -68,7 +68,7 @@ class CompactionRules(NamedTuple):
         now_ms: the wall-clock time, ms since the epoch.
         delete_retention_ms: retention time of tombstones.
         limit_offset: the first offset of the active segment, which is not compacted; None: the whole log is compacted.
-        min_lag_ms: minimum age of compacted records; younger ones are not changed.
+        min_lag_ms: minimum age of compacted records; younger records are not changed.
         map_bytes: memory for the last offsets of keys.
         slice_records: work units of a slice, counted as for SLICE_RECORDS.
         unread_batches: minimum number of adjacent removed batches that are skipped without reading them; at least 1.

@@ -49,7 +49,7 @@ def repacked(
         header: the batch's header.
         batch: the batch.
         stays: a flag for each record: 1 if it remains. At least one remains.
-        horizon_ms: the time from which its tombstones may be removed; -1: it has none.
+        horizon_ms: the time from which the batch's tombstones may be removed; -1: the batch has no tombstones.
         unpack: decompresses the records of the batch.
 
     Yields:
@@ -102,5 +102,5 @@ def emptied(header: BatchHeader) -> bytes:
 
 
 def mergeable(header: BatchHeader) -> bool:
-    """Tests if a batch can be merged: it has no producer id, no codec and no other attribute bits."""
+    """Returns True if a batch can be merged, because it has no producer id, no codec and no other attribute bits."""
     return header.attributes == 0 and header.producer_id < 0

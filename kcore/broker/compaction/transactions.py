@@ -51,7 +51,7 @@ class MarkersInUse:
         self._with_data: set[int] = set()
 
     def saw_data(self, producer_id: int) -> None:
-        """Notes a transactional batch that the pass has read."""
+        """Records a transactional batch that the pass has read."""
         self._with_data.add(producer_id)
 
     def ends_transaction(self, producer_id: int) -> bool:

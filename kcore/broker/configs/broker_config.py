@@ -1,4 +1,6 @@
-"""The broker's settings: those of its file, those changed at run time, and the effective value of each (KIP-226)."""
+"""The broker's settings: the values in its file, the values that were set at run time, and the effective values
+(KIP-226).
+"""
 
 from __future__ import annotations
 
@@ -68,12 +70,12 @@ class SynonymValue(NamedTuple):
 
 
 def is_reloadable(name: str) -> bool:
-    """Tests if a name is that of a listener's key or certificate, which may change at run time."""
+    """Returns True for the name of a listener's key or certificate, which may change at run time."""
     return _is_of_listener(name, RELOADABLE)
 
 
 def is_listener_limit(name: str) -> bool:
-    """Tests if a name is that of a listener's limit of connections, which may change at run time."""
+    """Returns True for the name of a listener's limit of connections, which may change at run time."""
     return _is_of_listener(name, LISTENER_LIMITS)
 
 
@@ -257,7 +259,7 @@ class BrokerConfig(MetadataListener):
         return self.static.get(name, (None, ""))[0]
 
     def on_config_changed(self, resource_type: int, name: str) -> None:
-        """Applies the broker's changed settings and restores the values of removed ones."""
+        """Applies the broker's changed settings; if a setting was removed, restores its earlier value."""
         if resource_type != ConfigType.BROKER or name not in {CLUSTER_DEFAULT, self.node_name}:
             return
         self._synonyms.clear()

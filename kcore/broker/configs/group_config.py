@@ -238,7 +238,10 @@ class GroupConfigs(MetadataListener):
         self._observers.append(callback)
 
     def on_config_changed(self, resource_type: int, name: str) -> None:
-        """Reads the changed group's settings again. If the broker's bounds changed, reads those of all groups."""
+        """Reads the changed group's settings again.
+
+        If the broker's bounds changed, reads the settings of all groups.
+        """
         if resource_type == ConfigType.BROKER:
             self._broker_changes += 1
         elif resource_type == ConfigType.GROUP:

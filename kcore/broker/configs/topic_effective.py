@@ -113,7 +113,10 @@ class TopicConfigs(MetadataListener):
         self._cache.pop(topic.name, None)
 
     def on_config_changed(self, resource_type: int, name: str) -> None:
-        """Drops the topic's cached settings. If the broker's settings changed, drops those of all topics."""
+        """Drops the topic's cached settings.
+
+        If the broker's settings changed, drops the cached settings of all topics.
+        """
         if resource_type == ConfigType.TOPIC:
             self._cache.pop(name, None)
         elif resource_type == ConfigType.BROKER:

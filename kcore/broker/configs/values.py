@@ -1,4 +1,6 @@
-"""Parsing and formatting of settings by the rules of Kafka's `ConfigDef`, stricter than those of kcore's own files."""
+"""Parsing and formatting of settings by the rules of Kafka's `ConfigDef`, which are stricter than the rules for kcore's
+own files.
+"""
 
 from __future__ import annotations
 

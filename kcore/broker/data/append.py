@@ -163,7 +163,7 @@ def append(
 
     Returns:
         A pair: the base offset, and the time of the append in ms (-1 if the topic has create times). For a duplicate,
-        both are those of the original batch. If the batch is long when decompressed, must be converted, or its invalid
+        both belong to the original batch. If the batch is long when decompressed, must be converted, or its invalid
         records be listed, a generator that returns them. It yields the cost of each step in microseconds, and changes
         nothing before its end.
 

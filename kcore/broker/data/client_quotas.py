@@ -125,8 +125,8 @@ class ClientQuotas(MetadataListener):
         """Records the time of a request for `request_percentage`; mutes its connection if it is above the quota.
 
         Returns:
-            The throttle time in ms, at most that of one sample as in Kafka; 0 if the client is not throttled, or if it
-            is another node of the cluster, whose requests must not wait.
+            The throttle time in ms, at most the length of one sample as in Kafka; 0 if the client is not throttled, or
+            if it is another node of the cluster, whose requests must not wait.
         """
         if context.node_secret and self.is_node(context):
             return 0

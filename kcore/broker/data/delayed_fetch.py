@@ -63,7 +63,7 @@ class DueFetches:
 
     A try examines every partition of the fetch, and a round with appends to many partitions would try each fetch for
     each of them. A thousand clients could hold the event loop for seconds. So a long fetch, and every fetch after the
-    first ones of a round, is tried in a slice. One try then covers all appends that came before the slice.
+    first few of a round, is tried in a slice. One try then covers all appends that came before the slice.
 
     Args:
         slices: runs the slices.
@@ -149,8 +149,8 @@ class FetchPending(Pending):
 class DelayedFetch(DelayedOperation):
     """A parked fetch without enough data for its response.
 
-    The purgatory watches it under each of its partitions and tries it when one of them has progress. It completes once,
-    by data, error or timeout, and then reads every partition again.
+    The purgatory watches it under each of its partitions and tries it when one of these partitions has progress. It
+    completes once, by data, error or timeout, and then reads every partition again.
 
     Args:
         api: reads the partitions and makes the response.

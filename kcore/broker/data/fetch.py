@@ -69,7 +69,7 @@ def refusal(partition: Partition, item: FetchItem) -> ErrorCode | None:
 
 
 def divergence(partition: Partition, item: FetchItem) -> EpochEndOffset | None:
-    """Finds the end of the common part of the reader's log and this one (KIP-320).
+    """Finds the offset up to which the reader's log agrees with this log (KIP-320).
 
     Returns:
         None if the logs do not diverge, or if the reader sent no last fetched epoch.
@@ -92,7 +92,7 @@ def read(
         partition: the partition.
         item: position, epochs and size limit.
         params: the parameters of the whole request.
-        budget_bytes: the rest of the request's size limit.
+        budget_bytes: the remaining part of the request's size limit.
         at_least_one: return one batch of any size, because the request has read none yet.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Memory budget of fetch responses: the more unsent responses a server holds, the smaller new ones become."""
+"""Memory budget of fetch responses: the more memory unsent responses take, the smaller are new responses."""
 
 from __future__ import annotations
 

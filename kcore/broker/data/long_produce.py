@@ -150,7 +150,7 @@ class LongProduce:
         return parts[0] if len(parts) == 1 else gather(self._api, self._context, self._request, parts, self._merge)
 
     def _merge(self, parts: list[ProduceResponse]) -> ProduceResponse:
-        """Joins the responses of all parts to that of the request."""
+        """Joins the responses of all parts to the response of the request."""
         results = [result for part in parts for topic in part.responses for result in topic.partition_responses]
         responses, at = [], 0
         for topic in self._request.topic_data:

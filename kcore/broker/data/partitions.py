@@ -156,7 +156,7 @@ class Partitions(MetadataListener):
         self._engine.permit_recreation(True)
 
     def on_topic_created(self, topic: TopicInfo) -> None:
-        """Opens the logs of a topic; the next commit creates missing ones."""
+        """Opens the logs of a topic; the next commit creates logs that are missing."""
         partitions = TopicPartitions(topic.name, topic.topic_id, LogConfig(self._settings(topic.name)))
         self.names[topic.name] = partitions
         self.ids[topic.topic_id] = partitions
@@ -189,7 +189,10 @@ class Partitions(MetadataListener):
             partition.close()
 
     def on_config_changed(self, resource_type: int, name: str) -> None:
-        """Reads the changed topic's settings again. If the broker's settings changed, reads those of all topics."""
+        """Reads the changed topic's settings again.
+
+        If the broker's settings changed, reads the settings of all topics.
+        """
         if resource_type == ConfigType.TOPIC:
             changed = self.names.get(name)
             if changed is not None:

@@ -1,6 +1,6 @@
 """State of a partition's producers: sequences, epochs, open transactions (KIP-98, KIP-360, KIP-890, KIP-1228).
 
-Checks are separate from changes: an append passes all checks before any state changes. A change notes the previous
+Checks are separate from changes: an append passes all checks before any state changes. A change records the previous
 state, so that an append whose commit fails can be rolled back together with later ones.
 """
 
@@ -165,7 +165,7 @@ class ProducerStates(ProducersCore):
             raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
     def adopt_refused(self, before: ProducerStates) -> None:
-        """Adopts the noted batches that were refused while another object had the state of the partition."""
+        """Adopts the records of batches that were refused while another object had the state of the partition."""
         for producer_id, (epoch, sequence) in before.refused.items():
             self.refuse(producer_id, epoch, sequence)
 
@@ -266,7 +266,7 @@ class ProducerStates(ProducersCore):
         self.verifications.pop(producer_id, None)
 
     def _forget_open(self, producer_id: int) -> None:
-        """Removes a transaction that has ended from the open ones."""
+        """Removes a transaction that has ended from the open transactions."""
         del self.open_transactions[producer_id]
         self._ended += 1
         if self._ended >= ENDED_BEFORE_COPY:

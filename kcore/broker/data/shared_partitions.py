@@ -37,13 +37,13 @@ NO_LOG: Final[Any] = _NoLog()
 
 
 class SharedPartitions(Partitions):
-    """The partitions that this node leads, and placeholders for those of other nodes.
+    """The partitions that this node leads, and placeholders for the partitions of other nodes.
 
     A placeholder is always `recovering`: every request for its partition gets NOT_LEADER_OR_FOLLOWER. A partition that
     changes its leader is closed, and a new object takes its place, so that no request sees one object under two
     leaders.
 
-    The arguments are those of `Partitions`.
+    `Partitions` documents the arguments.
     """
 
     __slots__ = ()
@@ -89,7 +89,7 @@ class SharedPartitions(Partitions):
         return partition
 
     def resign(self, key: PartitionKey) -> None:
-        """Stops serving a partition: waiting requests get an error, later ones NOT_LEADER_OR_FOLLOWER."""
+        """Stops serving a partition: waiting requests get an error, and later requests get NOT_LEADER_OR_FOLLOWER."""
         topic = self.ids.get(key.topic_id)
         before = self.led(key)
         if topic is not None and before is not None:

@@ -68,7 +68,8 @@ class VerificationRequest:
         partitions: the partitions of the Produce request.
         add: add missing partitions; False only verifies.
         done: called once with the results.
-        renew: called before each retry: an end marker that was written meanwhile has removed the request's guards.
+        renew: called before each retry, to set the request's guards again, which an end marker may have removed in
+            between.
     """
 
     __slots__ = (

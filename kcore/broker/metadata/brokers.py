@@ -117,7 +117,7 @@ def leader_record(topic_id: bytes, partition: int, leader: int, replicas: tuple[
         topic_id: the topic's id.
         partition: the partition's number.
         leader: the id of the new leader; -1: none.
-        replicas: the nodes that hold the partition from now on; None: as before.
+        replicas: the nodes that hold the partition from now on; None: the present nodes.
     """
     return metadata_record(
         PartitionChangeRecord(topic_id=topic_id, partition_id=partition, leader=leader, replicas=replicas)
@@ -127,7 +127,7 @@ def leader_record(topic_id: bytes, partition: int, leader: int, replicas: tuple[
 def successor_record(topic_id: bytes, partition: int, successor: int) -> Record:
     """Makes the record of a planned move: the leader releases the partition, and then `successor` leads it.
 
-    The record is that of a reassignment which adds a replica (KIP-455).
+    The record equals the record of a reassignment that adds a replica (KIP-455).
     """
     return metadata_record(
         PartitionChangeRecord(topic_id=topic_id, partition_id=partition, adding_replicas=(successor,))

@@ -32,7 +32,7 @@ class ControlPlane:
 
     Args:
         shard: the metadata shard, loaded or not.
-        topics: shows the metadata to the rest of the node.
+        topics: makes the metadata visible to all other code of the node.
         config: the node's settings.
         cluster: nodes, addresses and leaders.
         new_id: returns sixteen random bytes.
@@ -40,7 +40,7 @@ class ControlPlane:
 
     Attributes:
         shard: the metadata shard.
-        topics: the topics as the rest of the node sees them.
+        topics: the topics in the form that all other code of the node uses.
         broker_config: the broker's settings and their sources.
         topic_configs: each topic's effective settings.
         group_configs: each group's effective settings.

@@ -51,7 +51,7 @@ class MetadataImage:
         replicas: topic id -> for each partition the nodes that hold it, the preferred leader first.
         leaders: topic id -> partition -> leader, for partitions that are not led by their first replica in epoch 0.
         successors: topic id -> partition -> the node that leads it after the planned move that is under way.
-        brokers: node id -> the registration of a node of a cluster; empty for a node with a log of its own.
+        brokers: node id -> the registration of a node of a cluster; empty for a node that is not part of a cluster.
         collisions: collision key of a name -> number of topics with that key.
         settings: owner -> setting -> value as written by the client.
         features: feature -> finalized level; absent means 0.

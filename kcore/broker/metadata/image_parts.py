@@ -1,6 +1,6 @@
 """The records that describe a metadata image, in parts.
 
-The compaction of the metadata log writes each part with a decision of its own.
+The compaction of the metadata log writes each part with a separate decision.
 """
 
 from __future__ import annotations

@@ -76,19 +76,19 @@ class MetadataMachine:
 
     Args:
         context: the machine's access to its shard.
-        topics: shows the image to the rest of the node and notifies listeners.
+        topics: makes the image visible to all other code of the node and notifies listeners.
         truncate: deletes the log before an offset, once the present decision is durable.
         start_offset: the start of the log. The batch that contains this offset may have older records, which are
             ignored.
         min_insync_replicas: the node's static min.insync.replicas; the first value of this setting in a new cluster.
         leads: returns True if this node is the controller. Only the controller decides; other nodes replay.
-        node_id: this node: it takes only blocks of producer ids that are allocated to it.
+        node_id: the id of this node, which uses only blocks of producer ids that are allocated to it.
 
     Attributes:
         image: the present metadata.
         replayed_to: the offset after the last replayed record.
-        block_next: the next id of the current block of producer ids; not durable: a restart discards the rest of the
-            block.
+        block_next: the next id of the current block of producer ids; not durable: a restart discards the remaining ids
+            of the block.
         block_end: the first id after that block.
     """
 
@@ -146,7 +146,8 @@ class MetadataMachine:
         self._changed: dict[tuple[str, Any], Callable[[], None]] = {}
 
     def outcome(self, records: Sequence[MetadataItem], reply: Any = None) -> Outcome:
-        """Makes the outcome of a decision. Every decision must use it: it lets listeners see only whole decisions.
+        """Makes the outcome of a decision. Every decision must use this function, because it lets listeners see only
+        whole decisions.
 
         Raises:
             KafkaError: NOT_CONTROLLER if another node of the cluster decides.
@@ -179,7 +180,7 @@ class MetadataMachine:
                 self._decided(offset)
 
     def replay_block(self, first_offset: int, producer_id: int, block: MetadataBlock) -> None:
-        """Applies the records of a live decision that contains ranges of partitions."""
+        """Applies the records of a decision that contains ranges of partitions; not used during a load."""
         offset = first_offset
         for item in block.items:
             if not isinstance(item, PartitionRange):
@@ -195,7 +196,10 @@ class MetadataMachine:
                 self._decided(offset - 1)
 
     def _decided(self, offset: int) -> None:
-        """Notifies listeners after the last record of a live decision, at `offset`; starts or ends a compaction."""
+        """Notifies listeners after the last record of a decision, at `offset`; starts or ends a compaction.
+
+        Not used during a load.
+        """
         changed, self._changed = self._changed, {}
         self.topics.deciding = decided_here = self.leads()
         try:
@@ -223,7 +227,10 @@ class MetadataMachine:
         raise AssertionError("the metadata log holds no transactions of producers")
 
     def decode(self, key: bytes | None, value: bytes | None) -> tuple[Any, Any] | None:
-        """Decodes a record. An unknown one fails the load: it may change the meaning of the records after it."""
+        """Decodes a record.
+
+        An unknown record makes the load fail, because it may change the meaning of later records.
+        """
         assert value is not None, "the metadata log has no tombstones"
         return None, MetadataValue(decode_metadata_record(value))
 
@@ -520,7 +527,7 @@ def metadata_shard(
 
     Args:
         log: the log of `METADATA_PARTITION`.
-        topics: shows the metadata to the rest of the node.
+        topics: makes the metadata visible to all other code of the node.
         pipeline: commits the shard's decisions.
         wheel: the node's timers.
         slices: runs the load.

@@ -77,7 +77,7 @@ class TopicCreation:
             topic: the requested topic.
 
         Raises:
-            KafkaError: the topic cannot be created; the code is that of the first of Kafka's checks that fails.
+            KafkaError: the topic cannot be created; the code belongs to the first of Kafka's checks that fails.
         """
         check_name(image, topic.name)
         settings = self._settings(topic.configs)
@@ -236,7 +236,7 @@ def check_settings(settings: Mapping[str, str], config: Config) -> None:
     """Checks the settings of a topic.
 
     Raises:
-        KafkaError: INVALID_CONFIG if one of them is not valid.
+        KafkaError: INVALID_CONFIG if a setting is not valid.
     """
     for name, value in settings.items():
         if len(value) > MAX_VALUE_LENGTH:

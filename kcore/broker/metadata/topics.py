@@ -1,4 +1,4 @@
-"""The topics as the rest of the node sees them, and the notification of listeners about changes."""
+"""The topics in the form that all other code of the node uses, and the notification of listeners about changes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Topics:
         return self.image.features.get(name, 0)
 
     def listen(self, listener: MetadataListener) -> None:
-        """Adds a listener: it gets the present state at once and each later change, after the earlier listeners."""
+        """Adds a listener, which gets the present state at once, and each later change after the earlier listeners."""
         self._listeners.append(listener)
         image = self.image
         for key in list(image.settings):

@@ -84,8 +84,8 @@ class ShareSessions:
 
     If there are too many, a new session replaces the oldest session of the client that has the most sessions (or
     partitions, if their limit is exceeded). This client is the connection with the most, at the address with the most.
-    If that client opens the new session, the session is refused. So no client locks out others, and a client whose
-    share is at most that of each other client loses no session to them.
+    If that client opens the new session, the session is refused. So no client locks out others, and a client that has
+    at most as much as each other client loses no session to them.
 
     Attributes:
         by_key: the sessions by group and member, for compiled code. It is always the same dictionary.
@@ -116,7 +116,7 @@ class ShareSessions:
         return self.by_key.get(key)
 
     def open(self, key: SessionKey, client: Client, partitions: Iterable[TopicIdPartition]) -> ShareSession | None:
-        """Opens a session in place of the member's earlier one.
+        """Opens a session, which replaces an earlier session of the member.
 
         Returns:
             The session; None if there are too many sessions or partitions. The earlier session is then still open.
@@ -185,7 +185,7 @@ class ShareSessions:
     def _victims(
         self, client: Client, partitions: Sized, replaced: ShareSession | None, sessions: int, total: int
     ) -> list[SessionKey]:
-        """Chooses the sessions to end, among those of the clients with the most sessions or partitions.
+        """Chooses the sessions to end, among the sessions of the clients with the most sessions or partitions.
 
         The result is empty if the client of the new session has the most.
 

@@ -66,7 +66,7 @@ class SharePartitions(MetadataListener):
         persister: the durable state of share partitions.
         purgatory: holds parked fetches, under their partitions and share partitions.
         now: the clock, which is read once per round.
-        sessions: the share sessions; a server ends those of a connection with the connection.
+        sessions: the share sessions; a server ends the sessions of a connection when the connection ends.
         releasing: members whose session has ended, while its records are being released in slices.
         counters: totals for metrics.
     """
@@ -241,7 +241,9 @@ class SharePartitions(MetadataListener):
     # ---- events of the metadata
 
     def on_topic_deleted(self, topic: TopicInfo) -> None:
-        """Gives up the share partitions of a deleted topic, together with those of topics deleted soon after."""
+        """Gives up the share partitions of a deleted topic, together with the share partitions of topics that are
+        deleted soon after.
+        """
         self._deleted_topics.add(topic.topic_id)
         if not self._drops_deleted:
             self._drops_deleted = True

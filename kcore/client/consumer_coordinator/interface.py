@@ -120,7 +120,8 @@ class Revoked(_PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class Lost(_PartitionEvent):
-    """Partitions that the member has lost: it was fenced, or did not poll in time. They may have new owners already.
+    """Partitions that the member has lost because it was fenced or did not poll in time. The partitions may have new
+    owners already.
 
     Attributes:
         partitions: the partitions, sorted.

@@ -260,10 +260,10 @@ def _fields(layout: struct.Struct, data: bytes, prefix: bytes, name: bytes = b""
     """Returns the fields of a key or a value.
 
     Args:
-        layout: its layout.
-        data: its bytes.
+        layout: the layout of the value.
+        data: the bytes of the value.
         prefix: the first part of the row's key, for the error.
-        name: the rest of the key.
+        name: the remaining part of the key.
 
     Raises:
         LogError: the row is damaged.

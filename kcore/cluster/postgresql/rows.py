@@ -54,7 +54,7 @@ def read_partition(row: Row) -> StoredPartition:
     """Makes a StoredPartition of a row of `LOOK_UP`.
 
     Raises:
-        CorruptLogError: the row of the partition, or that of its last batch, was changed.
+        CorruptLogError: the row of the partition, or the row of its last batch, was changed.
     """
     number, topic_id, partition, _, _, _, encoded, base, last, header, first_last, snapshots = row
     key = PartitionKey(topic_id, partition)

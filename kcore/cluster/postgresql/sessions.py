@@ -446,9 +446,9 @@ class Sessions:
         """Ends the backends of connections that this node has lost, because they may hold locks for which the node
         waits.
 
-        After a failure of the network, the server may wait for the rest of a transaction. If a backend is ended during
-        a commit, the commit is visible, even if no standby has it. Therefore, a reader that relies on it first commits
-        another transaction (`READ_BARRIER`).
+        After a failure of the network, the server may wait for further statements of a transaction. If a backend is
+        ended during a commit, the commit is visible, even if no standby has it. Therefore, a reader that relies on it
+        first commits another transaction (`READ_BARRIER`).
 
         Args:
             session: a connection to run the statement on.

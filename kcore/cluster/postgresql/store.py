@@ -73,8 +73,8 @@ class PostgresClusterStore(ClusterStore):
     def _call_fencing(self, node_id: int, work: Callable[[Sql], T], doing: str) -> T:
         """Runs a transaction that locks the row of a node. Ends the backends of that node that keep the row locked.
 
-        A dead node's backend may wait for the rest of a round. Ending a backend during a commit is safe here, because
-        later readers wait until the commit is replicated (`READ_BARRIER`).
+        The backend of a dead node may wait for further statements of a round. Ending a backend during a commit is safe
+        here, because later readers wait until the commit is replicated (`READ_BARRIER`).
         """
         try:
             return self._call(work, doing)

@@ -97,7 +97,7 @@ class Allowance:
         return True
 
     def take_cost(self) -> int:
-        """Returns the cost of the names that were taken since the last call, in microseconds."""
+        """Returns the cost in microseconds of the names that were read since the last call."""
         cost, self._cost = self._cost, 0
         return cost
 

@@ -1,7 +1,7 @@
 """LeaveGroup (API key 13), v0-5: removes members.
 
-Up to v2 a request removes one member, whose error is that of the response. From v3 on it removes several members, each
-with its own error (KIP-345). v5 adds reasons (KIP-800).
+Up to v2 a request removes one member, whose error is in the response. From v3 on it removes several members, each with
+its own error (KIP-345). v5 adds reasons (KIP-800).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The delayed operations of a rebalance: DelayedJoin, InitialDelayedJoin, DelayedSync.
 
 Each operation is armed once and completed at most once: by its condition, which cancels its timer, or by the timer. The
-names are those of Kafka's purgatory. Like Kafka's new coordinator, they use timers of the shard instead of a purgatory
+names come from Kafka's purgatory. Like Kafka's new coordinator, they use timers of the shard instead of a purgatory
 with keys. A group has at most one join phase and one sync phase, and holds their operations itself. The completion of
 an operation may write a record, which must be part of the decision that completes the operation.
 """

@@ -216,8 +216,8 @@ class ClassicGroup(Group):
     def replace_static_member(self, old: Member, member_id: str) -> Member:
         """Replaces a static member that rejoined under a new member id (KIP-345).
 
-        Requests parked under the old id are fenced. Client id and host stay those of the old member, as in Kafka. An
-        old id that has not synced in this generation stays in `pending_syncs`.
+        Requests parked under the old id are fenced. The member keeps the client id and host of the old member, as in
+        Kafka. An old id that has not synced in this generation stays in `pending_syncs`.
         """
         assert old.group_instance_id is not None
         if old.awaiting_join is not None:
@@ -300,7 +300,7 @@ class ClassicGroup(Group):
     def supports_protocols(self, protocol_type: str, protocols: Protocols) -> bool:
         """Returns True if a client with these protocols may join.
 
-        An empty group accepts any protocol; otherwise all members must share one of them.
+        An empty group accepts any protocol; otherwise one of the protocols must be common to all members.
         """
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
@@ -442,7 +442,7 @@ class ClassicGroup(Group):
         self.sync_phase = self.shard.context.schedule(self.shard.now.now_ms + delay_ms, operation)
 
     def end_sync_phase(self) -> None:
-        """Ends the sync phase: no more syncs are expected."""
+        """Ends the sync phase, after which no further syncs are expected."""
         self.pending_syncs = {}
         if self.sync_phase is not None:
             self.sync_phase.cancel()

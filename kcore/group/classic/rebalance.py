@@ -82,8 +82,8 @@ def fail_sync_phase(group: ClassicGroup, code: ErrorCode) -> None:
 def complete_join_phase(group: ClassicGroup) -> list[Record]:
     """Ends the join phase: the members that have joined form the next generation.
 
-    Dynamic members that have not joined are removed. Static ones stay (KIP-345): they may be restarting, and their
-    session timeout decides. If only absent static members remain, the phase continues.
+    Dynamic members that have not joined are removed. Static members stay (KIP-345), because they may be restarting;
+    their session timeout removes them. If only absent static members remain, the phase continues.
 
     Returns:
         The record of the empty generation if no member remains, else nothing: a generation is written together with its

@@ -78,7 +78,7 @@ def group_tombstone(group_id: str) -> Record:
 
 
 def size_bound_bytes(record: Record) -> int:
-    """Returns an upper bound of the size of a snapshot in a batch of its own, without encoding it.
+    """Returns an upper bound of the size of a snapshot in a separate batch, without encoding it.
 
     A record that is too large must be refused before any member receives its assignment. ASCII text counts its exact
     size, so that the bound exceeds the real size by only a few bytes per member.

@@ -105,8 +105,8 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         return REACHED
 
     def session_timeout_ms(self, member: ConsumerMember) -> int:
-        """Returns a member's session timeout in ms: that of a classic member's JoinGroup, else that of the group's
-        settings.
+        """Returns a member's session timeout in ms: for a classic member the timeout in its JoinGroup request, else the
+        timeout in the group's settings.
         """
         classic = member.metadata.classic
         if classic is not None:
@@ -206,7 +206,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
     def put_current(self, member: ConsumerMember, current: CurrentAssignment) -> None:
         """Sets a member's current assignment.
 
-        If the group is live and partitions must be revoked, arms the revocation timer.
+        Outside of a load, arms the revocation timer if partitions must be revoked.
         """
         self.owners.replace(member.current, current)
         self._count(member, -1)
@@ -257,7 +257,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
     # ---- timers
 
     def _change_protocol_timers(self, member: ConsumerMember) -> None:
-        """Replaces the timers of a member that changed between the two protocols."""
+        """Replaces the timers of a member that changed from the classic to the new protocol, or back."""
         member.stop_classic_timers()
         self.keep_session(member)
         self.await_revocation(member)

@@ -174,8 +174,8 @@ def replacement(group: ConsumerGroup, member_id: str, old: ConsumerMember, recor
 def check_epoch(member: ConsumerMember, request: Request) -> None:
     """Refuses a member with a wrong epoch.
 
-    The previous epoch is accepted from a member that missed a response: it must report its partitions, and all of them
-    must be assigned to it.
+    The previous epoch is accepted from a member that missed a response. Such a member must report its partitions, and
+    all of these must be assigned to it.
 
     Raises:
         KafkaError: FENCED_MEMBER_EPOCH.

@@ -37,7 +37,7 @@ class MemberChange:
         member_id: its id.
         member: the existing member of that id; None for a new member, including one that replaces another.
         replaced: the static member that it replaces, or None.
-        before: its previous metadata, or that of the replaced member; None for a new member.
+        before: the member's previous metadata, or the metadata of the replaced member; None for a new member.
         metadata: its new metadata.
         current: its assignment before the decision.
         after: its assignment after the decision.

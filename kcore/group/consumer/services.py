@@ -78,8 +78,8 @@ class KeptTopics(NamedTuple):
         names: the names in the subscriptions, each once.
         infos: the topic of each name, None if it did not exist.
         topics: the existing topics, in the form that the assignor takes.
-        changes: `TopicMetadata.changes` at that time; while the two numbers are equal, no topic has changed. -1: a
-            topic may have changed.
+        changes: `TopicMetadata.changes` at that time; as long as `TopicMetadata.changes` has this value, no topic has
+            changed. -1: a topic may have changed.
     """
 
     names: tuple[str, ...]

@@ -88,7 +88,7 @@ def _with_classic_group(
     *,
     rebalance: bool,
 ) -> list[Record] | None:
-    """Adds the record of the classic group, with its live side effects; None if the records are too large.
+    """Adds the record of the classic group with its side effects; returns None if the records are too large.
 
     Args:
         records: the tombstones of the consumer group.

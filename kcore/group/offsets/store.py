@@ -170,8 +170,8 @@ class OffsetStore:
         """Ends a transaction. Offsets apply in the order of their records in the log, not of the markers, because
         compaction keeps the last record of a key.
 
-        A pending offset is dropped if its record precedes that of the materialised offset. Then a non-transactional
-        commit replaced it, or another transaction that began later and ended earlier.
+        A pending offset is dropped if its record precedes the record of the materialised offset. Then a
+        non-transactional commit replaced it, or another transaction that began later and ended earlier.
         """
         self.offset_count += release(self._pending, self._open, self._groups, producer_id, commit)
 

@@ -108,7 +108,8 @@ class ShareGroup(EpochGroup[ShareMember, Target]):
                 yield topic
 
     def has_unassigned(self) -> bool:
-        """Returns True if the initialized partitions of a subscribed topic are not exactly those of the targets.
+        """Returns True if the initialized partitions of a subscribed topic are not exactly the partitions in the
+        targets.
 
         The target is then computed again, although neither members nor topics changed.
         """
@@ -234,7 +235,7 @@ class ShareGroup(EpochGroup[ShareMember, Target]):
         self._unassigned = None
 
     def must_check_topics(self) -> bool:
-        """Returns True if the hash of the topics may differ from that of the group epoch."""
+        """Returns True if the hash of the topics may differ from the hash that was stored with the group epoch."""
         return not self.topics_checked or self.group_epoch < self.checked_epoch
 
     def fence(self, member: ShareMember) -> list[Record]:
@@ -286,7 +287,7 @@ class ShareGroup(EpochGroup[ShareMember, Target]):
 
 
 def _only_in(target: Target | None, other: Target | None) -> Target:
-    """Returns the topics of a target whose partitions differ from those of another target."""
+    """Returns the topics of a target whose partitions differ from the partitions in another target."""
     if not target or not other:
         return target or NO_TARGET
     return {topic_id: partitions for topic_id, partitions in target.items() if other.get(topic_id) != partitions}

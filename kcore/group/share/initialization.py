@@ -145,7 +145,7 @@ def _request(shard: GroupShard, group_id: str, topics: StateTopics, state_epoch:
 def _completed(shard: GroupShard, group_id: str, topics: StateTopics, response: Any) -> None:
     """Records the result, unless the shard was loaded again since the request: a heartbeat then repeats the request.
 
-    The record of many topics has a slice of its own.
+    The record of many topics is written in a separate slice.
     """
     owner = shard.context.shard
     if owner.machine is shard:

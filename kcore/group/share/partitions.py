@@ -148,8 +148,8 @@ def _without(topics: StateTopics, topic_ids: Collection[bytes]) -> StateTopics:
 class StateValue:
     """The value of record 15, with the lists that a decision has made.
 
-    The live replay takes over the lists. It would otherwise read up to 20,000 topics from the value again, in the slice
-    of the decision.
+    Outside of a load, the replay uses these lists. It would otherwise read up to 20,000 topics from the value again, in
+    the slice of the decision.
 
     Attributes:
         state: the lists.

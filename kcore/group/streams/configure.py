@@ -294,8 +294,8 @@ class _Configuration:
                     self._enforce(names, fixed, flexible)
 
     def _enforce(self, names: set[str], fixed: set[str], flexible: set[str]) -> None:
-        """Gives all repartition topics of a co-partition group the same count: that of the group's other topics, if it
-        has others.
+        """Gives all repartition topics of a co-partition group the same count, which is the count of the group's other
+        topics if there are any.
         """
         repartition = {name: self._known_count(name) for name in names if name in fixed or name in flexible}
         others = {name: self._known_count(name) for name in names if name not in repartition}

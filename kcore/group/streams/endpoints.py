@@ -40,7 +40,7 @@ def endpoints(
 ) -> list[EndpointToPartitions]:
     """Returns the endpoints of all members that have one. The member of the heartbeat is last, with its new tasks.
 
-    If the endpoints would exceed the limits of a response, those of the members that joined last are left out.
+    If the endpoints would exceed the limits of a response, the endpoints of the members that joined last are left out.
     """
     topics = group.shard.topics
     own = group.members.get(member_id)

@@ -172,7 +172,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
     def put_current(self, member: StreamsMember, current: CurrentAssignment) -> None:
         """Sets a member's current assignment.
 
-        If the group is live and tasks must be revoked, arms the revocation timer.
+        Outside of a load, arms the revocation timer if tasks must be revoked.
         """
         process_id = member.metadata.process_id
         self.processes.replace(member.current, process_id, current, process_id)
@@ -211,10 +211,11 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
             member.endpoint_view = None
 
     def note_rest(self, member: StreamsMember, settings: StreamsSettings) -> None:
-        """Notes that a heartbeat had no work and no status: the fast path may serve the member's next heartbeats.
+        """Records that a heartbeat had no work and no status, so that the fast path may serve the member's next
+        heartbeats.
 
-        The first note after a change of the group cancels the notes of other members, because the change may have given
-        them work.
+        The first such record after a change of the group removes the records of other members, because the change may
+        have given these members work.
         """
         if self.rest_epoch != self.group_epoch:
             for other in self._resting:

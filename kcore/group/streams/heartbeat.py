@@ -164,8 +164,8 @@ def report_of(request: Request) -> Report | None:
 def identify(group: StreamsGroup, request: Request, report: Report | None) -> StreamsMember | None:
     """Returns the member of a heartbeat; None for a new one.
 
-    The previous epoch is accepted from a member that missed a response: it must report its tasks, and all of them must
-    be assigned to it.
+    The previous epoch is accepted from a member that missed a response. Such a member must report its tasks, and all of
+    these must be assigned to it.
 
     Raises:
         KafkaError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH.

@@ -114,7 +114,10 @@ def current_assignment(group_id: str, member_id: str, current: CurrentAssignment
 
 
 def topology_record(group_id: str, topology: Topology) -> Record:
-    """Returns the record of a new topology (type 23). The live replay of the record uses the same `Topology` object."""
+    """Returns the record of a new topology (type 23).
+
+    Outside of a load, the replay of the record uses the same `Topology` object.
+    """
     return Record(StreamsGroupTopologyKey(group_id=group_id), topology)
 
 

@@ -175,7 +175,7 @@ def replay_topology(
 ) -> None:
     """Applies type 23: the group's topology, or its deletion.
 
-    In a live replay, `value` is the `Topology` of the decision.
+    Outside of a load, `value` is the `Topology` of the decision.
     """
     if value is not None:
         topology = value if isinstance(value, Topology) else Topology(value)

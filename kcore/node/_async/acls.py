@@ -74,7 +74,7 @@ class AsyncAcls:
         Raises:
             ConfigError: a name of an entry is "UNKNOWN".
             SecurityDisabledError: the server has no authorizer.
-            KafkaError: the server refused an entry; it may have created the others.
+            KafkaError: the server refused an entry; it may have created the other entries.
         """
         entries = listed(acls)
 
@@ -98,7 +98,7 @@ class AsyncAcls:
         Raises:
             ConfigError: a name of an entry is "UNKNOWN": only a newer client can delete it.
             SecurityDisabledError: the server has no authorizer.
-            KafkaError: the server refused the deletion of an entry; it may have deleted the others.
+            KafkaError: the server refused the deletion of an entry; it may have deleted the other entries.
         """
         entries = listed(acls)
 

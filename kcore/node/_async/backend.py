@@ -183,7 +183,7 @@ class AsyncLock(asyncio.Lock):
 
 
 class Task:
-    """A function that runs in a task or thread of its own."""
+    """A function that runs in a separate task or thread."""
 
     def __init__(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
         self._task: asyncio.Task[Any] = asyncio.ensure_future(_logged(function, *args))
@@ -210,7 +210,7 @@ _tasks: set[Task] = set()
 
 
 def spawn(function: Callable[..., Awaitable[Any]], *args: Any) -> Task:
-    """Runs a coroutine function in a task of its own."""
+    """Runs a coroutine function in a new task."""
     task = Task(function, *args)
     _tasks.add(task)  # asyncio itself holds tasks weakly
     task._task.add_done_callback(lambda _: _tasks.discard(task))
@@ -272,5 +272,5 @@ def start_request(transport: Any, request: Any, on_done: OnDone, **options: Any)
 
 
 def call_and_report(call: Callable[[], Awaitable[Any]], on_done: OnDone) -> None:
-    """Runs a coroutine function in a task of its own, which reports the result."""
+    """Runs a coroutine function in a new task, which reports the result."""
     report_result(asyncio.ensure_future(call()), on_done)

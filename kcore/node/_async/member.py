@@ -223,7 +223,7 @@ class AsyncMember:
         """Leaves the group after `Revoked` is handled. A static member keeps its membership for its session timeout.
 
         Raises:
-            ReentrantCallError: a listener or callback of the member calls it, and no other code closes the member.
+            ReentrantCallError: a listener or callback of the member calls `close`, and no other code closes the member.
         """
         if not self._may_close():
             return

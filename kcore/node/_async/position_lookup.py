@@ -113,7 +113,7 @@ class AsyncPositionLookup:
             self._changed()
 
     async def _look_up(self, missing: dict[TopicPartition, int]) -> list[tuple[Broker, list[TopicPartition]]]:
-        """Sets the positions of partitions with a committed offset; returns the others by their leaders.
+        """Sets the positions of partitions with a committed offset; returns the other partitions by their leaders.
 
         Raises:
             KafkaError: the reset policy is "none", and a partition has no committed offset.

@@ -28,7 +28,7 @@ async def delete_records(calls: AsyncCalls, offsets: Mapping[TopicPartition, int
         offsets: partition -> the offset of the first record to keep; None: no record is kept.
 
     Raises:
-        KafkaError, PartitionErrors: the server refused partitions. The records of the others may be deleted.
+        KafkaError, PartitionErrors: the server refused partitions. The records of other partitions may be deleted.
         TypeError: an offset is neither an int nor None.
         ValueError: an offset is negative.
     """

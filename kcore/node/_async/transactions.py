@@ -105,7 +105,7 @@ class AsyncTransaction:
         members wait for these offsets until the transaction ends, at its timeout.
 
         Raises:
-            ProducerFencedError: another producer of the transactional id has fenced this one.
+            ProducerFencedError: another producer of the transactional id has fenced this producer.
             KafkaError: the coordinator refused the request.
         """
         if self._open:
@@ -190,7 +190,7 @@ class AsyncTransaction:
             timestamp: the time of the record, as a datetime or in seconds since the epoch; None: now.
 
         Raises:
-            ProducerFencedError: another producer of the transactional id has fenced this one.
+            ProducerFencedError: another producer of the transactional id has fenced this producer.
             KafkaError: the server refused buffered records.
         """
         self._require_open()
@@ -322,7 +322,7 @@ class AsyncTransaction:
         Raises:
             CommitFailedError: the member has left the group, or was fenced. Continue at the committed offsets.
             FencedInstanceIdError: another member has the instance id.
-            ProducerFencedError: another producer of the transactional id has fenced this one.
+            ProducerFencedError: another producer of the transactional id has fenced this producer.
             KafkaError, PartitionErrors: the coordinator refused offsets.
             TypeError: `group` has another type.
             ValueError: an offset is negative.

@@ -75,7 +75,7 @@ class Acls:
         Raises:
             ConfigError: a name of an entry is "UNKNOWN".
             SecurityDisabledError: the server has no authorizer.
-            KafkaError: the server refused an entry; it may have created the others.
+            KafkaError: the server refused an entry; it may have created the other entries.
         """
         entries = listed(acls)
 
@@ -99,7 +99,7 @@ class Acls:
         Raises:
             ConfigError: a name of an entry is "UNKNOWN": only a newer client can delete it.
             SecurityDisabledError: the server has no authorizer.
-            KafkaError: the server refused the deletion of an entry; it may have deleted the others.
+            KafkaError: the server refused the deletion of an entry; it may have deleted the other entries.
         """
         entries = listed(acls)
 

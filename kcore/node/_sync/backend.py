@@ -132,7 +132,7 @@ class Lock:
 
 
 class Task:
-    """A function that runs in a thread of its own."""
+    """A function that runs in a separate thread."""
 
     def __init__(self, function: Callable[..., Any], *args: Any) -> None:
         self._function = function
@@ -156,7 +156,7 @@ class Task:
 
 
 def spawn(function: Callable[..., Any], *args: Any) -> Task:
-    """Runs a function in a thread of its own."""
+    """Runs a function in a new thread."""
     return Task(function, *args)
 
 
@@ -206,13 +206,14 @@ def let_others_run() -> None:
 
 
 def start_request(transport: Any, request: Any, on_done: OnDone, **options: Any) -> None:
-    """Sends a request in a thread of its own, which calls `on_done` with the result: it may run the user's code.
+    """Sends a request in a new thread, which calls `on_done` with the result. A separate thread is necessary because
+    `on_done` may run the user's code.
 
     Args:
         transport: sends the request; see `Transport`.
         request: the request.
         on_done: gets the result.
-        options: those of `Transport.send`.
+        options: the options of `Transport.send`.
     """
     spawn(call_and_report, partial(transport.send, request, **options), on_done)
 

@@ -179,7 +179,7 @@ class Calls:
         closed all objects, because members need the transport to leave their groups.
 
         Raises:
-            ReentrantCallError: a listener or callback of a member calls it.
+            ReentrantCallError: a listener or callback of a member calls `close`.
         """
         if self._refusal or self._closings.is_open_for(caller()):  # the caller's own signal handler does not wait
             self._close_all()

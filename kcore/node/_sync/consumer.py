@@ -184,7 +184,8 @@ class Consumer:
         """Leaves the group; with auto-commit, commits the processed records first.
 
         Raises:
-            ReentrantCallError: a listener or callback of the consumer calls it, and no other code closes the consumer.
+            ReentrantCallError: a listener or callback of the consumer calls `close`, and no other code closes the
+                consumer.
         """
         if not self.member._may_close():
             return
@@ -280,7 +281,7 @@ class Consumer:
                 self._machine.may_rebalance = False
 
     def _rebalances(self) -> bool:
-        """Returns True while partitions change: records are held back until the events are handled."""
+        """Returns True while partitions change, because no records are returned until the events are handled."""
         return self._machine.event is not None or bool(self._machine.revoking)
 
     def _follow_assignment(self, event: MemberEvent, before: bool) -> None:

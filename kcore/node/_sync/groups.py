@@ -354,7 +354,7 @@ class Group:
             assignors: classic: names of `kcore.assignors`, or custom assignors, in the order of preference; None:
                 "range" and "cooperative-sticky".
             server_assignor: consumer: the name of the broker's assignor; None: the broker's default.
-            instance_id: makes the member static: it keeps its partitions when it restarts in time.
+            instance_id: makes the member static, so that it keeps its partitions if it restarts in time.
             rack: the member's rack.
             session_timeout: classic: the group removes a member without a heartbeat for this many seconds; None: 45.
                 A consumer group has the setting consumer.session.timeout.ms for this.

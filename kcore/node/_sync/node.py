@@ -159,8 +159,8 @@ class Node:
             interceptors: called with each record before it is buffered, and with the result of its append.
 
         Raises:
-            ProducerFencedError: another producer of the id has fenced this one. Entering the block, each operation and
-                the commit may raise it.
+            ProducerFencedError: another producer of the id has fenced this producer. Entering the block, each operation
+                and the commit may raise it.
             ConfigError: the timeout or the compression is not valid.
         """
         from kcore.node._sync.transactional_producer import transactional_producer  # noqa: PLC0415

@@ -29,7 +29,7 @@ def delete_records(calls: Calls, offsets: Mapping[TopicPartition, int | None]) -
         offsets: partition -> the offset of the first record to keep; None: no record is kept.
 
     Raises:
-        KafkaError, PartitionErrors: the server refused partitions. The records of the others may be deleted.
+        KafkaError, PartitionErrors: the server refused partitions. The records of other partitions may be deleted.
         TypeError: an offset is neither an int nor None.
         ValueError: an offset is negative.
     """

@@ -96,7 +96,7 @@ class TransactionalProducer:
         is requested without the old one, as after a restart of the program.
 
         Raises:
-            ProducerFencedError: another producer of the transactional id has fenced this one.
+            ProducerFencedError: another producer of the transactional id has fenced this producer.
             KafkaError: the coordinator refused the request.
         """
         if self._fenced is not None:
@@ -171,7 +171,7 @@ class TransactionalProducer:
         )
 
     def require_free(self) -> None:
-        """Raises KcoreError if the caller itself has an open transaction of this id: it would wait for its own
+        """Raises KcoreError if the caller itself has an open transaction of this id, because it would wait for its own
         transaction.
         """
         if self.turns.is_open_for(caller()):

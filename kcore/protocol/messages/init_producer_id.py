@@ -15,7 +15,7 @@ class InitProducerIdRequest(Request["InitProducerIdResponse"], api_key=22, versi
 
 
 class InitProducerIdResponse(Message, api_key=22, versions="0-6", flexible="2+"):
-    """The producer id and epoch; v6 those of an ongoing transaction (KIP-939)."""
+    """The producer id and epoch; v6 also has the producer id and epoch of an ongoing transaction (KIP-939)."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""The interface of a check: it reads one log in offset order and reports violated invariants."""
+"""The interface of a check, which reads one log in offset order and reports violated invariants."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Log:
         return Evidence(self.topic, self.partition, row.offset, row.timestamp_ms)
 
     def report(self, kind: str, evidence: list[Evidence], sentence: str, **about: Any) -> None:
-        """Reports a finding. The arguments are those of `finding.finding`."""
+        """Reports a finding. `finding.finding` documents the arguments."""
         self.count += 1
         self.emit(finding(kind, evidence, sentence, **about))
 

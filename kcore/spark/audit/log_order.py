@@ -63,7 +63,7 @@ class LogOrder(Check):
         self._last = row
 
     def duplicate(self, row: EventRow) -> None:
-        """Records a row whose offset is not above that of an earlier row."""
+        """Records a row whose offset is not above the offset of an earlier row."""
         last = self._last
         if last is not None and last.offset == row.offset and last != row:
             current = self.log.evidence_of(row)

@@ -62,7 +62,7 @@ class OffsetsDecreased(Check):
     def marker(self, row: EventRow, commit: bool) -> None:
         """Compares the offsets of a committed transaction.
 
-        The order of offsets is that of their records, not of the marker.
+        The order of the records counts, and not the position of the marker.
         """
         partitions = self._pending.pop(row.producer_id, None)
         if not commit or not partitions:

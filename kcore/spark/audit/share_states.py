@@ -1,7 +1,7 @@
 """Checks of share partition state in `__share_group_state` (KIP-932): its three epochs.
 
-The snapshot epoch increases with each snapshot; an update carries the epoch of the newest snapshot. The state epoch
-is that of the last initialization. The leader epoch follows the partition's leader; an initialization resets it to 0.
+The snapshot epoch increases with each snapshot; an update carries the epoch of the newest snapshot. The state epoch was
+set by the last initialization. The leader epoch follows the partition's leader; an initialization resets it to 0.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checks of transactional ids in `__transaction_state`: only legal transitions occur (KIP-98, KIP-360, KIP-890).
 
-The legal transitions are those of the engine's own table. The check also emits observations to compare with other
+The engine's own table defines the legal transitions. The check also emits observations to compare with other
 partitions: the decision of each transaction, and the final state of each id.
 """
 

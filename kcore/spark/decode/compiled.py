@@ -34,7 +34,7 @@ class CompiledDecoder:
         self._names = pa.array(self._columns.names, _NAME_TYPE)
 
     def decode(self, batch: pa.RecordBatch) -> tuple[list[pa.Array], list[pa.Array]]:
-        """Decodes one batch. The contract is that of `Decoder.decode`."""
+        """Decodes one batch, as `Decoder.decode` documents."""
         columns = {name: batch.column(name) for name in batch.schema.names}
         texts = (_texts(columns[name]) for name in ("topic", "key", "value"))
         flags = (_flags(columns.get(name)) for name in ("control", "batch_only"))

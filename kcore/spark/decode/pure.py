@@ -18,7 +18,7 @@ class PureDecoder:
         self._kinds = {name: arrow_struct(record_ddl(name)) for name in names}
 
     def decode(self, batch: pa.RecordBatch) -> tuple[list[pa.Array], list[pa.Array]]:
-        """Decodes one batch. The contract is that of `Decoder.decode`."""
+        """Decodes one batch, as `Decoder.decode` documents."""
         size = batch.num_rows
         heads: list[Head] = []
         bodies: dict[str, list[Fields]] = {name: [] for name in self._kinds}

@@ -1,7 +1,7 @@
 """Decodes records of internal topics in pure Python: replaces the compiled codec on executors without a build.
 
-The schemas are those of `kcore.protocol.records`. Errors for malformed bytes have the texts of the compiled codec. For
-each class and version it builds one function, `read(data, at, end) -> (value, at)`; a struct's value is a dict by field
+`kcore.protocol.records` has the schemas. Errors for malformed bytes have the texts of the compiled codec. For each
+class and version it builds one function, `read(data, at, end) -> (value, at)`; a struct's value is a dict by field
 name. Consecutive fixed-size numbers are read at once.
 """
 

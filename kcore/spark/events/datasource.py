@@ -247,7 +247,7 @@ class KcoreReader(DataSourceReader):
             return slices(source, self._wanted, self._rows_per_slice)
 
     def read(self, partition: Any) -> Iterator[Any]:
-        """Yields one task's record batches. If there are no slices, Spark passes an empty partition of its own."""
+        """Yields one task's record batches. If there are no slices, Spark passes an empty partition."""
         return read_slice(self._path, self._wanted, partition) if isinstance(partition, Slice) else iter(())
 
 

@@ -2,7 +2,7 @@
 
 The reader tolerates incomplete copies. The last segment may be half written. A copy taken while the cleaner swapped
 segments may hold two segments with the same records. Indexes and checkpoints may be missing. The reader reads all
-intact batches and reports the rest.
+intact batches and reports all other bytes.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Span(NamedTuple):
         return offset >= self.start and (self.stop is None or offset < self.stop)
 
     def lacks(self, offset: int, kind: str, detail: str) -> None:
-        """Reports an unreadable part. The arguments are those of `LogFault`."""
+        """Reports an unreadable part of the log. `LogFault` documents the arguments."""
         self.on_fault(LogFault(self.part.topic, self.part.partition, offset, kind, detail))
 
 
@@ -116,7 +116,7 @@ class Source(ABC):
     def rows(
         self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore
     ) -> Iterator[EventRow]:
-        """Yields a partition's rows in offset order, each offset once. The arguments are those of `Span`."""
+        """Yields a partition's rows in offset order, each offset once. `Span` documents the arguments."""
         return self.read_rows(Span(part, start, stop, on_fault))
 
     def batches(
@@ -129,7 +129,7 @@ class Source(ABC):
     ) -> Iterator[pa.RecordBatch]:
         """Yields the rows as record batches of `kcore.spark.events.arrow.EVENT_SCHEMA`.
 
-        The arguments are those of `Span`.
+        `Span` documents the arguments.
         """
         return self.read_batches(Span(part, start, stop, on_fault, columns))
 

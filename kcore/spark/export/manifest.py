@@ -1,6 +1,6 @@
 """The manifest of an export: lists the files and their content, so that the export can be verified.
 
-An export writes the manifest last and reads it first: files that it does not name are not part of the export.
+An export writes the manifest last and reads it first: files that the manifest does not name are not part of the export.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Folders of exports: local ones, and those of object storage and HDFS, through the file systems of pyarrow."""
+"""Folders of exports: local folders, and folders in object storage and HDFS, through the file systems of pyarrow."""
 
 from __future__ import annotations
 

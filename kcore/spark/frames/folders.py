@@ -63,8 +63,8 @@ def folder_tables(
 ) -> DataFrame:
     """Writes the state to files in a folder that executors share; returns a row per file.
 
-    The columns are those of `table_files.WRITTEN_DDL`, the input of `table_files.put_tables`. The other arguments are
-    those of `folder_state`.
+    `table_files.WRITTEN_DDL` has the columns, which are the input of `table_files.put_tables`. `folder_state` documents
+    the other arguments.
 
     Args:
         spark: a session.
@@ -119,8 +119,8 @@ def folder_living(
 ) -> DataFrame:
     """Returns the records that make up these states, in the columns of `EVENT_DDL`.
 
-    Rows of a partition are adjacent and in replay order, as `LiveRecords.rows` yields them. The arguments are those
-    of `folder_state`.
+    Rows of a partition are adjacent and in replay order, as `LiveRecords.rows` yields them. `folder_state` documents
+    the arguments.
     """
     from kcore.spark.events.arrow import EVENT_DDL  # noqa: PLC0415
 

@@ -35,7 +35,7 @@ class HadoopFiles(Files):
     """The files below a folder of any file system of Hadoop.
 
     Args:
-        spark: a session with a JVM of its own; a session of Spark Connect has none.
+        spark: a session with its own JVM, which a session of Spark Connect does not have.
         place: a URI, or a path on the session's default file system.
 
     Attributes:
@@ -101,7 +101,7 @@ class HadoopFiles(Files):
             self._files.delete(self._path(name), False)
 
     def delete_folder(self, name: str) -> None:
-        """Deletes a folder below this one with all its files, if it exists."""
+        """Deletes a subfolder with all its files, if it exists."""
         with self._errors():
             self._files.delete(self._path(name), True)
 

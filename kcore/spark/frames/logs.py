@@ -68,7 +68,7 @@ class EventLogs(ABC):
     """The event logs of one export, folder, store or cluster.
 
     Attributes:
-        name: the place, for messages.
+        name: the path, URI or address, for messages.
         hides_control: True if the rows lack transaction markers, which then look like gaps.
     """
 
@@ -87,7 +87,7 @@ class EventLogs(ABC):
             parts: the partitions.
             give: the function.
             ddl: the columns of its results.
-            beside: other files that the function needs; None: it needs no other files.
+            beside: other files that the function needs; None: the function needs no other files.
         """
 
 

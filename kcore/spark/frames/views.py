@@ -148,7 +148,7 @@ def lag(current: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def commits(events: DataFrame) -> DataFrame:
-    """Returns the records of committed offsets as rows, in any order, including those of aborted transactions."""
+    """Returns the records of committed offsets as rows, in any order, including the records of aborted transactions."""
     decoded = decode(coordinator_events(events), ["OffsetCommit"]).where("OffsetCommit is not null")
     return decoded.selectExpr(
         "OffsetCommit.key.group as group_id",

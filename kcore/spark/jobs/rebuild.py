@@ -96,7 +96,7 @@ def rebuild_with_doubts(
 ) -> tuple[dict[str, int], Uncertainties]:
     """Writes the tables, and returns the number of their rows and the uncertainties of the state.
 
-    The other arguments are those of `rebuild`.
+    `rebuild` documents the other arguments.
 
     Args:
         spark: a session.
@@ -147,8 +147,9 @@ def _written_by_tasks(
     options: Mapping[str, Any],
     partitions: Mapping[str, int] | None,
 ) -> Written:
-    """Writes Parquet to a local folder without passing the rows through Spark. The options are those of
-    `folder_tables`.
+    """Writes Parquet to a local folder without passing the rows through Spark.
+
+    The options are the arguments of `folder_tables`.
     """
     folder = target.folder
     assert folder is not None, "the caller checks it"

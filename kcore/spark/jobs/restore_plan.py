@@ -84,7 +84,7 @@ def _offsets(
     Args:
         state: the result of `folder_state`.
         groups: the groups; empty: all.
-        histories: the histories to use; None: those of the state itself.
+        histories: the histories to use; None: the histories in the state.
     """
     of_groups = state["table"] == "offsets"
     if groups:

@@ -106,7 +106,7 @@ class Plan:
         compacted: partitions of `__consumer_offsets` that compaction has changed since the moment. Offsets that were
             deleted since the moment may be missing from the plan.
         damaged: partitions that lack records before the moment for other reasons than compaction, or are missing.
-        target: the target that the plan was checked against; None: it was not checked.
+        target: the target that the plan was checked against; None: the plan was not checked.
         rows: by group, topic and partition.
     """
 

@@ -53,7 +53,7 @@ def absent_partitions(
 
     Args:
         present: topic -> its existing partitions.
-        ids: ids and their partitions; not those of `__share_group_state`, which are hashed with their topics.
+        ids: ids and their partitions; without the ids of `__share_group_state`, which are hashed with their topics.
         given: topic -> partition count, if known.
 
     Raises:

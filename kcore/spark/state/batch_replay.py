@@ -49,7 +49,7 @@ class BatchReplay:
         as_of: the moment.
         cleaned_to: the offset up to which compaction has run, if known.
         with_records: True to keep the records that make up the state.
-        resumed: the state at a checkpoint, from which the events continue; None: they begin with the log.
+        resumed: the state at a checkpoint, from which the events continue; None: the events begin with the log.
         may_lack: True if offsets may be missing after the checkpoint. If it is False, such a gap is an error, because
             compaction may have removed a tombstone there.
 
@@ -141,7 +141,7 @@ class BatchReplay:
         self._added, self._fast_records = walk.added, walk.fast_records
 
     def end(self, active_offset: int | None = None, log_start: int = 0, hides_control: bool = False) -> Rebuilt:
-        """Returns the state at the end of the log. The arguments are those of `rebuild`."""
+        """Returns the state at the end of the log. `rebuild` documents the arguments."""
         walk, state = self._walk, self.state
         if walk.first >= 0:
             state.first_offset, state.next_offset = walk.first, walk.last + 1
@@ -168,7 +168,7 @@ def rebuild_batches(
 ) -> Rebuilt:
     """Returns the state of one partition as of a moment from record batches.
 
-    The other arguments are those of `rebuild` and of `BatchReplay`.
+    `rebuild` and `BatchReplay` document the other arguments.
 
     Raises:
         KcoreError: compaction has passed the checkpoint, or the moment is before it.

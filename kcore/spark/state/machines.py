@@ -1,6 +1,6 @@
 """The engine's own state machines without an engine, for replay only.
 
-A replay makes no decisions: it arms no timer, completes no response, and its clock stands still. The replay context
+A replay makes no decisions, arms no timers, completes no responses, and its clock stands still. The replay context
 refuses every other use of the runtime.
 """
 

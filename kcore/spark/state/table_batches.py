@@ -70,7 +70,7 @@ def in_one_frame(batches: Iterable[TableBatch], *more: str) -> Iterator[pa.Recor
 
     Args:
         batches: the rows.
-        more: further tables than those of `TABLES`: the checkpoints.
+        more: the tables besides `TABLES`, which are the checkpoints.
     """
     kinds = {name: arrow_struct(table_ddl(name)) for name in (*TABLES, *more)}
     for table, batch in batches:

@@ -126,7 +126,9 @@ class ParquetTables(TableStorage):
         return self._spark.read.schema(ddl).parquet(f"{self._files.uri}/{folder}")
 
     def replace(self, table: str, rows: DataFrame, filled: Sequence[TablePart], emptied: Sequence[TablePart]) -> None:
-        """Implements `TableStorage.replace`: overwrites the folders of `filled`, and deletes those of `emptied`."""
+        """Implements `TableStorage.replace`: overwrites the folders of `filled`, and deletes the folders of
+        `emptied`.
+        """
         if filled:
             columns = partition_columns(table)
             writer = rows.repartition(*columns).write.mode("overwrite").partitionBy(*columns)

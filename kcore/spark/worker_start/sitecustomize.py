@@ -27,7 +27,7 @@ def prefer_installed(module_path: list[str]) -> list[str]:
 
 
 def run_next() -> None:
-    """Runs the sitecustomize module that Python would have found without this one."""
+    """Runs the sitecustomize module that Python would have found without this module."""
     here = str(Path(__file__).parent)
     others = [place for place in sys.path if place != here]
     found = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
