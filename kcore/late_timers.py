@@ -40,7 +40,7 @@ class LateTimers:
 
     The loop was late if no round began for more than `LATE_MS`. A request that arrives together with the timer's alarm
     begins a round, while other requests of the same turn are not served yet. So the loop counts as late for another
-    `LATE_MS` after such a gap, until the sockets have been read. An idle loop is treated like a late one, because two
+    `LATE_MS` after such a gap, until the sockets have been read. An idle loop is treated like a late loop, because two
     empty turns cost only a few microseconds.
 
     Args:

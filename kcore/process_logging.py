@@ -105,7 +105,10 @@ def limited_logger(name: str) -> logging.Logger:
 
 
 def reset_limits() -> None:
-    """Sets the counts of all limited loggers to zero. Tests call it, so that no test depends on an earlier one."""
+    """Sets the counts of all limited loggers to zero.
+
+    Tests call this function, so that no test depends on an earlier test.
+    """
     for limit in list(_limits):
         limit.reset()
 

@@ -153,7 +153,7 @@ def _of_member(group: GroupDescription, member: MemberDescription, fault: str | 
 
 
 def _owned(protocol_type: str, member: MemberDescription) -> str | None:
-    """Formats an assignment as `topic:0,1 other:2`, or as its size if it is not of the consumer protocol."""
+    """Formats an assignment as `topic:0,1 other:2`, or its size if the group does not use the consumer protocol."""
     if not member.raw_assignment:
         return None
     if protocol_type != "consumer" or not member.assignment_decoded:

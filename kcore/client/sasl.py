@@ -1,6 +1,6 @@
 """The client side of SASL: PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677), as token exchanges without I/O.
 
-An exchange is a generator: it yields tokens to send and receives the server's tokens. It returns once the server is
+An exchange is a generator, which yields tokens to send and receives the server's tokens. It returns once the server is
 authenticated.
 """
 

@@ -7,8 +7,8 @@ Leases have names: `controller`, and `node/7` for node 7. All times of leases co
 its monotonic clock before it sends a renewal, and computes its own deadline from this time, so that it stops before the
 store's deadline.
 
-The methods block. They may be called on any thread, but only one at a time for each store object. Each call is one
-transaction, and may be repeated after StoreUnavailableError, even if the interrupted attempt has succeeded.
+The methods block. They may be called on any thread, but for each store object only one method at a time. Each call is
+one transaction, and may be repeated after StoreUnavailableError, even if the interrupted attempt has succeeded.
 """
 
 from __future__ import annotations
@@ -163,8 +163,8 @@ class ClusterStore(ABC):
     Every method raises:
 
     * StoreUnavailableError: the store cannot be reached now.
-    * StoreRewoundError: the state of the store is older than a state that this object has seen: it is an old primary,
-      or a restored backup.
+    * StoreRewoundError: the state of the store is older than a state that this object has seen, because the server is
+      an old primary or a restored backup.
     * LogError: the store refuses the call for another reason, such as a missing permission or an unknown schema.
 
     Attributes:

@@ -248,7 +248,7 @@ _KINDS = {
 
 
 def declared(cls: type) -> dict[str, Setting]:
-    """Converts the `setting(...)` lines of a class body to a table, name -> setting, in their order."""
+    """Returns the settings that the `setting(...)` lines of a class body declare, by name and in their order."""
     table: dict[str, Setting] = {}
     for attribute, annotation in cls.__annotations__.items():
         line = cls.__dict__.get(attribute)

@@ -150,7 +150,9 @@ class KcoreError(Exception):
 
 
 class ConfigError(KcoreError, ValueError):
-    """An invalid setting or argument: unknown, of the wrong type, out of bounds, or in conflict with another one."""
+    """An invalid setting or argument: unknown, of the wrong type, out of bounds, or in conflict with another
+    setting.
+    """
 
 
 class ImplausibleTimeWarning(UserWarning):
@@ -158,7 +160,7 @@ class ImplausibleTimeWarning(UserWarning):
 
 
 class EngineClosedError(KcoreError):
-    """The engine is closed: it decides no more requests, and parked requests get no response."""
+    """The engine is closed. It decides no further requests, and parked requests get no response."""
 
 
 class EngineInterruptedError(EngineClosedError):

@@ -34,9 +34,9 @@ _INTERRUPTED: Final = "an exception interrupted a call of the log engine: everyt
 class StagedLogEngine(EngineCore, LogEngine):
     """A LogEngine over a Storage. The constructors of its subclasses open the engine.
 
-    Any line may raise `MemoryError` or `KeyboardInterrupt`. A change of several steps therefore sets a bit of
-    `_torn` before its first step and clears it after the last. `seal`, `finish`, `fail` and `commit` handle an
-    exception themselves: they reset memory to the contents of the storage, which include the write set if
+    Any line may raise `MemoryError` or `KeyboardInterrupt`. A change of several steps therefore sets a bit of `_torn`
+    before its first step and clears it after the last. `seal`, `finish`, `fail` and `commit` handle an exception
+    themselves: these methods reset memory to the contents of the storage, which include the write set if
     `WriteSet.is_durable`. The storage determines that before memory changes (`Storage.settle`). If a second exception
     interrupts the handler, the bit stays set. Then every `commit` and `seal` first recovers and then fails like a
     failed write, until a recovery succeeds.

@@ -146,7 +146,7 @@ class PartitionLog(ABC):
     ) -> list[bytes]:
         """Returns committed batches from the one that contains `offset` on, whole, at most `max_bytes` together.
 
-        If compaction has removed the batch that contained `offset`, the result begins with the next one.
+        If compaction has removed the batch that contained `offset`, the result begins with the next batch.
 
         Only batches that end below `upto_offset` (None: the high watermark) are returned, and at most a bounded number
         of them. With `at_least_one` the first batch is returned even if it alone exceeds `max_bytes`, so that a reader
@@ -293,7 +293,7 @@ class LogEngine(ABC):
 
     @abstractmethod
     def permit_recreation(self, permitted: bool) -> None:
-        """Sets whether an append to a partition whose creation failed creates the partition again, or raises LogError.
+        """Decides if an append to a partition whose creation failed creates the partition again, or raises LogError.
 
         At first, such appends are permitted.
         """

@@ -139,7 +139,7 @@ class Journal:
     Attributes:
         identity: the identity of the journal in use, or `NO_IDENTITY`.
         next_identity: the identity that the last `move` has put into its transaction.
-        may_fill_other: True to write entries into the other area while a full one waits to be moved. If it is False,
+        may_fill_other: True to write entries into the other area while a full area waits to be moved. If it is False,
             the write set that finds the area full takes a transaction, which moves the journal.
         move_is_due: True from the time at which an area becomes full until its move is started.
     """
@@ -219,7 +219,7 @@ class Journal:
     # ---- writing an entry
 
     def entry_of(self, write_set: WriteSet) -> bytes | None:
-        """Encodes a write set for the journal, and begins the other area if the present one has no room for it.
+        """Encodes a write set for the journal, and begins the other area if the present area has no room for the entry.
 
         Returns:
             The entry, or None if the write set must go to the log: no journal is in use, it is full, or the write set
@@ -332,7 +332,7 @@ class Journal:
             raise LogError("LMDB refused an overwriting put")
 
     def _first_identity(self) -> bytes:
-        """Returns the identity at the start of the file; empty if it is not known."""
+        """Returns the identity at the start of the file; empty if the identity is not known."""
         try:
             return self._file.first_identity()
         except OSError as error:
@@ -394,7 +394,7 @@ class Journal:
         """Sets the state in memory to the reference in LMDB, after a transaction whose result was unknown.
 
         Returns:
-            False if the reference belongs neither to this journal nor to the next one.
+            False if the reference belongs neither to this journal nor to the next journal.
         """
         try:
             found = Reference.decode(stored) if stored else Reference(NO_IDENTITY, 0)

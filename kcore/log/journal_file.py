@@ -2,10 +2,10 @@
 
 The file has a fixed size and is filled with zeros once. So a commit allocates no space and does not change the file's
 size, and a flush writes only the entry. It has two areas of the same size. A journal begins at the start of the first
-area and overwrites an earlier one. Its identity, 16 random bytes that are also in LMDB, distinguishes its entries from
-the entries of earlier journals.
+area and overwrites an earlier journal. Its identity, 16 random bytes that are also in LMDB, distinguishes its entries
+from the entries of earlier journals.
 
-While a full area is moved to the log, entries go to the start of the other one. Rounds are counted over both areas.
+While a full area is moved to the log, entries go to the start of the other area. Rounds are counted over both areas.
 LMDB also has the first round that was not moved; entries with lower rounds are invalid. LMDB also has the identity that
 the file had at its start when the journal began. A file that has neither this identity nor the journal's identity
 belongs to another folder or to another state of this folder, and lacks acknowledged entries.
@@ -17,8 +17,8 @@ An entry (big-endian):
 
 An entry is valid if its CRC and its identity are right and its round follows the round of the previous entry. The entry
 after the last entry of an area is the first entry of the other area. The first invalid entry ends the journal. In a
-journal whose entries have the flag `FLUSHED`, each entry is written after the previous one was flushed. There, a valid
-entry after an invalid one means that acknowledged data is damaged.
+journal whose entries have the flag `FLUSHED`, each entry is written after the previous entry was flushed. There, a
+valid entry after an invalid entry means that acknowledged data is damaged.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Reference(NamedTuple):
     Attributes:
         identity: the identity of the journal.
         first_round: its first round that was not moved to the log.
-        before: the identity at the start of the file when the journal began; empty if it is not known.
+        before: the identity at the start of the file when the journal began; empty if the identity is not known.
     """
 
     identity: bytes

@@ -146,7 +146,7 @@ def _begin(env: lmdb.Environment, source: str) -> tuple[lmdb.Transaction, bytes 
         several processes by node id.
 
     If the reference to the journal is the same before and after the journal file is read, no batch has left the
-    journal. If the file was read while entries were written, the result may lack an entry and have a later one; then
+    journal. If the file was read while entries were written, the result may lack an entry and have a later entry; then
     the file is read again.
 
     Raises:

@@ -130,7 +130,7 @@ def check_snapshot(path: str, name: str, txn_id: int) -> bool:
 
     Returns:
         False if the file's meta pages are newer than the transaction, so that the check must be repeated with a newer
-        one.
+        transaction.
 
     Raises:
         DataFolderError: the file is damaged.

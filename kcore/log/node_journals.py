@@ -92,7 +92,7 @@ def fold(txn: Any, environment: LmdbEnvironment, path: str) -> None:
     """Changes a folder that several processes have served into a folder for a single process.
 
     It moves all journals to the log, and removes the state of the cluster. The number of openings becomes at least the
-    highest epoch of a leader, so that the next leader has a higher one. The caller holds the folder's lock.
+    highest epoch of a leader, so that the next leader has a higher epoch. The caller holds the folder's lock.
 
     Raises:
         JournalDamagedError: acknowledged batches are missing or damaged.

@@ -100,7 +100,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
         raise InvalidBatchError(f"length {length} in {size} bytes, magic {magic}, last offset delta {delta}")
 
     def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        """Refuses an older epoch; records a newer one in the staged metadata."""
+        """Refuses an older epoch; records a newer epoch in the staged metadata."""
         if leader_epoch < self.leader_epoch:
             raise FencedLeaderEpochError(leader_epoch, self.leader_epoch)
         epochs = self._meta.epochs

@@ -1,4 +1,4 @@
-"""Repairs a damaged data folder: replaces the data file by a new one with everything that can be read.
+"""Repairs a damaged data folder: replaces the data file by a new file with all data that can be read.
 
 The new data file also has the readable batches of the journal. It refers to no journal, so the old journal is not read
 again.
@@ -84,7 +84,7 @@ def repair_folder(
 ) -> Repair:
     """Repairs a folder that no process has open.
 
-    The new file is built and verified beside the old one, and replaces it with one rename: after a crash the folder is
+    The new file is built and verified beside the old file, and replaces it with one rename: after a crash the folder is
     either unchanged or repaired.
 
     Args:

@@ -108,7 +108,7 @@ class SharedLogEngine(StagedLogEngine):
         return log is not None and log.owned_epoch >= 0
 
     def disown(self, key: PartitionKey) -> None:
-        """Makes an adopted partition a followed one. From then on its handle reads and refuses writes."""
+        """Makes an adopted partition a followed partition, whose handle can be read and refuses writes."""
         self._require_open()
         log = self._logs.get(key)
         if log is not None:

@@ -131,8 +131,8 @@ class SharedStorage(Storage):
     `settle` raises StoreUnavailableError until it has read the result in a transaction that survives a failover of the
     store. It raises StoreRewoundError if a partition ends before an acknowledged offset. `load` returns no partition,
     no dropped number and 0 as the next number, because a node adopts the partitions that it leads. `node_epoch` is the
-    epoch of the node's lease. `reclaim` refuses tasks whose `leader_epoch` is not the present one with
-    FencedWriteError. `slice`, `summaries` and `snapshot_chunk` read any partition, also partitions of other leaders.
+    epoch of the node's lease. `reclaim` raises FencedWriteError for tasks whose `leader_epoch` is not the present
+    leader epoch. `slice`, `summaries` and `snapshot_chunk` read any partition, also partitions of other leaders.
     """
 
     __slots__ = ()

@@ -95,7 +95,7 @@ def _numbers_of(acl: Acl) -> dict[str, int]:
 
 
 def acl_of(resource: Any, row: Any) -> Acl:
-    """Converts an entry of a response.
+    """Converts an entry of a response to an `Acl`.
 
     Args:
         resource: has the resource.

@@ -90,7 +90,7 @@ def check_seconds(argument: str, value: float, longest: float) -> None:
     Args:
         argument: the argument's name.
         value: its value, in seconds.
-        longest: the longest plausible time; a warning reports a longer one.
+        longest: the longest plausible time; a longer time causes a warning.
 
     Raises:
         ConfigError: the value is negative, or longer than a request can express.
@@ -113,7 +113,7 @@ def check_wait(argument: str, value: float | None, longest: float = LONG_WAIT_S)
 
 
 def _seconds(argument: str, value: Any) -> Any:
-    """Returns a time in seconds; raises TypeError if it is not a number."""
+    """Returns a time in seconds; raises TypeError if the value is not a number."""
     try:
         value >= 0  # noqa: B015 - numbers of other libraries are not instances of float
     except TypeError:

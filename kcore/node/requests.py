@@ -77,8 +77,8 @@ def to_position(offset: Any) -> OffsetAndMetadata:
     """Converts the offset of a position as callers write it, except a datetime.
 
     Raises:
-        TypeError: it is neither an int nor an OffsetAndMetadata.
-        ValueError: it is negative.
+        TypeError: the offset is neither an int nor an OffsetAndMetadata.
+        ValueError: the offset is negative.
     """
     return _to_offset("the offset of the position", "an int, an OffsetAndMetadata or a datetime", offset)
 
@@ -298,8 +298,8 @@ def validation_request(positions: Mapping[TopicPartition, Unvalidated]) -> Offse
 
 
 def listed_offsets(response: Any, total: int) -> dict[TopicPartition, int]:
-    """Reads the offset of each partition from a ListOffsets response; -1 if no record has the timestamp or a
-    later one.
+    """Reads the offset of each partition from a ListOffsets response; -1 if no record has the timestamp or a later
+    timestamp.
     """
     rows = {
         TopicPartition(topic.name, row.partition_index): row for topic in response.topics for row in topic.partitions

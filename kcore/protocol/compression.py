@@ -194,7 +194,7 @@ def decompress_in_steps(codec: int, data: Buffer, max_size_bytes: int) -> Genera
         The decompressed bytes.
 
     Raises:
-        OutputTooLargeError: the output would exceed `max_size_bytes`. CompressionError: as for `decompress`.
+        CompressionError: as for `decompress`; OutputTooLargeError is a subclass.
     """
     if codec == CompressionType.NONE:
         return _decompress_none(data, max_size_bytes)

@@ -54,7 +54,7 @@ class Participant(Protocol):
         ...
 
     def committed(self) -> None:
-        """Handles the commit: the staged records are durable."""
+        """Handles a commit, which has made the staged records durable."""
         ...
 
     def failed(self, error: LogError) -> None:
@@ -192,8 +192,8 @@ class CommitPipeline(PipelineCore):
     def uncertain(self) -> bool:
         """True if the log does not know the result of a commit, or an exception kept it from discarding the round.
 
-        In the second case, the exception may have come before the log's method began, so the log does not know of the
-        round.
+        In the second case, the log may not know about the round, because the exception may have come before the log's
+        method began.
         """
         return self._log_interrupted or self._log.uncertain
 

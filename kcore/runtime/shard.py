@@ -77,7 +77,7 @@ class Shard(ShardCore, Generic[M]):
     Attributes:
         state: the state. Only ACTIVE shards serve requests; LOADING shards return COORDINATOR_LOAD_IN_PROGRESS, all
             others NOT_COORDINATOR.
-        machine: the state machine; a new one after each load.
+        machine: the state machine; each load makes a new one.
         report: the statistics of the last load.
     """
 
@@ -173,7 +173,7 @@ class Shard(ShardCore, Generic[M]):
 
     @property
     def parked(self) -> int:
-        """The number of parked requests: those that wait for something other than a commit."""
+        """The number of parked requests, which wait for something other than a commit."""
         return len(self._parked)
 
     def _failed(self, api: Api[Any, Any], context: RequestContext, request: Any, error: Exception) -> Any:

@@ -19,7 +19,8 @@ class ShardTimer(ABC):
     Attributes:
         shard: the shard that armed the timer.
         generation: the load of the shard in which it was armed.
-        timer: the timer in the wheel, for subclasses that need it: they assign it, and drop it with `disarm`.
+        timer: the timer in the wheel, for subclasses that need it. Such a subclass assigns the attribute, and drops the
+            timer with `disarm`.
     """
 
     __slots__ = ("generation", "shard", "timer")

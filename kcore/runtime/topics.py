@@ -62,7 +62,7 @@ class MetadataListener:
         """Handles a deleted topic."""
 
     def on_partitions_added(self, topic: TopicInfo, first: int) -> None:
-        """Handles new partitions of `topic`: those from `first` on."""
+        """Handles new partitions of `topic`: the partitions from `first` on."""
 
     def on_partitions_removed(self, topic: TopicInfo, first: int) -> None:
         """Handles the removal of the partitions from `first` on, which were reported as new, but never became

@@ -123,7 +123,7 @@ class SaslExchange:
         return 0 <= self.expires_at_ms < now_ms
 
     def negotiated(self) -> None:
-        """Handles a successful ApiVersions request; the state accepts no second one."""
+        """Handles a successful ApiVersions request; the state accepts no second such request."""
         self._transition(SaslState.NEGOTIATED)
 
     def handshake(self, version: int, mechanism: str, now_ms: int) -> SaslHandshakeResponse:

@@ -76,15 +76,15 @@ class ConnectionQuota:
         return connection_overrides(overrides).get(host[1:], limit) if overrides else limit
 
     def creation_pause_ms(self, now_ms: int) -> int:
-        """Counts a new connection for `max.connection.creation.rate`. Returns the time in ms until the next one may be
-        accepted.
+        """Counts a new connection for `max.connection.creation.rate`. Returns the time in ms until the next connection
+        may be accepted.
 
         As in Kafka, the result is at most the duration of one sample.
         """
         return self.measure(self._rate, self._config.max_connection_creation_rate, now_ms)
 
     def measure(self, rate: Rate, bound: int, now_ms: int) -> int:
-        """Counts a new connection in a rate. Returns the time in ms until the next one may be accepted.
+        """Counts a new connection in a rate. Returns the time in ms until the next connection may be accepted.
 
         Args:
             rate: the rate of the server or of a listener.
@@ -203,7 +203,7 @@ class ListenerQuota:
     def creation_pause_ms(self, now_ms: int) -> int:
         """Counts a new connection for the rates of the listener and the server.
 
-        Returns the time in ms until the listener may accept the next one.
+        Returns the time in ms until the listener may accept the next connection.
         """
         pause_ms = self._server.creation_pause_ms(now_ms)
         bound = self._config.of_listener(self._rate_name, INT_MAX)

@@ -200,7 +200,7 @@ class Dispatch:
         return response
 
     def find(self, api_key: int, version: int) -> Served | None:
-        """Returns the entry of an API, or None if it is not served in that version."""
+        """Returns the entry of an API, or None if the API is not served in that version."""
         served = self.route(api_key)
         if served is None or not served.min_version <= version <= served.max_version:
             return None

@@ -92,8 +92,8 @@ class Handshakes:
     - *silent* clients have not sent a complete first message. They take no slot, and the oldest is closed if they are
       too many.
     - *ready* clients wait for a slot, in turns by address. The oldest and the newest client of an address start
-      alternately: old clients are served in order, and stalled clients do not block a new one. A client that ends its
-      stream meanwhile is closed at once: its descriptor is free, and no other client waits for its handshake.
+      alternately: old clients are served in order, and stalled clients do not block a new client. A client that ends
+      its stream meanwhile is closed at once: its descriptor is free, and no other client waits for its handshake.
     - *running* handshakes have a slot. While all slots are taken and a client waits, the oldest handshake of the
       address with the most is aborted once it is old enough.
     - Clients that demand a costly key exchange are closed. So are clients with a late signature, if there are more than
@@ -228,7 +228,7 @@ class Handshakes:
         return next(iter(busiest))
 
     def make_room(self) -> bool:
-        """Closes a client that has had enough time, a silent one if possible.
+        """Closes a client that has had enough time, if possible a client that has not sent its whole first message.
 
         Returns False if there is no such client.
         """

@@ -185,7 +185,7 @@ class SecureRedirects(urllib.request.HTTPRedirectHandler):
         """Returns the request for the new URL.
 
         Raises:
-            ValueError: the new URL is not protected by TLS, but the old one is.
+            ValueError: the new URL is not protected by TLS, but the old URL is.
         """
         if req.type == "https" and not newurl.lower().startswith("https:"):
             raise ValueError("the issuer redirects from https to another protocol")
@@ -324,7 +324,7 @@ class JwtValidator:
         """Returns the user and the expiry of a valid token.
 
         Raises:
-            PostponedError: the issuer's keys are being read, and the token names an unknown one.
+            PostponedError: the issuer's keys are being read, and the token names an unknown key.
             Exception: the token is not valid.
         """
         try:

@@ -186,7 +186,7 @@ class ResponseMemory:
     - A fetch returns at most a quarter of the remaining memory, and always at least one batch, so that every reader
       makes progress (KIP-74).
     - Another response of more than 1 MiB is encoded only if it fits completely; its memory counts from then on.
-      Otherwise its connection is closed, and the client retries over another one.
+      Otherwise its connection is closed, and the client retries over another connection.
     - While no memory is left, connections with unread bytes are not served until an eighth is free; other connections
       are served.
     - While more than half is in use, a connection whose peer has read nothing for a while is closed.

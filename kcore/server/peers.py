@@ -26,7 +26,7 @@ RECONNECT_AFTER_S = 0.1
 class TcpPeers:
     """The `Peers` of a node that listens: one connection to each other node, opened at the first request.
 
-    A connection that breaks fails its requests; the next request opens a new one.
+    A connection that breaks fails its requests; the next request opens a new connection.
 
     Args:
         driver: runs the engine; responses arrive in its rounds.

@@ -24,7 +24,7 @@ class SizeClasses(Generic[Item]):
         return len(self._sizes)
 
     def size_of(self, item: Item) -> int:
-        """Returns the size of an item; 0 if it is not contained."""
+        """Returns the size of an item; 0 if there is no such item."""
         return self._sizes.get(item, 0)
 
     def set(self, item: Item, size_bytes: int) -> None:

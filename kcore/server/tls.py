@@ -85,7 +85,8 @@ def openssl_name(suite: str) -> str:
     """Returns OpenSSL's name of a TLS 1.2 suite, e.g. TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 in Java and IANA.
 
     Raises:
-        ConfigError: it is a TLS 1.3 suite. OpenSSL always offers all three of its TLS 1.3 suites, which are all secure.
+        ConfigError: the suite is a TLS 1.3 suite. OpenSSL always offers all three of its TLS 1.3 suites, which are all
+            secure.
     """
     match = _IANA.fullmatch(suite)
     if match is None:

@@ -74,7 +74,7 @@ class Timeouts:
         return len(self._timers)
 
     def watch(self, transactional_id: str, transaction: Transaction) -> None:
-        """Arms a timer for the deadline of an open transaction, unless an earlier one is armed."""
+        """Arms a timer for the deadline of an open transaction, unless a timer with an earlier deadline is armed."""
         deadline_ms = self._machine.deadline(transaction)
         timer = self._timers.get(transactional_id)
         if timer is None or timer.deadline_ms > deadline_ms:

@@ -21,7 +21,7 @@ Response = TypeVar("Response")
 
 
 class AclApi(ControlApi[Request, Response]):
-    """Base of the APIs that read or change the lists."""
+    """Base of the APIs that read or change the access control lists."""
 
     __slots__ = ()
 

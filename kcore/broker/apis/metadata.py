@@ -238,7 +238,8 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         name: str,
         records: list[MetadataItem] | None,
     ) -> MetadataResponseTopic:
-        """Describes one topic by name; creates a missing one if `records` is given, and adds its records.
+        """Describes one topic by name. If the topic is missing and `records` is not None, creates the topic and adds
+        its records.
 
         Only the controller creates topics, but each node refuses a client that may not create one.
         """

@@ -428,7 +428,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         return pending
 
     def _acquire_parked(self, run: _Run, pending: ShareFetchPending) -> Any:
-        """Acquires records for a fetch that was parked; returns the response, or a `Pending` of a long one."""
+        """Acquires records for a fetch that was parked; returns the response, or a `Pending` for a long response."""
         work = self._acquire(run)
         if len(run.share_partitions) <= FEW_FETCHED or not self.share_partitions.partitions.slices.requests.enabled:
             return step(work, -1)[1]

@@ -1,4 +1,5 @@
-"""Planned moves: the leader of a partition finishes its work and releases it; then the controller names the next one.
+"""Planned moves: the leader of a partition finishes its work and releases the partition; then the controller names the
+next leader.
 
 The controller writes the plan into the metadata log. The leader replays it, gives the partition up, and reports that
 with AlterPartition. The controller then writes the new leader. So at no moment two nodes serve the partition, and the

@@ -33,7 +33,7 @@ ADOPTED_AT_ONCE = 200
 
 
 class LeadershipKeeper(MetadataListener):
-    """The part of a node that follows the leaders in the metadata: it adopts the logs of the partitions that this node
+    """The part of a node that follows the leaders in the metadata. It adopts the logs of the partitions that this node
     leads, and releases all other logs.
 
     On the controller, it also stages the changes of leaders in the store, in the same round as their records. After the
@@ -356,7 +356,7 @@ class LeadershipKeeper(MetadataListener):
         self.apply()
 
     def refused(self, error: FencedWriteError) -> None:
-        """Handles a round that the store refused: this node does not lead some of its partitions any more."""
+        """Handles a round that the store refused because this node does not lead some of its partitions any more."""
         self.fenced_commits += 1
         if error.node:
             self._membership.lost()

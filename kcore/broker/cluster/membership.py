@@ -347,7 +347,7 @@ class Membership:
     def refresh(self) -> None:
         """Polls the cluster's state now, for example because the store has notified of a change.
 
-        If a poll is under way, it may have missed the change: another one follows it.
+        If a poll is under way, another poll follows, because the present one may have missed the change.
         """
         if self._polling:
             self._repeats_poll = True

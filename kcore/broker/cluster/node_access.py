@@ -68,7 +68,7 @@ class NodeAccess(NamedTuple):
     authorizer a node identifies itself by its secret.
 
     Attributes:
-        listener: the listener of `inter.broker.listener.name`, the only one for these requests; "" allows all.
+        listener: the listener of `inter.broker.listener.name`, the only listener for these requests; "": any listener.
         authorizer: decides about CLUSTER_ACTION on the cluster; None: the secret decides.
         secrets: the secrets of the nodes.
     """

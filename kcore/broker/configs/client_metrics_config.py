@@ -1,5 +1,6 @@
-"""Settings of metrics subscriptions (KIP-714): they are stored and described, but have no effect, because the server
-accepts no metrics.
+"""Settings of metrics subscriptions (KIP-714).
+
+They are stored and described, but have no effect, because the server accepts no metrics.
 """
 
 from __future__ import annotations

@@ -275,7 +275,7 @@ class ClientQuotas(MetadataListener):
 
 
 def measured_name(name: str) -> str:
-    """Returns the name under which a client is measured: a digest of a long one, which may have 32 KB.
+    """Returns the name under which a client is measured. For a long name, which may have 32 KB, this is a digest.
 
     The digest is longer than any name that is measured without one, so it never equals such a name.
     """
@@ -300,7 +300,7 @@ class Mutations:
         strict: refuse changes while the number of tokens is negative.
 
     Attributes:
-        throttle_ms: the time after the last change until the quota is no longer used up; 0 if it is not used up.
+        throttle_ms: the time after the last change until the quota is no longer used up; 0 if the quota is not used up.
     """
 
     __slots__ = ("_bound", "_bucket", "_strict", "_tokens", "throttle_ms")

@@ -54,7 +54,7 @@ class ParkedFetch(Protocol):
         ...
 
     def try_now(self) -> bool:
-        """Completes the fetch if its condition holds. Returns whether it did."""
+        """Completes the fetch if its condition holds. Returns True if the call has completed the fetch."""
         ...
 
 

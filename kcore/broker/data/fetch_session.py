@@ -170,7 +170,7 @@ class FetchSessions:
                 del self._of_connections[session.connection_id]
 
     def connection_closed(self, connection_id: int) -> None:
-        """Removes the sessions that a connection created: after a reconnect its client starts a new one."""
+        """Removes the sessions that a connection created, because the client starts a new session after a reconnect."""
         for session_id in tuple(self._of_connections.get(connection_id, ())):
             self.close(session_id)
 
@@ -231,7 +231,9 @@ class FetchSessions:
         return session_id
 
     def _evict(self, size: int, now_ms: int) -> bool:
-        """Evicts the least recently used session if it has expired, else the smallest old one if below `size`."""
+        """Evicts the least recently used session if it has expired; else the smallest old session, if it is smaller
+        than `size`.
+        """
         sessions = self._sessions
         oldest = next(iter(sessions.values()), None)
         if oldest is None:

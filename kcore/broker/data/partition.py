@@ -418,7 +418,9 @@ class Partition(PartitionCore):
         self._read_ahead = producers, offset
 
     def epoch_check(self, requested_epoch: int) -> ErrorCode | None:
-        """Returns the error for a client's leader epoch (KIP-320); None if it is the present one or -1."""
+        """Returns the error for a client's leader epoch (KIP-320); None if the epoch is the present leader epoch
+        or -1.
+        """
         if requested_epoch == self.leader_epoch or requested_epoch < 0:
             return None
         return ErrorCode.FENCED_LEADER_EPOCH if requested_epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH

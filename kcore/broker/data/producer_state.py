@@ -51,8 +51,8 @@ class Verification:
         epoch: the producer's epoch.
         supports_epoch_bump: the producer follows transaction.version 2, where each transaction starts at sequence 0.
         created_ms: wall-clock ms when the partition first saw it; expiry counts from there.
-        lowest_sequence: the lowest first sequence of the requests that were not rejected; a higher one may not be
-            appended first. None before the coordinator's first result.
+        lowest_sequence: the lowest first sequence of the requests that were not rejected; a batch with a higher
+            sequence may not be appended first. None before the coordinator's first result.
     """
 
     __slots__ = ("created_ms", "epoch", "lowest_sequence", "supports_epoch_bump", "transactional_id")
@@ -154,8 +154,8 @@ class ProducerStates(ProducersCore):
     def _check_after_refusal(self, producer_id: int, epoch: int, first_sequence: int) -> None:
         """Refuses a batch of an unknown producer if an earlier batch of it could not be stored.
 
-        The client sends several batches at a time, and repeats the earlier one. An unknown producer may begin with
-        any sequence, so without this check the later batch would be appended, and the earlier one never.
+        The client sends several batches at a time, and repeats the batch that was refused. An unknown producer may
+        begin with any sequence, so without this check the later batch would be appended, and the earlier one never.
 
         Raises:
             KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER.

@@ -8,8 +8,8 @@ from kcore.config.setting import INT_MAX
 class Rate:
     """A rate over the last samples, of `window_ms` each.
 
-    A sample counts until `count` windows have passed since its last value. The oldest sample may have begun earlier;
-    the measured time is then longer than the windows.
+    A sample counts until `count` windows have passed since its last value. The oldest sample may have begun before
+    these windows, which makes the measured time longer.
     """
 
     __slots__ = ("_samples",)
@@ -30,8 +30,8 @@ class Rate:
         return not self._samples or now_ms - self._samples[-1][1] >= count * window_ms
 
     def excess_ms(self, bound: float, now_ms: int, window_ms: int, count: int) -> int:
-        """Returns the time after which the rate would fall to `bound` without further values; 0 if it is not above the
-        bound.
+        """Returns the time after which the rate would fall to `bound` without further values; 0 if the rate is not
+        above the bound.
 
         The time is at most INT_MAX, because responses carry it as an int32.
 

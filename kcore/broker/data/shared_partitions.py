@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _NoLog:
-    """The log of a partition that another node leads: it is empty and refuses appends."""
+    """A log for partitions that other nodes lead, which is empty and refuses appends."""
 
     log_start_offset = end_offset = high_watermark = cleaned_to = appended_bytes = 0
     leader_epoch = -1

@@ -62,7 +62,7 @@ class ProduceItem:
 
 
 class TransactionalProduce:
-    """A request with batches of a transaction: it is verified first, then appended.
+    """A request with batches of a transaction. The transaction is verified before the batches are appended.
 
     Args:
         api: appends the batches and makes the response.

@@ -42,7 +42,7 @@ class BrokerRegistration(NamedTuple):
         epoch: the epoch of its registration, which is the epoch of its lease; higher for each later start.
         addresses: its listeners.
         rack: its rack, or None.
-        fenced: True if it is not alive.
+        fenced: True if the node is not alive.
         draining: True while it shuts down or an operator moves its partitions away.
     """
 

@@ -534,7 +534,7 @@ def metadata_shard(
         now: the clock, which is read once per round.
         min_insync_replicas: the node's static min.insync.replicas.
         leads: returns True if this node is the controller.
-        node_id: the id of this node in a cluster; -1: the node is the only one.
+        node_id: the id of this node in a cluster; -1: the node is not part of a cluster.
     """
 
     def truncate(offset: int) -> None:

@@ -94,7 +94,7 @@ class ShareSessions:
     Args:
         max_sessions: the maximum number of sessions (`group.share.max.share.sessions`).
         max_partitions: the maximum number of partitions in all sessions together.
-        release: called with each session that ends, except when its member opens a new one. It releases the records
+        release: called with each session that ends, except when its member opens a new session. It releases the records
             that the member has acquired.
     """
 
@@ -236,7 +236,7 @@ class ShareSessions:
         return victims
 
     def _oldest(self, client: Client, replaced: ShareSession | None) -> Iterator[ShareSession]:
-        """Yields the sessions of a client except a replaced one, the oldest one first."""
+        """Yields the sessions of a client, the oldest first, except a session that is being replaced."""
         for session in self._by_connection.get(client.connection_id, {}).values():
             if session is not replaced:
                 yield session

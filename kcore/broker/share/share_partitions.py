@@ -149,7 +149,7 @@ class SharePartitions(MetadataListener):
         return share_partition
 
     def loaded(self, group_id: str, partition: Partition) -> SharePartition:
-        """Returns a share partition; starts to load it if it is not in the table."""
+        """Returns a share partition. If it is not in the table, adds it and starts its load."""
         key = TopicIdPartition(partition.topic_id, partition.index)
         share_partition = self.get(group_id, key)
         if share_partition is None:
@@ -159,7 +159,7 @@ class SharePartitions(MetadataListener):
         return share_partition
 
     def load_failed(self, share_partition: SharePartition, error: ErrorCode) -> None:
-        """Logs a warning, unless another one was logged shortly before. Clients can cause these failures."""
+        """Logs a warning, unless another warning was logged shortly before, because clients can cause such failures."""
         now_ms = self.now.now_ms
         if now_ms < self._next_warning_ms:
             self._omitted_warnings += 1

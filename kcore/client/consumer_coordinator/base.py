@@ -133,7 +133,7 @@ class GroupMemberMachine(ABC):
 
     @abstractmethod
     def _polled(self, now_ms: int) -> None:
-        """Reacts to a poll of the application."""
+        """Handles a poll of the application."""
 
     @abstractmethod
     def _begin_close(self, now_ms: int) -> None:
@@ -393,7 +393,7 @@ class GroupMemberMachine(ABC):
         self._coordinator_found(now_ms)
 
     def _coordinator_found(self, now_ms: int) -> None:  # noqa: B027  # only classic members react
-        """Reacts to a found coordinator."""
+        """Handles a successful lookup of the coordinator."""
 
     def _lookup_failed(self, error: Exception, now_ms: int) -> None:
         self._looking_up = False
@@ -447,7 +447,7 @@ class GroupMemberMachine(ABC):
     def take_commit(self, commit: Commit, now_ms: int) -> list[Outgoing]:
         """Returns the request of a new commit; none if it cannot be sent before the next `advance`.
 
-        The call replaces `advance` and `take_requests`, for a commit that need not wait for an earlier one.
+        The call replaces `advance` and `take_requests`, for a commit that need not wait for an earlier commit.
         """
         alone = len(self._commits) == 1 and self._commits[0] is commit
         if not alone or self._outgoing or self._committing is not None or self._closing:

@@ -141,7 +141,7 @@ def is_alive(folder: str, epoch: int) -> bool:
 
 
 def try_lock(fd: int, operation: int) -> bool:
-    """Takes a flock without waiting; returns False if it is not free."""
+    """Takes a flock without waiting; returns False if another process has it."""
     try:
         fcntl.flock(fd, operation | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -86,7 +86,7 @@ def _meta(key: PartitionKey, number: int, encoded: Any) -> PartitionMeta:
 
 
 def read_batches(key: object, rows: Sequence[Row]) -> list[tuple[int, bytes]]:
-    """Converts the rows of `SLICE`.
+    """Converts the rows of `SLICE` to batches.
 
     Args:
         key: the partition, for errors.
@@ -106,7 +106,7 @@ def read_batches(key: object, rows: Sequence[Row]) -> list[tuple[int, bytes]]:
 
 
 def read_summaries(key: object, rows: Sequence[Row]) -> list[BatchSummary]:
-    """Converts the rows of `SUMMARIES`, as `read_batches`."""
+    """Converts the rows of `SUMMARIES` to summaries; raises the same errors as `read_batches`."""
     names = ("base_offset", "last_offset", "max_timestamp", "batch")
     summaries = []
     for row in rows:
@@ -122,7 +122,7 @@ def read_summaries(key: object, rows: Sequence[Row]) -> list[BatchSummary]:
 
 
 def read_leader(row: Row) -> PartitionLeader:
-    """Converts a row of `LEADERS`.
+    """Converts a row of `LEADERS` to an object.
 
     Raises:
         LogError: the row was changed.
@@ -136,7 +136,7 @@ def read_leader(row: Row) -> PartitionLeader:
 
 
 def read_node(row: Row) -> RegisteredNode:
-    """Converts a row of `NODES`.
+    """Converts a row of `NODES` to an object.
 
     Raises:
         LogError: the row of the node or of its lease was changed.
@@ -154,7 +154,7 @@ def read_node(row: Row) -> RegisteredNode:
 
 
 def read_lease(row: Sequence[Any]) -> Lease:
-    """Converts (name, holder, epoch, remaining time).
+    """Converts a row (name, holder, epoch, remaining time) to a lease.
 
     Raises:
         LogError: the row was changed.

@@ -105,7 +105,7 @@ class Session:
         """Runs the statements of a `with` block in one transaction.
 
         After an interrupt or a lack of memory, psycopg may still count the transaction as open, and would refuse every
-        later one. The session is then not idle, and its owner discards it.
+        later transaction. The session is then not idle, and its owner discards it.
         """
         try:
             with self.connection.transaction():

@@ -65,7 +65,7 @@ class GroupDescribeApi(GroupApi[Request, Response]):
         """Returns the description of a group at this moment.
 
         Raises:
-            KafkaError: GROUP_ID_NOT_FOUND if it is not a group of the API's protocol.
+            KafkaError: GROUP_ID_NOT_FOUND if the group does not have the API's protocol.
         """
 
     def handle(self, context: RequestContext, request: Any) -> Any:
@@ -102,7 +102,7 @@ class GroupDescribeApi(GroupApi[Request, Response]):
         return self.run_part(context, group_id, part, self.refusal(context, Operation.DESCRIBE, group_id))
 
     def _converted(self, context: RequestContext, request: Any, parts: Mapping[str, Any]) -> Work:
-        """Converts the descriptions of the groups, by group id. Returns the response."""
+        """Returns the response with the descriptions of the groups, which are given by group id."""
         converted = {}
         for group_id, part in parts.items():
             (found,) = part.groups
@@ -133,7 +133,7 @@ class GroupDescribeApi(GroupApi[Request, Response]):
         """Collects the description of the group that `request` names.
 
         Raises:
-            KafkaError: GROUP_ID_NOT_FOUND if it is not a group of the API's protocol.
+            KafkaError: GROUP_ID_NOT_FOUND if the group does not have the API's protocol.
         """
         (group_id,) = request.group_ids
         return self.response_type(groups=[self.describe(machine, group_id)])

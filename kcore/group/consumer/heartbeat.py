@@ -79,7 +79,7 @@ def heartbeat(
 
 
 def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Record]) -> ConsumerGroup:
-    """Returns the group. For a joining member it may be a tentative group, which is new or replaces a classic one.
+    """Returns the group. For a joining member it may be a tentative group, which is new or replaces a classic group.
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND.
@@ -125,7 +125,7 @@ def new_member_id(shard: GroupShard) -> str:
 
 
 def identify(group: ConsumerGroup, member_id: str, request: Request, records: list[Record]) -> MemberChange:
-    """Returns the member of a heartbeat: an existing one, a new one, or one that replaces a static member.
+    """Returns the member of a heartbeat: an existing member, a new member, or a member that replaces a static member.
 
     Raises:
         KafkaError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID.

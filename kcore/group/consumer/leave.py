@@ -71,7 +71,7 @@ def fence(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> list[Recor
     """Returns the records that remove members, all with one new group epoch. Their partitions are reassigned in later
     heartbeats.
 
-    If only classic members remain, the group becomes a classic one, if the migration policy allows it.
+    If only classic members remain, the group becomes a classic group, if the migration policy allows it.
     """
     downgraded = downgrade_after(group, leaving)
     if downgraded is not None:

@@ -59,7 +59,7 @@ class MemberMetadata:
         names: the topics it subscribes to by name.
         regex: the pattern it subscribes to; "" for none.
         server_assignor: the assignor it requests, or None.
-        classic: its metadata of the classic protocol; None for a member of the new one.
+        classic: its metadata of the classic protocol; None for a member of the new protocol.
     """
 
     __slots__ = (
@@ -192,7 +192,7 @@ class ConsumerMember(GroupMember):
         self.settle()
 
     def settle(self) -> None:
-        """Recomputes whether a heartbeat without changes leaves the member unchanged (`settled_epoch`)."""
+        """Computes `settled_epoch` again, which shows if a heartbeat without changes leaves the member unchanged."""
         current = self.current
         rests = current.state is STABLE and self.metadata.classic is None and current.member_epoch > 0
         self.settled_epoch = current.member_epoch if rests else NEVER

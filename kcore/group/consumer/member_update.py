@@ -87,14 +87,14 @@ class MemberChange:
 
     @property
     def target(self) -> Target:
-        """The member's target before a new one is computed.
+        """The member's target before a new target is computed.
 
         A member that replaces a static member has the target of that member.
         """
         return self.group.target_of(self.member_id if self.replaced is None else self.replaced.member_id)
 
     def replace(self, old: ConsumerMember) -> None:
-        """Adds the records by which the member replaces a static one and inherits its state."""
+        """Adds the records by which the member replaces a static member and inherits that member's state."""
         group_id = self.group.group_id
         self.records += group_records.member_tombstones(group_id, old.member_id)
         self.records.append(group_records.member_metadata(group_id, self.member_id, old.metadata))
@@ -160,7 +160,7 @@ class MemberChange:
         check_room(group, growth + own_bytes(self.member_id, metadata) - own_bytes(former_id, before))
 
     def _change_regex(self, old: str, new: str) -> tuple[bool, bool]:
-        """Returns a pair: whether the pattern changed, and whether the topics that the new pattern matches are
+        """Returns two flags: True if the pattern changed, and True if the topics that the new pattern matches are
         known.
         """
         if old == new:

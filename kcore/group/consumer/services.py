@@ -108,7 +108,7 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
         events: the watchers of groups.
         enabled: whether members of the new protocol are served.
         assignors: by name, the default first.
-        background: computes targets of large groups; None: they are computed in slices.
+        background: computes targets of large groups; None: these targets are computed in slices.
         inline_members: the number of members up to which a target is computed in the decision; see `INLINE_MEMBERS`.
     """
 
@@ -289,5 +289,5 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
 
 
 def _is_small(names: Sequence[str]) -> bool:
-    """Returns True if the names may be cached: they are few enough, and none is too long."""
+    """Returns True if the names may be cached, because there are few names and none is too long."""
     return len(names) <= MAX_KEPT_NAMES and max(map(len, names), default=0) <= MAX_KEPT_CHARACTERS

@@ -286,7 +286,7 @@ class AssignmentJob:
     def differing(self, assignment: GroupAssignment) -> Iterator[tuple[str, Target]]:
         """Yields the members whose target is missing or differs, with their new targets.
 
-        The target of a member that replaces another one in this decision counts as missing, as in Kafka.
+        The target of a member that replaces another member in this decision counts as missing, as in Kafka.
 
         Args:
             assignment: the assignor's result.

@@ -10,7 +10,7 @@ class MigrationPolicy(NamedTuple):
 
     Attributes:
         upgrade: a consumer member may convert a classic group to a consumer group.
-        downgrade: a consumer group without consumer members becomes a classic one.
+        downgrade: a consumer group without consumer members becomes a classic group.
         mixed: classic members may join a consumer group.
     """
 

@@ -113,7 +113,7 @@ class OffsetStore:
     def put(self, producer_id: int, group_id: str, topic: str, partition: int, offset: OffsetAndMetadata) -> None:
         """Stores an offset: as committed if `producer_id` is -1, else as pending in the transaction of the producer.
 
-        A later pending offset of the same producer and partition replaces an earlier one.
+        A later pending offset of the same producer and partition replaces an earlier pending offset.
         """
         if producer_id >= 0:
             groups = self._pending.get(producer_id)

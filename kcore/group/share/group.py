@@ -93,7 +93,7 @@ class ShareGroup(EpochGroup[ShareMember, Target]):
         return self.shard.share.settings(self.group_id).session_timeout_ms
 
     def target_must_wait(self) -> bool:
-        """Returns True while the last target is too recent for a new one (KIP-1263)."""
+        """Returns True while the last target is too recent for the computation of a new target (KIP-1263)."""
         if not self.assigned_at_ms:
             return False
         interval_ms = self.shard.share.settings(self.group_id).assignment_interval_ms

@@ -40,8 +40,8 @@ class Change(NamedTuple):
     """The member of a heartbeat, and its change.
 
     Attributes:
-        group: its group before the decision; a tentative one if the heartbeat creates it.
-        member: the existing member, None for a new one.
+        group: its group before the decision; a tentative group if the heartbeat creates the group.
+        member: the existing member; None for a new member.
         member_id: its id.
         metadata: its metadata after the decision.
         resubscribes: whether its set of subscribed topics changes.

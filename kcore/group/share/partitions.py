@@ -175,7 +175,7 @@ class StateValue:
 
 
 def to_value(state: StatePartitions) -> ShareGroupStatePartitionMetadataValue:
-    """Converts the lists to the value of record 15."""
+    """Returns the lists as the value of record 15."""
     return ShareGroupStatePartitionMetadataValue(
         initializing_topics=_to_topics(state.initializing),
         initialized_topics=_to_topics(state.initialized),
@@ -184,7 +184,7 @@ def to_value(state: StatePartitions) -> ShareGroupStatePartitionMetadataValue:
 
 
 def from_value(value: ShareGroupStatePartitionMetadataValue) -> StatePartitions:
-    """Converts the value of record 15."""
+    """Converts the value of record 15 to this class."""
     return StatePartitions(
         _from_topics(value.initializing_topics),
         _from_topics(value.initialized_topics),

@@ -162,7 +162,7 @@ def report_of(request: Request) -> Report | None:
 
 
 def identify(group: StreamsGroup, request: Request, report: Report | None) -> StreamsMember | None:
-    """Returns the member of a heartbeat; None for a new one.
+    """Returns the member of a heartbeat; None for a new member.
 
     The previous epoch is accepted from a member that missed a response. Such a member must report its tasks, and all of
     these must be assigned to it.

@@ -44,7 +44,7 @@ class MemberChange:
         settings: the group's settings.
         prepared: the requested topology, prepared before the decision; None if it was not prepared or may not be used.
         topology: the group's topology after the decision.
-        configured: that topology, configured.
+        configured: the result of configuring `topology`.
         group_epoch: the group's epoch after the decision.
     """
 

@@ -134,7 +134,7 @@ class StreamsServices(SettingsCache[StreamsSettings]):
         metadata: the cluster's topics and their hashes.
         settings: groups' own settings; None: none exist.
         enabled: returns True if streams groups are enabled (`streams.version`).
-        topic_creator: creates internal topics; None: they are never created.
+        topic_creator: creates internal topics; None: such topics are never created.
 
     Raises:
         ConfigError: settings contradict each other, or the assignor cannot be loaded.

@@ -37,7 +37,7 @@ class Topology:
 
     Args:
         value: the record.
-        size_bytes: the estimated memory of the topology; None: it is computed from `value`.
+        size_bytes: the estimated memory of the topology; None: the constructor computes it from `value`.
 
     Attributes:
         value: the record.

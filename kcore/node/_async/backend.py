@@ -107,7 +107,7 @@ class Stepper:
     """A runner of a state machine's steps, at their times and after inputs of the machine. The runner needs no task.
 
     Args:
-        step: makes one step; returns the seconds until the next one, None for no limit, or END after the last one.
+        step: makes one step; returns the seconds until the next step, None for no limit, or END after the last step.
         ended: called once, after the last step or after a step that raised.
     """
 
@@ -152,7 +152,7 @@ class Stepper:
         self.run()
 
     def _set_timer(self, pause_s: float | None) -> None:
-        """Sets the timer of the next step. An earlier timer stays: its step sets the next one."""
+        """Sets the timer of the next step. An earlier timer stays, because its step sets the next timer."""
         timer = self._timer
         if pause_s is None:
             if timer is not None:

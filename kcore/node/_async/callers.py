@@ -1,4 +1,4 @@
-"""Checks of callers: they refuse a call that would wait for its own caller, and concurrent calls of one operation."""
+"""Checks of callers, which refuse a call that would wait for its own caller, and concurrent calls of one operation."""
 
 from __future__ import annotations
 

@@ -69,8 +69,8 @@ SESSION_ERRORS = frozenset(
 class AsyncConsumer:
     """A member of a group that reads the records of its partitions: `async for record in group.consume(["jobs"])`.
 
-    A record counts as processed when the program requests the next one. Partitions move only while the consumer waits
-    for records. So no other member gets a record that is being processed, unless this member is fenced.
+    A record counts as processed when the program requests the next record. Partitions move only while the consumer
+    waits for records. So no other member gets a record that is being processed, unless this member is fenced.
 
     One task or thread at a time polls the consumer. Others may commit, pause, seek and close it meanwhile.
 

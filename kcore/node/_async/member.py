@@ -64,7 +64,7 @@ class AsyncMember:
     An error of the member in the background, for example of a listener, is logged at once. Then the next call of
     `start`, `commit`, `events`, `poll` or `wait`, or the end of the `with` block, raises it once. If the coordinator
     has refused the member permanently (state "Fatal"), each of these calls raises the error. Then close the member and
-    join with a new one.
+    join with a new member.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class AsyncMember:
         Raises:
             TimeoutError: the member got no assignment in time; it is closed.
             KafkaError: the coordinator refused the member; the member is closed.
-            MemberClosedError: the member was closed before; `join` returns a new one.
+            MemberClosedError: the member was closed before; `join` returns a new member.
             EngineClosedError, ConnectionClosedError: the node is closed.
         """
         check_wait("timeout", timeout)

@@ -128,7 +128,7 @@ class AsyncNode:
         Args:
             topics: the topics.
             group: the share group, the same for all workers of the queue.
-            auto_accept: True to accept a job when the next one is requested; False if the program acknowledges
+            auto_accept: True to accept a job when the program requests the next job; False if the program acknowledges
                 each job itself.
             max_jobs: the largest number of jobs that one request fetches. The lock of a job begins when the worker
                 fetches the job.

@@ -56,7 +56,7 @@ class AsyncQueue:
         calls: the node's requests.
         topics: the topics.
         group: the share group.
-        auto_accept: True to accept a job when the next one is requested.
+        auto_accept: True to accept a job when the program requests the next job.
         max_jobs: the largest number of jobs that one request fetches.
         rack: the worker's rack.
     """

@@ -83,7 +83,7 @@ class Stepper:
     """A thread that runs the steps of a state machine at their times, and after its inputs.
 
     Args:
-        step: makes one step; returns the seconds until the next one, None for no limit, or END after the last one.
+        step: makes one step; returns the seconds until the next step, None for no limit, or END after the last step.
         ended: called once: after the last step, or after a step that raised.
     """
 
@@ -194,7 +194,7 @@ def invoke(callback: Callable[..., Any], *args: Any) -> Any:
     """Calls a function of the user.
 
     Raises:
-        TypeError: it is a coroutine function, which needs `kcore.open_async` or `kcore.connect_async`.
+        TypeError: the function is a coroutine function, which needs `kcore.open_async` or `kcore.connect_async`.
     """
     if inspect.iscoroutinefunction(callback):
         raise TypeError(f"{callback!r} is a coroutine function: it needs an asynchronous node")

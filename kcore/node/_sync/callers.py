@@ -1,5 +1,5 @@
 # Made by tools/generate_sync.py from _async/callers.py: change that file, then run the program.
-"""Checks of callers: they refuse a call that would wait for its own caller, and concurrent calls of one operation."""
+"""Checks of callers, which refuse a call that would wait for its own caller, and concurrent calls of one operation."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class TransactionalProducer:
 
     Args:
         calls: the node's requests.
-        transactional_id: the id; a new producer of the same id fences the earlier one.
+        transactional_id: the id; a new producer of the same id fences the earlier producer.
         timeout_s: the time after which the coordinator aborts an open transaction.
 
     Attributes:
@@ -93,7 +93,7 @@ class TransactionalProducer:
         After an interrupt the coordinator may still have the previous transaction open. A new epoch aborts that
         transaction. Otherwise the next transaction would continue it, and commit its records. If the interrupt came
         while a new epoch was being requested, the coordinator may refuse the epoch of this producer. Then a new epoch
-        is requested without the old one, as after a restart of the program.
+        is requested without the old epoch, as after a restart of the program.
 
         Raises:
             ProducerFencedError: another producer of the transactional id has fenced this producer.
@@ -329,7 +329,7 @@ class TransactionalProducer:
 def transactional_producer(
     calls: Calls, producers: Mapping[str, TransactionalProducer], transactional_id: str, timeout_s: float
 ) -> TransactionalProducer:
-    """Returns the node's producer of a transactional id; a new one if there is none with this timeout."""
+    """Returns the node's producer of a transactional id; a new producer if there is none with this timeout."""
     existing = producers.get(transactional_id)
     if existing is not None and existing.timeout_s == timeout_s:
         return existing

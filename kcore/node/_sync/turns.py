@@ -9,7 +9,8 @@ from kcore.node._sync.backend import Event
 
 
 class Turn:
-    """A transaction that has its producer or waits for it, or a call that closes a node or waits for another one.
+    """A transaction that has its producer or waits for it; or a call that closes a node, or that waits for another such
+    call.
 
     Attributes:
         first: set when this turn becomes the first one in the queue.
@@ -43,7 +44,7 @@ class Turns:
                 turn.first.wait()
 
     def leave(self, turn: Turn) -> None:
-        """Removes `turn`, and wakes the next one. It may be called again after an interrupt, and by any thread."""
+        """Removes `turn`, and wakes the next turn. May be called again after an interrupt, and by any thread."""
         if turn in self._queue:
             self._queue.remove(turn)
         following = self._first()

@@ -71,7 +71,7 @@ class Query:
 
 
 class Page(NamedTuple):
-    """The place of a page in a list.
+    """The position of a page in a list.
 
     Attributes:
         total: number of rows in the list.
@@ -152,7 +152,9 @@ def contains(search: str) -> Callable[[str], bool]:
 
 
 def name_fields(name: str) -> dict[str, Any]:
-    """Returns the fields of a row for a name that a client chose: the displayed text, and whether it is complete."""
+    """Returns the fields of a row for a name that a client chose: `id`, the displayed text; `whole`, True if that is
+    the whole name.
+    """
     return {"id": shown(name), "whole": len(name) <= MAX_SHOWN}
 
 

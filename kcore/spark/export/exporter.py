@@ -151,7 +151,9 @@ def _is_data(name: str) -> bool:
 
 
 def _is_other_log(part: Part, manifest: Manifest) -> str | None:
-    """Returns the sign that an export of a partition is one of another log; None if it can be continued."""
+    """Returns a text that explains why the exported partition belongs to another log; None if the export can be
+    continued.
+    """
     exported = manifest.partitions.get(part[:2])
     if exported is None:
         return None

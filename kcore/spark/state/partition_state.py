@@ -80,7 +80,7 @@ class PartitionState:
         }[topic]
 
     def apply_all(self, rows: Iterable[EventRow]) -> PartitionState:
-        """Applies rows in order; returns itself."""
+        """Applies rows in order; returns this object."""
         for row in rows:
             self.apply(row)
         return self

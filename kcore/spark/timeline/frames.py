@@ -209,7 +209,7 @@ def _within(start: str, end: str, bounds: Bounds) -> str:
 
 
 def rebalance_windows(rebalances: DataFrame, window_ms: int) -> DataFrame:
-    """Counts rebalances by window, group and cause, without `replaced` ones."""
+    """Counts rebalances by window, group and cause, without the cause `replaced`."""
     return rebalances.sparkSession.sql(
         """
         select start_ms div {window_ms} * {window_ms} as window_start_ms, group_id, group_type, cause,
