@@ -250,7 +250,7 @@ class Membership:
 
 
 def _consume_as_member(options: argparse.Namespace, start: tuple[str, int]) -> int:
-    """Prints records as a member of a group, and commits those that were printed."""
+    """Prints records as a member of a group, and commits the records that were printed."""
     show = _shown_as(options.format)
     left = options.max
     with kcore.connect(options.bootstrap, timeout=TIMEOUT_S, security=target.security(options)) as node:

@@ -168,7 +168,7 @@ def _decode(log: PartitionLog, topic: str) -> Iterator[Finding]:
 
 
 def _topic_names(log: PartitionLog | None) -> dict[bytes, str]:
-    """Reads topic names by id, as far as the metadata log is readable, including those of deleted topics."""
+    """Reads topic names by id, as far as the metadata log is readable, including the names of deleted topics."""
     names = {METADATA_TOPIC_ID: CLUSTER_METADATA}
     try:
         for _, batch in log.batches() if log is not None else ():

@@ -261,8 +261,8 @@ class ClusterStore(ABC):
         Args:
             node: the lease of the incarnation; its epoch increases.
             controller: the lease of the calling controller, checked in the same transaction; None for a command.
-            force: True to fence a node whose lease has not expired. It may serve reads until its own deadline, so the
-                caller waits until then before it gives the partitions to other nodes.
+            force: True to fence a node whose lease has not expired. The node may serve reads until its own deadline, so
+                the caller waits until then before it gives the partitions to other nodes.
 
         Returns:
             False if the lease has not expired, or if another incarnation has it.

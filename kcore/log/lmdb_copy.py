@@ -187,7 +187,7 @@ def _begin(env: lmdb.Environment, source: str) -> tuple[lmdb.Transaction, bytes 
 def _begin_shared(
     env: lmdb.Environment, meta: Any, source: str
 ) -> tuple[lmdb.Transaction, bytes | None, dict[int, bytes]]:
-    """Begins a read transaction as `_begin`, if several processes serve the folder."""
+    """Begins a read transaction like `_begin`, for a folder that several processes serve."""
     txn, node_journals = begin_shared(env, meta, source)
     return txn, None, node_journals
 

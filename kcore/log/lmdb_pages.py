@@ -88,7 +88,7 @@ def check_file(path: str, name: str, max_leaves: int = MAX_LEAVES_AT_OPEN, deep:
         path: the folder.
         name: the file.
         max_leaves: the maximum number of leaf pages to read; branches and page numbers are always checked.
-        deep: also checks the values that have pages of their own.
+        deep: True to check also the values that are stored in separate pages.
         max_ms: the time in ms after which no more leaves are read; 0: no limit.
 
     Returns:

@@ -187,9 +187,9 @@ class ResponseMemory:
       makes progress (KIP-74).
     - Another response of more than 1 MiB is encoded only if it fits completely; its memory counts from then on.
       Otherwise its connection is closed, and the client retries over another connection.
-    - While no memory is left, connections with unread bytes are not served until an eighth is free; other connections
-      are served.
-    - While more than half is in use, a connection whose peer has read nothing for a while is closed.
+    - While no memory is left, connections with unread bytes are not served until an eighth of the limit is free. Other
+      connections are served.
+    - While more than half of the limit is in use, a connection whose peer has read nothing for `stall_ms` is closed.
 
     All connections together hold at most the limit, plus for each connection one batch or 1 MiB of another response,
     and the bytes that a connection may send before it is checked.

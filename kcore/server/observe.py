@@ -93,7 +93,7 @@ class Observer:
 
     Attributes:
         data: the sums over all topics and partitions, as of the last scrape.
-        log_stats: the sizes of the log, as of the last scrape; missing before the first one.
+        log_stats: the sizes of the log, as of the last scrape; missing before the first scrape.
     """
 
     def __init__(self, engine: Engine, driver: AsyncDriver, server: Server) -> None:

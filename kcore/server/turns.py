@@ -55,7 +55,7 @@ class Turns:
         self.turn_ns = TURN_NS
 
     def add(self, connection: Connection) -> None:
-        """Adds a connection as the last one."""
+        """Adds a connection at the end of the queue."""
         self.waiting[connection] = None
         self._changed()
 

@@ -35,7 +35,7 @@ class AclAuthorizer(AclAuthorizerCore):
     Args:
         topics: gives access to the metadata image.
         super_users: principals that are allowed every operation.
-        allow_if_none: the decision for a resource that no entry covers.
+        allow_if_none: True to allow operations on a resource that no entry covers.
         now: the clock, which limits the rate of log lines about denied operations.
     """
 

@@ -69,7 +69,10 @@ class AlterReplicaLogDirsApi(ControlApi[AlterReplicaLogDirsRequest, AlterReplica
 def _response(
     request: AlterReplicaLogDirsRequest, code: Callable[[str, str, int], ErrorCode]
 ) -> AlterReplicaLogDirsResponse:
-    """Makes the response, with one entry for each topic. If several folders name a partition, the last one counts."""
+    """Makes the response, with one entry for each topic.
+
+    If several folders name a partition, the last folder counts.
+    """
     topics: dict[str, dict[int, ErrorCode]] = {}
     for folder in request.dirs:
         for topic in folder.topics:

@@ -160,7 +160,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
     def decide(
         self, machine: MetadataMachine, context: RequestContext, request: MetadataRequest | AllTopics | WithoutCreation
     ) -> Any:
-        """Looks up the requested topics; a request for all topics or by id never creates one."""
+        """Looks up the requested topics; a request for all topics or by id never creates a topic."""
         some: list[TopicInfo] | None = None
         without_creation = isinstance(request, WithoutCreation)
         if isinstance(request, AllTopics):

@@ -60,7 +60,10 @@ class OffsetForLeaderEpochApi(ReadApi[OffsetForLeaderEpochRequest, OffsetForLead
         )
 
     def allowed(self, context: RequestContext, operation: Operation, topic: str) -> bool:
-        """Decides as other APIs. As in Kafka, CLUSTER_ACTION on the cluster suffices as well."""
+        """Decides if the client may read a topic.
+
+        As in Kafka, the permission CLUSTER_ACTION on the cluster also suffices.
+        """
         authorizer = self._authorizer
         return (
             authorizer is None

@@ -12,7 +12,10 @@ from kcore.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, Re
 
 
 class RemoveRaftVoterApi(MembershipApi[RemoveRaftVoterRequest, RemoveRaftVoterResponse]):
-    """Handler of RemoveRaftVoter requests. It refuses them, because the voter is either unknown or the last one."""
+    """Handler of RemoveRaftVoter requests.
+
+    It refuses all requests, because the voter is either unknown or the last voter.
+    """
 
     __slots__ = ()
 

@@ -313,7 +313,7 @@ class CompactionPass:
 
         Args:
             start: base offset of the first batch, or the log's start.
-            stop: base offset of the batch after the last one.
+            stop: the base offset of the batch after the last batch to read.
             position: the offset after the batches that the pass has compacted so far.
         """
         log = self._partition.log

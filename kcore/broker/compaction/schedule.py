@@ -120,8 +120,8 @@ class Cleaner:
     Attributes:
         passes: number of completed passes.
         failures: number of passes that ended with an error.
-        last_run_ms: monotonic time in ms at which the last check of all partitions ended; before the first one has
-            ended, the time of the start.
+        last_run_ms: monotonic time in ms at which the last check of all partitions ended; the time of the start, until
+            the first check has ended.
     """
 
     __slots__ = ("_config", "_now", "_partitions", "_sizes", "failures", "last_run_ms", "passes")

@@ -194,8 +194,8 @@ class DescribeOptions:
 
     Args:
         keys: the requested names; None or empty: all.
-        synonyms: include synonyms.
-        documentation: include documentation.
+        synonyms: True to include synonyms.
+        documentation: True to include documentation.
 
     Attributes:
         topic_defaults: descriptions of settings that a topic does not set, shared by all topics of one decision.

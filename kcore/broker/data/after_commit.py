@@ -84,7 +84,7 @@ class AfterCommit:
         complete_with(pending, self._reader.respond, pending.context, pending.request)
 
     def failed(self, error: LogError) -> None:
-        """Reads and completes the response without the failed appends."""
+        """Reads the data without the failed appends, and completes the response with it."""
         self.committed()
 
     @classmethod

@@ -158,14 +158,14 @@ def append(
         header: the batch's header.
         now: the clock, which is read once per round.
         guard: the guard of a verified transactional batch; None if it was not verified.
-        verify: transactional batches need a guard.
+        verify: True if transactional batches need a guard.
         unpack: decompresses the records in steps.
 
     Returns:
         A pair: the base offset, and the time of the append in ms (-1 if the topic has create times). For a duplicate,
-        both belong to the original batch. If the batch is long when decompressed, must be converted, or its invalid
-        records be listed, a generator that returns them. It yields the cost of each step in microseconds, and changes
-        nothing before its end.
+        both belong to the original batch. Or a generator that returns this pair, if the batch is long when
+        decompressed, must be converted, or has invalid records that must be listed. The generator yields the cost of
+        each step in microseconds, and changes nothing before its end.
 
     Raises:
         KafkaError: the batch is refused.
@@ -202,7 +202,7 @@ def _stage_late(
 def _stage(
     partition: Partition, checked: CheckedBatch, header: BatchHeader, guard: Verification | None, verify: bool
 ) -> Appended:
-    """Checks the producer of a batch and stages it; returns and raises as `append`."""
+    """Checks the producer of a batch and stages it; returns and raises the same as `append`."""
     batch, max_timestamp_ms, append_time_ms = checked
     producer_id = header.producer_id
     transactional = header.is_transactional

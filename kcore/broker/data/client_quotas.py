@@ -168,7 +168,7 @@ class ClientQuotas(MetadataListener):
 
         Args:
             context: the context of the request.
-            strict: refuse changes while the quota is used up; else only set the throttle time.
+            strict: True to refuse changes while the quota is used up; False to set only the throttle time.
         """
         if not self._topics.image.quotas:
             return None
@@ -297,7 +297,7 @@ class Mutations:
         bucket: the client's tokens, refilled.
         bound: the partitions that the client may change in a second.
         tokens: the number of tokens.
-        strict: refuse changes while the number of tokens is negative.
+        strict: True to refuse changes while the number of tokens is negative.
 
     Attributes:
         throttle_ms: the time after the last change until the quota is no longer used up; 0 if the quota is not used up.

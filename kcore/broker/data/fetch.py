@@ -93,7 +93,7 @@ def read(
         item: position, epochs and size limit.
         params: the parameters of the whole request.
         budget_bytes: the remaining part of the request's size limit.
-        at_least_one: return one batch of any size, because the request has read none yet.
+        at_least_one: True to return one batch of any size, because the request has read no batch yet.
 
     Returns:
         The partition's response; its error code is 0 if the log could be read.

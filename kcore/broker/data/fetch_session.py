@@ -264,9 +264,9 @@ class FetchContext:
     Args:
         sessions: the node's sessions.
         session: the request's session; None: no session.
-        creates_session: the response creates a session.
+        creates_session: True if the response creates a session.
         epoch: the request's session epoch.
-        uses_topic_ids: the request's version names topics by id.
+        uses_topic_ids: True if the request's version names topics by id.
         connection_id: the connection of the request.
         principal: the principal of the client.
     """

@@ -56,7 +56,7 @@ class Partition(PartitionCore):
         leader_epoch: the epoch in which this node leads the partition; appends carry it.
         config: the topic's settings.
         pipeline: commits the partition's appends.
-        internal: the topic belongs to a coordinator, and clients cannot write to it.
+        internal: True if the topic belongs to a coordinator, so that clients cannot write to it.
         traffic: the counters of the topic's traffic; None: the partition has its own.
 
     Attributes:

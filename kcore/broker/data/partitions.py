@@ -82,8 +82,8 @@ class Partitions(MetadataListener):
         ids: topic id -> its partitions.
         opening: topics whose logs are being opened in slices. Their other partitions are unknown meanwhile, as in
             Kafka, where a broker opens logs after the controller has created them.
-        outdated: names of the topics that have not read their settings since the broker's settings changed. Slices do
-            so if there are many topics; meanwhile a topic keeps the settings from before the change.
+        outdated: names of the topics that have not read their settings since the broker's settings changed. If there
+            are many topics, slices read them; until then a topic keeps the settings from before the change.
         deleted_traffic: the traffic of topics that were deleted.
     """
 

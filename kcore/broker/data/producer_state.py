@@ -49,7 +49,8 @@ class Verification:
     Attributes:
         transactional_id: the id under which the producer writes.
         epoch: the producer's epoch.
-        supports_epoch_bump: the producer follows transaction.version 2, where each transaction starts at sequence 0.
+        supports_epoch_bump: True if the producer follows transaction.version 2, in which each transaction starts at
+            sequence 0.
         created_ms: wall-clock ms when the partition first saw it; expiry counts from there.
         lowest_sequence: the lowest first sequence of the requests that were not rejected; a batch with a higher
             sequence may not be appended first. None before the coordinator's first result.
@@ -66,7 +67,7 @@ class Verification:
 
 
 class ProducerStates(ProducersCore):
-    """The producers of one partition, its open transactions and its aborted ones.
+    """The producers of one partition, and its open and aborted transactions.
 
     `ProducersCore` holds the attributes and the compiled code that runs for every batch.
     """

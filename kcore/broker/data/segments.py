@@ -1,6 +1,6 @@
 """Virtual segments: the segments that a partition's log would have in Kafka, for retention and compaction.
 
-The log itself has no segments. But Kafka deletes whole segments, and never compacts the last one, the *active* segment.
+The log itself has no segments. But Kafka deletes whole segments, and never compacts the last (*active*) segment.
 Records therefore stay for longer than the settings require, and clients rely on that. Segments are found by reading the
 headers of batches when retention or compaction is due, so appends cost nothing.
 """

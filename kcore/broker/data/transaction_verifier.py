@@ -50,7 +50,7 @@ class ProduceVerifier(Protocol):
             producer_id: the producer's id.
             producer_epoch: the producer's epoch.
             partitions: the partitions of the Produce request.
-            add: add missing partitions (Produce v12 and later); False only verifies.
+            add: True to add missing partitions to the transaction (Produce v12 and later); False only to verify them.
             done: called once, before or after this method returns, with the error code of each partition (NONE if
                 verified).
         """
@@ -66,7 +66,7 @@ class VerificationRequest:
         producer_id: the producer's id.
         producer_epoch: the producer's epoch.
         partitions: the partitions of the Produce request.
-        add: add missing partitions; False only verifies.
+        add: True to add missing partitions to the transaction; False only to verify them.
         done: called once with the results.
         renew: called before each retry, to set the request's guards again, which an end marker may have removed in
             between.

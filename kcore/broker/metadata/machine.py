@@ -481,8 +481,8 @@ REPLAY: dict[type, Callable[[MetadataMachine, int, Any], None]] = {
 class Truncation:
     """The deletion of a log's records before an offset, once the records from that offset on are durable.
 
-    It is a participant of two commits: the one that writes the records from the offset on, and the one that deletes
-    the older records.
+    It is a participant of two commits: the commit of the records from the offset on, and the commit that deletes the
+    older records.
     """
 
     __slots__ = ("_log", "_offset", "_pipeline")

@@ -179,7 +179,7 @@ class ShareApi(Api[Request, Response]):
             context: the context of the request.
             session: the group and the member.
             acknowledgements: the batches of each partition.
-            renews: the request is marked to renew locks (KIP-1222).
+            renews: True if the request is marked to renew locks (KIP-1222).
             then: called with the results, in the order of the request, when all of them are durable.
         """
         results: Results = dict.fromkeys((key for key, _ in acknowledgements), SUCCESS)

@@ -37,8 +37,8 @@ class ShareSettings(NamedTuple):
         lock_ms: the time for which acquired records are locked.
         max_deliveries: the number of deliveries after which a released record is archived.
         max_locks: the number of offsets of a share partition that may be tracked.
-        allow_renew: members may renew locks (KIP-1222).
-        read_committed: records of open and aborted transactions are not delivered.
+        allow_renew: True if members may renew locks (KIP-1222).
+        read_committed: True if records of open and aborted transactions are not delivered.
         reset: the start offset of a share partition without one: `latest`, `earliest` or `by_duration:PT1H`.
     """
 

@@ -461,7 +461,7 @@ class _UnreachableBrokers:
         self._warn_at_s: dict[tuple[str, int], float] = {}
 
     def note(self, broker: Broker, error: Exception) -> None:
-        """Logs a failed attempt to reach a broker, except for the first one, whose error the caller gets."""
+        """Logs a failed attempt to reach a broker, except for the first attempt, whose error the caller gets."""
         address = broker.host, broker.port
         now_s = time.monotonic()
         warn_at_s = self._warn_at_s.get(address)

@@ -255,7 +255,7 @@ class DescribeShareGroupOffsetsApi(
             part: the request for one group.
             existing: the topics to read.
             decided: the results of the refused topics.
-            only_visible: leave out topics that the client may not DESCRIBE.
+            only_visible: True to leave out topics that the client may not DESCRIBE.
         """
         (group,) = part.groups
         work = self._read(context, part, existing, only_visible)

@@ -9,9 +9,9 @@ class MigrationPolicy(NamedTuple):
     """The conversions that a group with members may undergo.
 
     Attributes:
-        upgrade: a consumer member may convert a classic group to a consumer group.
-        downgrade: a consumer group without consumer members becomes a classic group.
-        mixed: classic members may join a consumer group.
+        upgrade: True if a consumer member may convert a classic group to a consumer group.
+        downgrade: True if a consumer group without consumer members becomes a classic group.
+        mixed: True if classic members may join a consumer group.
     """
 
     upgrade: bool

@@ -22,7 +22,7 @@ class StateTopic(NamedTuple):
 
     Attributes:
         name: the topic's name.
-        partitions: the partitions; a topic without any is possible (AlterShareGroupOffsets without partitions).
+        partitions: the partitions; a topic may have none (AlterShareGroupOffsets without partitions).
     """
 
     name: str

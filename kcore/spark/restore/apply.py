@@ -68,8 +68,8 @@ def apply(plan: Plan, node: Node, *, dry_run: bool = False, partial: bool = Fals
     Args:
         plan: the plan.
         node: its target.
-        dry_run: check, but do not write.
-        partial: write the rows without faults even if others have faults.
+        dry_run: True to check without writing.
+        partial: True to write the rows without faults even if other rows have faults.
 
     Returns:
         The result of each row, ordered by group, topic and partition.
