@@ -302,5 +302,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Returns the public names, also those that are not imported yet."""
+    """Returns the public names, including names that are not imported yet."""
     return sorted({*globals(), *__all__})

@@ -32,7 +32,7 @@ class DescriptorReserve:
         self.fill()
 
     def drop(self) -> None:
-        """Ends one `hold`. After the last one, the descriptors are closed."""
+        """Ends one `hold`. After the end of the last `hold`, the descriptors are closed."""
         self._holders -= 1
         if not self._holders:
             self.release()

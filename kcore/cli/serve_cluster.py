@@ -121,7 +121,7 @@ async def _http(node: ClusterNode, config: Config) -> HttpServer | None:
 
 
 async def _first(*waits: Awaitable[object]) -> None:
-    """Waits until one of several ends; cancels those that only wait for an event."""
+    """Waits until one of several awaitables ends; cancels the awaitables that only wait for an event."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task, wait in zip(tasks, waits, strict=True):

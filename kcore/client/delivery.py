@@ -56,7 +56,7 @@ def next_batch(queue: PartitionQueue, producer: tuple[int, int], max_in_flight: 
 def _begins_sequence(batch: ProducerBatch) -> bool:
     """Returns True for the first batch of a sequence.
 
-    The second batch waits for the result of the first one. A broker without state of the producer id accepts any
+    The second batch waits for the result of the first batch. A broker without state of the producer id accepts any
     sequence: if the first batch was lost, the broker would store the second batch.
     """
     return batch.sequence is not None and batch.sequence[2] == 0

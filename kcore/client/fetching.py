@@ -404,7 +404,9 @@ class Positions:
 
 
 class FetchSession:
-    """A fetch session with one broker: requests after the first one have only the partitions that changed."""
+    """A fetch session with one broker, in which requests after the first request have only the partitions that
+    changed.
+    """
 
     def __init__(self) -> None:
         self._id = 0

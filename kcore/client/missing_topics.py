@@ -52,7 +52,7 @@ class SubscriptionCheck:
         now_s: the time.
 
     Attributes:
-        topics: the topics to look up: those that no lookup has found yet.
+        topics: the topics that no lookup has found yet.
         due_s: the time of the next lookup; None: no lookup is due, or its result is awaited.
     """
 

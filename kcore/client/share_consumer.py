@@ -340,7 +340,7 @@ def _by_topic(partitions: Iterable[SharePartition]) -> list[tuple[bytes, list[in
 def _joined(ranges: Iterable[Acknowledged]) -> Iterator[Acknowledged]:
     """Sorts ranges, and joins adjacent ranges of one type.
 
-    If an offset has several acknowledgements, the first one counts.
+    If an offset has several acknowledgements, the first acknowledgement counts.
     """
     joined: Acknowledged | None = None
     for first, last, kind in sorted(ranges, key=lambda each: each.first):

@@ -344,7 +344,7 @@ class Journal:
             return b""
 
     def _require_end(self, area: Area) -> None:
-        """Raises JournalMismatchError if the area has a sound entry after the last one in memory."""
+        """Raises JournalMismatchError if the area has a sound entry after the last entry in memory."""
         at = area.position + area.size_bytes
         size = ENTRY_HEAD.size
         try:

@@ -219,7 +219,7 @@ def load_entries(data: bytes, stored: bytes) -> list[Entry]:
     """Returns the entries of the journal to which LMDB refers.
 
     If entries that were not flushed are missing, only the entries before them are returned: a power failure may lose an
-    entry and keep later ones.
+    entry and keep later entries.
 
     Args:
         data: the bytes of the file.

@@ -213,7 +213,9 @@ class LmdbStorage(LmdbReader):
             self._start_move()
 
     def _begin_unsettled(self, write_set: WriteSet | None, *, is_entry: bool = False) -> None:
-        """Records that an entry or a transaction is being written, for a write set or (None) without one."""
+        """Records that an entry or a transaction is being written; `write_set` is None for a transaction without a
+        write set.
+        """
         journal = self._journal
         self._txn_id = 0
         self._write_set = write_set

@@ -470,7 +470,10 @@ class _Planner:
     # ---- epochs and snapshots
 
     def _settle_epochs(self) -> None:
-        """Makes the recorded leader epochs match those in the batches. The epochs of the entries never decrease."""
+        """Makes the recorded leader epochs match the epochs in the batches.
+
+        The epochs of the entries never decrease.
+        """
         plan = self._plan
         meta = plan.meta
         starts = [entry.start_offset for entry in meta.epochs]

@@ -184,7 +184,7 @@ class SharedLogEngine(StagedLogEngine):
         self._created[key] = NewPartition(PartitionKey(*key), meta, leader, leader_epoch)
 
     def move(self, key: PartitionKey, leader: int, leader_epoch: int, previous_epoch: int) -> None:
-        """Stages a new leader of a partition. Of several moves in a write set, only the last one reaches the store."""
+        """Stages a new leader of a partition. Of several moves in a write set, only the last move reaches the store."""
         self._require_whole()
         created, moved = self._created.get(key), self._moved.get(key)
         if created is not None:

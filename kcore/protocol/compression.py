@@ -188,7 +188,7 @@ def decompress_in_steps(codec: int, data: Buffer, max_size_bytes: int) -> Genera
         max_size_bytes: the largest output.
 
     Yields:
-        The cost of each step but the last one, as the number of bytes whose decompression takes as long.
+        The cost of each step except the last step, as the number of bytes whose decompression takes as long.
 
     Returns:
         The decompressed bytes.

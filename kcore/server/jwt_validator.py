@@ -101,7 +101,7 @@ class KeySet:
 
         Raises:
             TokenRefusedError: there is no such key.
-            PostponedError: the key may be among those that another login reads now.
+            PostponedError: the key may be among the keys that another login reads now.
         """
         key = self._find(key_id, algorithm)
         if key is not None and self._now_s() < self._refresh_at_s:

@@ -48,7 +48,7 @@ class SecureConnection(Connection):
     # ---- sending: a TLS transport accepts any number of bytes and does not report how many are unread
 
     def _writer(self, transport: Any) -> Callable[[bytes], None]:
-        """Returns the function that sends bytes in pieces and retains those that the peer does not read."""
+        """Returns the function that sends bytes in pieces and retains the bytes that the peer does not read."""
         return super()._writer(transport) if self.security.tls is None else self._write_pieces
 
     def _write_pieces(self, data: bytes) -> None:

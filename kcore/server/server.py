@@ -59,13 +59,13 @@ class Server:
 
     Attributes:
         addresses: listener name -> (host, port) on which it listens, once started.
-        connections: the open connections, without those in a TLS handshake.
+        connections: the open connections, without connections in a TLS handshake.
         quota: counts connections from their accept on.
         turns: connections with more requests than fit into one turn of the event loop.
         unauthenticated: received bytes of clients that have not authenticated.
         acceptors: accept connections, one for each listening address.
         client_log: logs events of single clients.
-        accepted_connections: number of accepted connections, without those that were closed immediately.
+        accepted_connections: number of accepted connections, without connections that were closed immediately.
         refused_requests: number of requests that closed their connection: unsupported or malformed.
         authentications: the results of SASL exchanges.
         traffic: the bytes exchanged with clients.

@@ -400,7 +400,7 @@ class Broker(Checks):
         return self.call(run)
 
     def refuse_connections(self, *, close: bool = True) -> None:
-        """Refuses new connections (ECONNREFUSED) until `accept_connections`; with `close`, ends the open ones."""
+        """Refuses new connections (ECONNREFUSED) until `accept_connections`; with `close`, ends open connections."""
 
         check_type("close", close, bool)
 

@@ -182,7 +182,7 @@ def _records_before(
     """Returns the committed offsets beyond the end of their log, and the positions of the records before the others.
 
     The log also has records that no consumer with isolation level read_committed gets: markers of transactions, and
-    records of aborted ones.
+    records of aborted transactions.
     """
     beyond: dict[str, str] = {}
     present: list[Position] = []

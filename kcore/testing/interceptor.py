@@ -154,7 +154,7 @@ class Interceptor:
             self._install(served)
 
     def _install(self, served: Served) -> None:
-        """Sets the functions of an entry: its own ones, or those that observe requests or apply faults."""
+        """Sets the functions of an entry: its own functions, or functions that observe requests or apply faults."""
         api, key = served.api, served.key
         served.fast, served.handle = api.fast, api.handle
         if key in OBSERVED:

@@ -93,7 +93,7 @@ def kcore_bootstrap(kcore_server: ServerProcess) -> str:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds the histories of all groups to the report of a failed test, except those in the text of its error."""
+    """Adds the histories of all groups to the report of a failed test, except histories in the text of its error."""
     report = yield
     if report.when == "call" and report.failed:
         error = "" if call.excinfo is None else str(call.excinfo.value)

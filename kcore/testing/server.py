@@ -29,7 +29,7 @@ class ServerProcess:
         stderr: the file to which its log is appended; None: it is discarded, except in the error of a failed start.
 
     Attributes:
-        port: the port; the first start selects it, and later ones keep it.
+        port: the port; the first start selects it, and later starts use the same port.
         recovered: the recovery line of the last start.
     """
 

@@ -117,7 +117,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         super().__init__(selectors.DefaultSelector())
 
     def __len__(self) -> int:
-        """Returns the number of timers, with those that were cancelled and not yet removed."""
+        """Returns the number of timers, including cancelled timers that are not removed yet."""
         return self._timer_count
 
     def __bool__(self) -> bool:
@@ -256,7 +256,7 @@ class Repetition:
 
     Attributes:
         count: number of times that the request was sent.
-        response: the last response; None before the first one, and while it is parked.
+        response: the last response; None before the first response, and while the response is parked.
     """
 
     __slots__ = ("_begin_round", "_context", "_handle", "_request", "_submit", "count", "response")

@@ -91,7 +91,7 @@ class Completion:
         shard loads its log again, and the load restarts the marker phase. Otherwise the coordinator could record the
         completion of a transaction whose marker was lost.
 
-        A partition gets no second marker before it has responded to the first one. A marker that arrives after the
+        A partition gets no second marker before it has responded to the first marker. A marker that arrives after the
         completion would end the producer's next transaction, which may have the same epoch.
         """
         if self.given_up or not self._current:

@@ -114,7 +114,8 @@ class TransactionShard(TransactionShardCore):
         return typed, None if value is None else of_value(TransactionLogValue.decode_value(value))
 
     def on_loaded(self) -> None:
-        """Resumes the marker phase of prepared transactions, and arms the remaining timeout of open ones.
+        """Resumes the marker phase of prepared transactions, and arms timers for the remaining timeouts of open
+        transactions.
 
         If there are many open transactions, further timers are armed in slices.
         """

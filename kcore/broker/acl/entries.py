@@ -215,8 +215,9 @@ def _canonical(host: str) -> str:
 
 
 def _without_longer(prefixes: set[str]) -> list[str]:
-    """Returns the sorted prefixes without those that begin with another prefix. So only the last prefix before a name
-    can match the name.
+    """Returns the sorted prefixes, except prefixes that begin with another prefix.
+
+    So only the last prefix before a name can match the name.
     """
     shortest: list[str] = []
     for prefix in sorted(prefixes):

@@ -96,7 +96,7 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
         )
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: CreatePartitionsRequest) -> Any:
-        """Checks each topic and adds partitions to those without an error."""
+        """Checks each topic and adds partitions to the topics without an error."""
         counts = Counter(topic.name for topic in request.topics)
         results: dict[str, CreatePartitionsTopicResult] = {}
         records: list[MetadataItem] = []

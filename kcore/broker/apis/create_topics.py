@@ -88,7 +88,7 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
         )
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: CreateTopicsRequest) -> Any:
-        """Checks each topic and creates those without an error."""
+        """Checks each topic and creates the topics without an error."""
         if request.timeout_ms <= 0:
             # Kafka's controller times out a request whose deadline has passed when it is processed.
             return self.error(context, request, ErrorCode.REQUEST_TIMED_OUT)

@@ -91,7 +91,7 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
         return bytes(item.topic_id) if topic is None else topic.name
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: DeleteTopicsRequest) -> Any:
-        """Checks each topic and deletes those without an error."""
+        """Checks each topic and deletes the topics without an error."""
         if not self._config.delete_topic_enable:
             disabled = ErrorCode.INVALID_REQUEST if context.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
             return self.error(context, request, disabled)

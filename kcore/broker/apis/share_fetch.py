@@ -127,8 +127,8 @@ class _Run:
 class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
     """Handler of ShareFetch requests.
 
-    The acknowledgements of a request come first: when they are durable, the request acquires records, among them those
-    that it has released.
+    The acknowledgements of a request come first: when they are durable, the request acquires records, which may include
+    records that it has released.
 
     Args:
         share_partitions: the share partitions of the node.
@@ -437,7 +437,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         return result
 
     def _look_up(self, run: _Run, session: ShareSession) -> Generator[int, None, bool]:
-        """Finds the session's share partitions, and begins to load some of those that are not loaded.
+        """Finds the session's share partitions, and begins to load some of the share partitions that are not loaded.
 
         Yields the cost of each step in microseconds. Returns True if the next request has to load others.
         """

@@ -136,7 +136,7 @@ class Cleaner:
         self.last_run_ms = now.now_ms
 
     def run(self) -> Iterator[None]:
-        """Checks every partition once, in slices, and compacts those that are due."""
+        """Checks every partition once, in slices, and compacts the partitions that are due."""
         previous, self._sizes = self._sizes, {}
         until_pause = PARTITIONS_A_SLICE
         for partition in self._partitions:

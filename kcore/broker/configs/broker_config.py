@@ -96,8 +96,8 @@ def _aliases(name: str) -> tuple[str, ...]:
 
 
 class BrokerConfig(MetadataListener):
-    """The broker's settings: applies those that are changed at run time to the node's `Config`, and finds the synonyms
-    of a setting.
+    """The broker's settings. Applies settings that are changed at run time to the node's `Config`, and finds the
+    synonyms of a setting.
 
     Args:
         topics: holds the changes. This object is its listener and must be added before listeners that read `config`.
@@ -246,7 +246,8 @@ class BrokerConfig(MetadataListener):
         """Returns a listener's keys and certificates that were set at run time.
 
         Returns:
-            The name of each setting, and its value in the properties file or on the command line; None without one.
+            The name of each setting, and its value in the properties file or on the command line; None if it has none
+            there.
         """
         prefix = f"{LISTENER_PREFIX}{listener.lower()}."
         return {

@@ -361,7 +361,7 @@ def _convert(
 def _with_times(
     batch: bytes | bytearray, header: BatchHeader, config: LogConfig, now: Now, max_timestamp_ms: int
 ) -> CheckedBatch:
-    """Sets the times in the header of a batch to those that the log stores.
+    """Sets the times in the header of a batch to the times that the log stores.
 
     Raises:
         KafkaError: RECORD_LIST_TOO_LARGE if the batch is larger than a segment.

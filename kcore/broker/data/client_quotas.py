@@ -1,4 +1,4 @@
-"""Enforcement of client quotas: measures the rates of clients, and mutes connections of those above their quota.
+"""Enforcement of client quotas: measures the rates of clients, and mutes connections of clients above their quota.
 
 As in Kafka, the response to a client above its quota carries a throttle time. The server serves no request of the
 connection until that time has passed. Nothing is measured while no quota is set.
@@ -277,7 +277,7 @@ class ClientQuotas(MetadataListener):
 def measured_name(name: str) -> str:
     """Returns the name under which a client is measured. For a long name, which may have 32 KB, this is a digest.
 
-    The digest is longer than any name that is measured without one, so it never equals such a name.
+    The digest is longer than any name that is used directly, so it never equals such a name.
     """
     if len(name) <= MAX_NAME_LENGTH:
         return name

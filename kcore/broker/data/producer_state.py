@@ -1,7 +1,7 @@
 """State of a partition's producers: sequences, epochs, open transactions (KIP-98, KIP-360, KIP-890, KIP-1228).
 
 Checks are separate from changes: an append passes all checks before any state changes. A change records the previous
-state, so that an append whose commit fails can be rolled back together with later ones.
+state, so that an append whose commit fails can be rolled back together with later appends.
 """
 
 from __future__ import annotations

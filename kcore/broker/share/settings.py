@@ -39,7 +39,7 @@ class ShareSettings(NamedTuple):
         max_locks: the number of offsets of a share partition that may be tracked.
         allow_renew: True if members may renew locks (KIP-1222).
         read_committed: True if records of open and aborted transactions are not delivered.
-        reset: the start offset of a share partition without one: `latest`, `earliest` or `by_duration:PT1H`.
+        reset: the policy for a share partition that has no start offset: `latest`, `earliest` or `by_duration:PT1H`.
     """
 
     lock_ms: int

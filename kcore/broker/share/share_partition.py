@@ -365,7 +365,7 @@ class SharePartition(SharePartitionCore):
             size += sum(map(len, more))
 
     def _aborted(self, batches: list[bytes], offset: int) -> list[tuple[int, int]]:
-        """Returns the ranges of aborted batches among those that a fetch has read."""
+        """Returns the ranges of aborted batches among the batches that a fetch has read."""
         return aborted_ranges(self.partition, batches, offset, _end_offset(batches[-1]))
 
     # ---- acknowledging and releasing

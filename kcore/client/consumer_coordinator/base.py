@@ -51,7 +51,7 @@ class GroupMemberMachine(ABC):
     Attributes:
         settings: the settings.
         metadata: the topics that the member knows.
-        ownership: the partitions that the member owns, and those that it has lost.
+        ownership: the partitions that the member owns, and the partitions that it has lost.
         revoking: the owned partitions that must not be fetched now. The member is giving them up, or the user's code
             has not handled their `Assigned` event yet.
         event: the event that the user's code has to handle now, or None.

@@ -222,7 +222,7 @@ class ConsumerMember(GroupMemberMachine):
         )
 
     def _heartbeat_request(self, epoch: int) -> ConsumerGroupHeartbeatRequest:
-        """Builds a heartbeat; after the first one it has only the fields that changed."""
+        """Builds a heartbeat. After the first heartbeat, a heartbeat has only the fields that changed."""
         joining = self.state is JOINING
         settings = self.settings
         request = ConsumerGroupHeartbeatRequest(

@@ -41,7 +41,7 @@ class UnsettledWrite(NamedTuple):
     """A write whose result is not known.
 
     Attributes:
-        write_set: the write set; None for a transaction without one.
+        write_set: the write set; None for a transaction without a write set.
         token: the token of its transaction; empty for an entry of the journal.
     """
 
@@ -488,7 +488,10 @@ class LocalStorage(LmdbReader, SharedStorage):
         return done
 
     def stray_entries(self, known: dict[int, PartitionKey]) -> list[Finding]:
-        """Implements `Storage.stray_entries`. Partitions of all nodes are known, not only those in `known`."""
+        """Implements `Storage.stray_entries`.
+
+        This storage knows the partitions of all nodes, not only the partitions in `known`.
+        """
         environment = self._environment
 
         def work(txn: Any) -> list[Finding]:

@@ -180,7 +180,10 @@ class PostgresStorage(SharedStorage):
         return sorted(map(read_name, rows))
 
     def stray_entries(self, known: dict[int, PartitionKey]) -> list[Finding]:
-        """Implements `Storage.stray_entries`. Partitions of all nodes are known, not only those in `known`."""
+        """Implements `Storage.stray_entries`.
+
+        This storage knows the partitions of all nodes, not only the partitions in `known`.
+        """
         rows = self._run(lambda session: session.execute(sql.STRAY).fetchall(), "looking for stray batches")
         return [Finding(None, None, "orphan", f"entries of unknown partition number {number}") for (number,) in rows]
 

@@ -1,7 +1,7 @@
 """DeleteGroups (API key 42), v0-2: deletes groups without members, with their offsets (KIP-229).
 
-A group may have more offsets than one decision can remove. Then several decisions remove its offsets, and the last one
-also removes the group. After a crash in between, the group still exists, with the other offsets.
+A group may have more offsets than one decision can remove. Then several decisions remove its offsets, and the last
+decision also removes the group. After a crash in between, the group still exists, with the other offsets.
 
 A share group is deleted after the share coordinator has deleted the states of its share partitions (KIP-932).
 """
@@ -41,7 +41,7 @@ OFFSET_COST: Final = 2
 
 
 class Deletion:
-    """One decision of a group's deletion. The last decision deletes the group, the earlier ones only delete offsets.
+    """One decision of a group's deletion. The last decision deletes the group; earlier decisions only delete offsets.
 
     Attributes:
         groups_names: the group's id, as the only entry.

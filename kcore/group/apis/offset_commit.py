@@ -135,6 +135,8 @@ class OffsetCommitApi(GroupApi[OffsetCommitRequest, OffsetCommitResponse]):
         code: ErrorCode,
         message: str | None = None,
     ) -> OffsetCommitResponse:
-        """Returns a response with `code` for all partitions of a request, or for those that a plan has not refused."""
+        """Returns a response with `code` for all partitions of a request, or for the partitions that a plan has not
+        refused.
+        """
         response: OffsetCommitResponse = refuse(RESPONSE_TYPES, request, code)
         return response

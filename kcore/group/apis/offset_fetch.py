@@ -63,7 +63,7 @@ class GroupQuery:
     Attributes:
         group_id: the group.
         member_id: the member id of the request, None for a client that is not a member (v9+).
-        member_epoch: the member epoch of the request; -1 without one.
+        member_epoch: the member epoch of the request; -1 if it has none.
         requested: the topics of the request; None for all.
         lookups: the topics to read, (request topic, name, id or None); empty for all.
         refused: topics of the response that the first checks refused.

@@ -197,7 +197,8 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
         code: ErrorCode,
         message: str | None = None,
     ) -> TxnOffsetCommitResponse:
-        """Returns a response with `code` for all partitions of a request, or for those that a plan has not refused.
+        """Returns a response with `code` for all partitions of a request, or for the partitions that a plan has not
+        refused.
 
         Producers before v2 do not know COORDINATOR_LOAD_IN_PROGRESS.
         """

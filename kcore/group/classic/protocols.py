@@ -33,7 +33,7 @@ def protocols_of(requested: Iterable[JoinGroupRequestProtocol]) -> Protocols:
 
 
 def select_protocol(members: Mapping[str, Member], supported: Mapping[str, int], leader: Member) -> str:
-    """Returns the protocol of the next generation: each member votes for its first one that all members support.
+    """Returns the protocol of the next generation: each member votes for its first protocol that all members support.
 
     Kafka breaks ties by the order of a hash map; kcore uses the leader's preference.
 

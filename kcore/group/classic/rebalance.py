@@ -57,7 +57,7 @@ def maybe_complete_join_phase(group: ClassicGroup) -> list[Record]:
 
 
 def initial_delay_over(group: ClassicGroup, operation: InitialDelayedJoin) -> list[Record]:
-    """Starts another initial delay if a member joined during the last one and time remains; otherwise ends the join
+    """Starts another initial delay if a member joined during the last delay and time remains; otherwise ends the join
     phase.
     """
     if group.new_member_added and operation.remaining_ms:

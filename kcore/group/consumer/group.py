@@ -130,8 +130,9 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         self.refresh_at_ms = 0
 
     def target_must_wait(self) -> bool:
-        """Returns True while no new target may be started: one is being computed, or the last one is too recent
-        (KIP-1263)."""
+        """Returns True while no computation of a target may start, because a computation is running or the last target
+        is too recent (KIP-1263).
+        """
         if self.target_job:
             return True
         shard, assigned_at_ms = self.shard, self.assigned_at_ms

@@ -158,8 +158,8 @@ def accept(
 ) -> tuple[OffsetBlock[Record], Any]:
     """Returns the records and the response of a commit that its group accepts.
 
-    Each accepted entry has one record, in request order, so that the last one of a partition wins. If a partition's
-    metadata is too long, only this partition is refused.
+    Each accepted entry has one record, in request order, so that the last entry of a partition is valid. If a
+    partition's metadata is too long, only this partition is refused.
 
     Args:
         types: the API's classes.

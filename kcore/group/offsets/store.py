@@ -197,7 +197,10 @@ def _nested_sets(
 
 
 def _discard(topics: dict[str, dict[int, Any]], topic: str, partition: int) -> bool:
-    """Removes a partition from a group's topics, and the topic with its last partition; returns True if it existed."""
+    """Removes a partition from a group's topics; removes also a topic without further partitions.
+
+    Returns True if the partition existed.
+    """
     partitions = topics.get(topic)
     if partitions is None or partitions.pop(partition, None) is None:
         return False

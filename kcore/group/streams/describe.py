@@ -38,7 +38,7 @@ MemberObjects: TypeAlias = "tuple[str, MemberMetadata, CurrentAssignment, Tasks]
 
 
 def describe(group: StreamsGroup) -> Description:
-    """Returns the current description of the group. A member's tasks exclude those that it must revoke."""
+    """Returns the current description of the group. A member's tasks exclude the tasks that it must revoke."""
     described = DescribedGroup(
         group_id=group.group_id,
         group_state=group.state_name(),

@@ -113,7 +113,7 @@ def _next(
 
 
 def _split(has: Partitions, wants: Partitions) -> tuple[Partitions, Partitions]:
-    """Returns the tasks of one role that a member keeps, and those that it must revoke."""
+    """Returns the tasks of one role that a member keeps, and the tasks that it must revoke."""
     kept: Partitions = {}
     revoking: Partitions = {}
     for part, numbers in has.items():

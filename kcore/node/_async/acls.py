@@ -87,7 +87,7 @@ class AsyncAcls:
             await self._calls.call(CreateAclsRequest(creations=[creation_of(each) for each in entries]), read)
 
     async def delete(self, acls: Acl | Iterable[Acl]) -> list[Acl]:
-        """Deletes entries, for example those that `describe` returned.
+        """Deletes entries, for example entries that `describe` has returned.
 
         Args:
             acls: an entry, or several.

@@ -469,7 +469,10 @@ class AsyncConsumer:
         self._arrived.set()
 
     async def _send_fetches(self) -> float | None:
-        """Starts a Fetch for each broker that has responded to the last one. Returns the seconds until the next try."""
+        """Starts a Fetch for each broker that has responded to the last Fetch.
+
+        Returns the seconds until the next try.
+        """
         at_ms = now_ms()
         with self._guard:
             positions = self._positions.to_fetch(at_ms)

@@ -489,8 +489,9 @@ class AsyncMember:
         self._wake_waits()
 
     def _log_error(self, error: BaseException) -> None:
-        """Logs an error, unless it repeats the last one, because it may take long until an operation raises the
-        error.
+        """Logs an error, unless it equals the last logged error.
+
+        The log line is necessary because it may take long until an operation raises the error.
         """
         failure = f"{type(error).__name__}: {error}"
         if failure == self._logged:

@@ -41,7 +41,7 @@ class AsyncSubscription:
         return due
 
     async def look_up(self) -> None:
-        """Looks the topics up, and warns of those that do not exist."""
+        """Looks the topics up, and logs a warning about topics that do not exist."""
         try:
             response = await self._calls.transport.metadata(self._check.topics)
         except (KafkaError, ConnectionClosedError, TimeoutError):

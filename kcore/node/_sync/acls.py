@@ -88,7 +88,7 @@ class Acls:
             self._calls.call(CreateAclsRequest(creations=[creation_of(each) for each in entries]), read)
 
     def delete(self, acls: Acl | Iterable[Acl]) -> list[Acl]:
-        """Deletes entries, for example those that `describe` returned.
+        """Deletes entries, for example entries that `describe` has returned.
 
         Args:
             acls: an entry, or several.

@@ -42,7 +42,7 @@ class Subscription:
         return due
 
     def look_up(self) -> None:
-        """Looks the topics up, and warns of those that do not exist."""
+        """Looks the topics up, and logs a warning about topics that do not exist."""
         try:
             response = self._calls.transport.metadata(self._check.topics)
         except (KafkaError, ConnectionClosedError, TimeoutError):

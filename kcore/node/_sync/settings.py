@@ -26,7 +26,7 @@ OWN_SOURCES = {TOPIC: (1,), BROKER: (2, 4), GROUP: (8,)}
 def config_of(
     calls: Calls, resource_type: int, name: str, own: bool, broker: Broker | None = None
 ) -> dict[str, str | None]:
-    """Returns the settings of a resource; with `own`, only those that were set for it.
+    """Returns the settings of a resource; with `own`, only settings that were set for this resource.
 
     Args:
         calls: the node's requests.

@@ -13,7 +13,7 @@ class Turn:
     call.
 
     Attributes:
-        first: set when this turn becomes the first one in the queue.
+        first: an event, set when this turn becomes the first turn in the queue.
         caller: the task or thread, once the transaction is open or the close has begun; None before.
     """
 
@@ -36,7 +36,10 @@ class Turns:
         self._queue: deque[Turn] = deque()
 
     def wait(self, turn: Turn) -> None:
-        """Waits until `turn` is the first one. The caller then calls `leave`, also if this raises."""
+        """Waits until `turn` is the first turn.
+
+        The caller must then call `leave`, even if this method raises an exception.
+        """
         self._queue.append(turn)
         while self._queue[0] is not turn:
             turn.first.clear()

@@ -71,7 +71,7 @@ class Check:
         """Checks a marker before it is replayed."""
 
     def forget(self) -> None:
-        """Drops all state after damage, so that later records are not compared with earlier ones."""
+        """Drops all state after damage, so that later records are not compared with earlier records."""
 
     def end(self) -> None:
         """Finishes the check at the end of the log."""

@@ -91,7 +91,7 @@ class History:
     def lost(self) -> None:
         """Records damage of the log.
 
-        Later rows are not compared with earlier ones, and a gap right after the damage is explained.
+        Later rows are not compared with earlier rows, and a gap right after the damage counts as explained.
         """
         self.damaged = True
         self.solid_from = None

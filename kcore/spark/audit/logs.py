@@ -66,7 +66,7 @@ class Logs(NamedTuple):
 
         Args:
             observations: one for each partition that has rows.
-            parts: all partitions, including those without rows.
+            parts: all partitions, including partitions without rows.
             now_ms: the time; None: the timestamp of the newest record of an internal topic.
             grace_ms: the tolerance for delays.
         """

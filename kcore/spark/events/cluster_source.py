@@ -82,6 +82,8 @@ class ClusterSource(FolderSource):
 
 
 def _within_part(span: Span) -> Span:
-    """Ends a span at the end of its part: compaction may merge an earlier batch with later ones."""
+    """Ends a span at the end of its part, because compaction may have merged the part's last batch with later
+    batches.
+    """
     end = span.part.end
     return span if end is None or (span.stop is not None and span.stop <= end) else span._replace(stop=end)

@@ -44,7 +44,7 @@ class SegmentPartition(NamedTuple):
         topic: its topic.
         partition: its number.
         paths: its segment files, oldest first.
-        checkpoint: the offset in the cleaner's checkpoint file; None without one.
+        checkpoint: the offset in the cleaner's checkpoint file; None if there is no such file.
         missing: the missing segments, each as its base offset and the name of an existing other file of the segment.
         leftovers: the names of files of segments that a broker was writing or deleting; they are not read.
     """
@@ -81,7 +81,9 @@ def mapped(path: str) -> bytes | mmap.mmap:
 
 
 def find_partitions(root: str | Path) -> list[SegmentPartition]:
-    """Returns the partitions below a broker's log folder, or `root` itself if it is one, by topic and number."""
+    """Returns the partitions below a broker's log folder, or `root` itself if it is the folder of a partition, by topic
+    and number.
+    """
     root = Path(root)
     own = (
         [root] if _FOLDER.fullmatch(root.name) and _named((entry.name for entry in root.iterdir()), _SEGMENT) else None
@@ -227,8 +229,8 @@ class _Missing:
         self._left = list(part.missing)
 
     def before(self, offset: int | None) -> None:
-        """Reports the missing segments below an offset (None: all missing segments), except those before the start of
-        the range.
+        """Reports the missing segments below an offset (None: all missing segments), except segments before the start
+        of the range.
         """
         while self._left and (offset is None or self._left[0][0] < offset):
             base, name = self._left.pop(0)

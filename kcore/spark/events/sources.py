@@ -358,7 +358,7 @@ def response_rows(
 
     Args:
         part: the requested partition.
-        records: the received batches; the last one may be cut short.
+        records: the received batches; the last batch may be cut short.
         first: the requested offset: earlier rows of its batch are left out.
         end: the offset before which to stop; None: no limit.
         on_fault: receives unreadable parts.

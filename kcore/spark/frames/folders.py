@@ -252,7 +252,10 @@ def _files(results: Iterable[Rebuilt], folder: str, checkpoint: bool) -> Iterato
 
 
 def _resumed(source: Source, part: Part) -> Resumed:
-    """Returns the state at the checkpoint of a partition. Raises KcoreError if it is one of another log."""
+    """Returns the state at the checkpoint of a partition.
+
+    Raises KcoreError if the checkpoint belongs to another log.
+    """
     from kcore.spark.state.checkpoint import resume  # noqa: PLC0415
     from kcore.spark.state.table_files import read_checkpoint  # noqa: PLC0415
 

@@ -113,7 +113,7 @@ def by_group(partitions: Iterable[tuple[str, TopicPartition]]) -> dict[str, set[
 def committed_offsets(
     node: Node, group: str, partitions: Collection[tuple[str, int]]
 ) -> dict[TopicPartition, Committed]:
-    """Returns the committed offsets of a group, and marks those that open transactions hold.
+    """Returns the committed offsets of a group, and marks partitions with a pending offset of an open transaction.
 
     Args:
         node: the target.

@@ -47,7 +47,7 @@ class Producers:
         return [entry for _, entry in sorted(self.states.entries.items())]
 
     def first_unstable_offset(self) -> int | None:
-        """Returns the start of the earliest open transaction, None without one."""
+        """Returns the start of the earliest open transaction; None if no transaction is open."""
         return self.states.first_unstable_offset()
 
 

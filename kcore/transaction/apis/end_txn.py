@@ -73,7 +73,7 @@ class EndTxnApi(Api[EndTxnRequest, EndTxnResponse]):
         return self._coordinator.run(self, context, transactional_id, request)
 
     def decide(self, machine: TransactionShard, context: RequestContext, request: EndTxnRequest) -> Any:
-        """Prepares the end of the transaction. A repeated request gets the response of the first one."""
+        """Prepares the end of the transaction. A repeated request gets the same response as the first request."""
         transactional_id = request.transactional_id
         transaction = machine.transactions.get(transactional_id)
         bumps = context.api_version >= BUMPS_SINCE
