@@ -188,8 +188,8 @@ class AclTable(AclTableCore):
     def decide_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
         """Decides if the entries allow an operation on at least one resource, existing or not (KIP-679).
 
-        An ALLOW entry counts unless a DENY entry covers every name that it covers. Only entries for the operation
-        itself, or for ALL, count.
+        An ALLOW entry has no effect if a DENY entry covers every name that the ALLOW entry covers. Only entries for the
+        operation itself, or for ALL, are examined.
         """
         granted, granted_prefixes, denied, denied_prefixes = self.names_of(principal, host, operation, resource_type)
         if WILDCARD in denied:

@@ -114,8 +114,8 @@ def own_request(topic: str) -> EnvelopeRequest:
 def unseal(envelope: EnvelopeRequest, listener: str, max_elements: int) -> Forwarded:
     """Decodes an envelope.
 
-    The client's connection is not one of this node: a quota of the client mutes it on its own node, and never the
-    connection of that node.
+    The client is not connected to this node. If the client exceeds a quota, the node of the client mutes the client's
+    connection; the connection between the two nodes is never muted.
 
     Args:
         envelope: the envelope.

@@ -41,8 +41,8 @@ class NodeSecrets:
     Only nodes can read the store of the cluster, so a client cannot know them.
 
     Attributes:
-        known: the secrets, none before the first poll of the cluster; None if a live node of an older version has no
-            secret, so that every client may act as a node.
+        known: the secrets; empty before the first poll of the cluster. None if a live node of an older version has no
+            secret: every client may then act as a node.
     """
 
     __slots__ = ("known",)

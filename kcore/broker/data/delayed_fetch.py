@@ -61,9 +61,10 @@ class ParkedFetch(Protocol):
 class DueFetches:
     """The parked fetches that an append has made due: some are tried at once, the others in slices.
 
-    A try examines every partition of the fetch, and a round with appends to many partitions would try each fetch for
-    each of them. A thousand clients could hold the event loop for seconds. So a long fetch, and every fetch after the
-    first few of a round, is tried in a slice. One try then covers all appends that came before the slice.
+    A try examines every partition of the fetch, and a round with appends to many partitions would try each fetch once
+    for each of these partitions. A thousand clients could hold the event loop for seconds. So a long fetch, and every
+    fetch after the first few of a round, is tried in a slice. One try then covers all appends that came before the
+    slice.
 
     Args:
         slices: runs the slices.

@@ -380,7 +380,10 @@ class Partition(PartitionCore):
     # ---- reads
 
     def read(self, offset: int, max_bytes: int, upto_offset: int, at_least_one: bool = True) -> list[bytes]:
-        """Reads whole committed batches from the one that contains `offset` on, all ending below `upto_offset`."""
+        """Reads whole committed batches.
+
+        The first batch contains `offset`, and the last batch ends below `upto_offset`.
+        """
         return self.log.read(offset, max_bytes, upto_offset, at_least_one)
 
     def runs(self, start: int | None = None) -> Iterator[list[tuple[int, bytes]]]:

@@ -171,7 +171,8 @@ class _Hashed(NamedTuple):
 
     Attributes:
         topics: the topics.
-        changes: `TopicMetadata.changes`; the hash is valid while it is the same.
+        changes: the value of `TopicMetadata.changes` at the computation; the hash is valid as long as that does not
+            change.
         metadata_hash: the hash.
     """
 

@@ -87,7 +87,7 @@ class ShareMember(GroupMember):
         self.reply = None
 
     def reply_at_rest(self, heartbeat_interval_ms: int) -> ShareGroupHeartbeatResponse:
-        """Returns the response to a heartbeat that changes nothing. Returns one object until its contents change."""
+        """Returns the response to a heartbeat that changes nothing: the same object until its contents must change."""
         reply = self.reply
         if reply is None or reply.heartbeat_interval_ms != heartbeat_interval_ms:
             reply = self.reply = ShareGroupHeartbeatResponse(

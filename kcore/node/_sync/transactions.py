@@ -340,7 +340,7 @@ class Transaction:
         """Commits the transaction before the end of the block.
 
         Raises:
-            KcoreError: an earlier operation of the transaction failed; it can only be aborted.
+            KcoreError: an earlier operation of the transaction failed, so that the transaction can only be aborted.
         """
         self._require_open()
         if self._failed:

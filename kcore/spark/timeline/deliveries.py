@@ -103,7 +103,7 @@ def progress(before: Batches, after: Batches) -> Progress:
 
 
 def _add(total: Progress, records: int, batch: Batch, old: Batch | None) -> Progress:
-    """Adds records to a total. The records were in the batch `old` (None: in no batch) and are now in `batch`."""
+    """Adds to a total the records that were in the batch `old` (None: in no batch) and are now in `batch`."""
     if records <= 0:
         return total
     state, count = batch[2:]
