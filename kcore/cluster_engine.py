@@ -346,8 +346,8 @@ class ClusterEngine(Engine):
         """Replays the controller's new metadata records, or decides as the controller.
 
         Returns:
-            False if this node has not replayed the new records yet, or does not lead the partitions that they assign to
-            it yet.
+            False if this node has not replayed the new records yet, or does not lead yet all partitions that the
+            metadata assigns to this node.
         """
         replayed = True
         self.node_secrets.update(state.nodes)

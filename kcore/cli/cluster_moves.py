@@ -68,7 +68,7 @@ def rebalance(store: ClusterStore, command_config: str | None) -> int:
     """Spreads the leaders evenly over the nodes, and waits for the result.
 
     Raises:
-        KcoreError: the cluster refuses it, or the moves take longer than `TIMEOUT_S`.
+        KcoreError: the cluster refuses the request, or the moves take longer than `TIMEOUT_S`.
     """
     with _connected(store, command_config) as node:
         response = node.send(ElectLeadersRequest(election_type=0, topic_partitions=None))

@@ -445,7 +445,7 @@ class GroupMemberMachine(ABC):
     # ---- commits
 
     def take_commit(self, commit: Commit, now_ms: int) -> list[Outgoing]:
-        """Returns the request of a new commit; none if it cannot be sent before the next `advance`.
+        """Returns the request of a new commit; an empty list if the commit cannot be sent before the next `advance`.
 
         The call replaces `advance` and `take_requests`, for a commit that need not wait for an earlier commit.
         """

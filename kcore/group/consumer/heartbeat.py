@@ -163,7 +163,7 @@ def new_member(group: ConsumerGroup, member_id: str, records: list[Record]) -> M
 def replacement(group: ConsumerGroup, member_id: str, old: ConsumerMember, records: list[Record]) -> MemberChange:
     """Returns the change for a member that replaces a static member.
 
-    It inherits partitions and target, and its epochs start again.
+    The new member inherits the partitions and the target of the static member, and its epochs start again.
     """
     current = CurrentAssignment(0, 0, old.current.state, old.current.assigned, old.current.revoking)
     change = MemberChange(group, member_id, None, current, records, replaced=old)
