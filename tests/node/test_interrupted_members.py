@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import kcore
+from kcore.node._sync.backend import Event
 from tests.kit import wait_until
 from tests.node.conftest import SETTINGS
 
@@ -39,13 +41,16 @@ def members(node: kcore.Node) -> int:
     return sum(len(node.group("g").describe().members) for listed in node.groups.list() if listed.group_id == "g")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_member_whose_start_is_interrupted_leaves(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Simulates Ctrl-C while the thread of the member starts, for example in a notebook."""
+@pytest.mark.parametrize(
+    ("kind", "started"), [(kind, started) for kind in KINDS for started in (True, False) if started or kind != "queue"]
+)
+@pytest.mark.timeout(20)
+def test_a_member_whose_start_is_interrupted_leaves(monkeypatch: pytest.MonkeyPatch, kind: str, started: bool) -> None:
+    """Simulates Ctrl-C before or after the thread of the member starts, for example in a notebook."""
     with kcore.open(config=SETTINGS) as node:
         node.topics.create("t", 1)
         entered = KINDS[kind](node)
-        interrupt_next_start(monkeypatch, KeyboardInterrupt(), started=True)
+        interrupt_next_start(monkeypatch, KeyboardInterrupt(), started=started)
         with pytest.raises(KeyboardInterrupt):
             entered.__enter__()
         assert members(node) == 0
@@ -92,3 +97,56 @@ async def test_a_worker_whose_close_is_cancelled_leaves(turns: int) -> None:
             async with asyncio.timeout(10):
                 while (await node.group("g").describe()).members:
                     await asyncio.sleep(0)
+
+
+class Interrupt:
+    """Raises a KeyboardInterrupt at one step of the interpreter within `function`; counts the steps before it."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __call__(self, frame: Any, event: str, argument: Any) -> Any:
+        frame.f_trace_opcodes = True
+        if event in ("opcode", "return"):
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+        return self
+
+
+@pytest.mark.parametrize("call", [Event.set, lambda event: event.wait(0)], ids=["set", "wait"])
+def test_an_interrupt_at_any_step_leaves_an_event_usable(call: Callable[[Event], Any]) -> None:
+    """A lock that an interrupted call left held would block the close of members and producers for ever."""
+    at = 1
+    while True:
+        event, interrupt, previous = Event(), Interrupt(at), sys.gettrace()
+        sys.settrace(interrupt)
+        try:
+            call(event)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(previous)
+        thread = threading.Thread(target=lambda event=event: (event.wait(0), event.set(), event.clear()), daemon=True)
+        thread.start()
+        thread.join(30)
+        assert not thread.is_alive(), f"interrupted at step {at}"
+        if interrupt.left > 0:
+            break
+        at += 1
+
+
+def test_a_set_wakes_threads_that_wait_without_a_time_limit() -> None:
+    event = Event()
+    woken: list[bool] = []
+    threads = [threading.Thread(target=lambda: woken.append(event.wait()), daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(event._waiting) == 4, "all threads wait")
+    event.set()
+    event.clear()
+    for thread in threads:
+        thread.join(30)
+    assert woken == [True] * 4
+    assert event._waiting == []
+    assert event.wait(0) is False

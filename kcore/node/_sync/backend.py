@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -57,26 +58,48 @@ def guard() -> threading.RLock:
 
 
 class Event:
-    """A flag that threads wait for."""
+    """A flag that threads wait for.
+
+    A KeyboardInterrupt may come between any two steps of a call. It could leave the lock of a `threading.Event` held,
+    and all later calls would wait for ever. Here each waiting thread has a lock of its own.
+    """
+
+    __slots__ = ("_set", "_waiting")
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._set = False
+        self._waiting: list[threading.Lock] = []
 
     def set(self) -> None:
         """Sets the flag and wakes the waiting threads."""
-        self._event.set()
+        self._set = True
+        for lock in list(self._waiting):
+            with suppress(RuntimeError):  # another call has released it
+                lock.release()
 
     def clear(self) -> None:
         """Clears the flag."""
-        self._event.clear()
+        self._set = False
 
     def is_set(self) -> bool:
         """Returns True if the flag is set."""
-        return self._event.is_set()
+        return self._set
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Waits until the flag is set; returns False if `timeout_s` passed before."""
-        return self._event.wait(None if timeout_s is None else max(timeout_s, 0))
+        if self._set:
+            return True
+        lock = threading.Lock()
+        lock.acquire()
+        try:
+            self._waiting.append(lock)
+            if self._set:  # checked last: `set` may have copied the list before
+                return True
+            left_s = -1.0 if timeout_s is None else min(max(timeout_s, 0), threading.TIMEOUT_MAX)
+            return lock.acquire(timeout=left_s) or self._set
+        finally:
+            if lock in self._waiting:
+                self._waiting.remove(lock)
 
 
 class Stepper:
@@ -93,9 +116,10 @@ class Stepper:
         self._step = step
         self._ended = ended
         self._wakeup = Event()
+        self._begun = threading.Lock()  # the thread that runs the steps acquires it
 
     def start(self) -> None:
-        """Starts the thread."""
+        """Starts the thread. It may be called again after an interrupt, which leaves open whether the thread runs."""
         spawn(self._drive)
 
     def wake(self) -> None:
@@ -107,6 +131,8 @@ class Stepper:
         self._wakeup.set()
 
     def _drive(self) -> None:
+        if not self._begun.acquire(blocking=False):
+            return
         try:
             while True:
                 pause_s = self._step()

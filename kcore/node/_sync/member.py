@@ -213,11 +213,14 @@ class Member:
         if self._started:
             return
         self._calls.add_resource(self)
-        self._started = True
         try:
+            self._started = True
             self._stepper.start()
         except RuntimeError:  # the system has no thread for the steps, so `close` must not wait for them
             self._started = False
+            raise
+        except BaseException:  # an interrupt, perhaps before the thread runs: without it, `close` would wait in vain
+            self._stepper.start()
             raise
 
     def close(self) -> None:
