@@ -98,7 +98,7 @@ class ConfigValues(SecuritySettings):
         if name == "sasl.jaas.config" and parsed:
             if (fault := other_jaas_fault(parsed)) is not None:
                 raise ConfigError(f"{name} {fault}")
-            # That of another mechanism has options only for connections between brokers.
+            # The login module of another mechanism has options only for connections between brokers.
             target = target if login_module(parsed)[0] == PLAIN_MODULE else None
         if target is not None and self.source(target) in {"default", *(self.source(other) for other in SAME_AS)}:
             self.set(target, single_value(name, parsed), source)

@@ -64,7 +64,7 @@ class ClusterNode:
         self._secret = secrets.token_hex(SECRET_BYTES)
         self.ended = asyncio.Event()
         self.store: ClusterStore | None = None
-        self._lease: Lease | None = None  # that of the registration, for an end before there is an engine
+        self._lease: Lease | None = None  # the lease of the registration, for a stop before there is an engine
         self._engine: ClusterEngine | None = None
         self._driver: AsyncDriver | None = None
         self._server: Server | None = None

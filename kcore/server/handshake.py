@@ -184,7 +184,8 @@ class Handshakes:
             if len(head) < needed_bytes > client.needed_bytes:
                 self._watch(client, needed_bytes)
                 return
-            # Complete, or no TLS, or the stream has ended, because the socket was readable without the missing bytes.
+            # The first message is complete or not TLS. Or the stream has ended, because the socket was readable without
+            # the missing bytes.
             kind = classify(head)
             if kind in REFUSED:
                 self._drop(client, REFUSED[kind])
@@ -271,7 +272,7 @@ class Handshakes:
         self._leave_silent(client)  # until here it stays silent, whatever raises
         client.needed_bytes = 0
         self._start_soon()
-        # Readable means from here on: the client has ended its stream, or sends more than its first message.
+        # If the socket is readable from now on, the client has ended its stream or sent more than its first message.
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, received_bytes + 1)
         self._loop.add_reader(client.socket.fileno(), self._look_again, client, received_bytes + 1)
         client.needed_bytes = received_bytes + 1

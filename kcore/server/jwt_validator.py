@@ -272,7 +272,7 @@ class ReadLimit:
 
 def _shut_down(connected: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        # Of the base class: that of TLS would remove the session under the thread that reads.
+        # The method of the base class, because the method of TLS sockets would remove the session while a thread reads.
         socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
 

@@ -32,8 +32,8 @@ _VERSION_1: Final[tuple[LiteralString, ...]] = (
         timeline bigint NOT NULL
     )
     """,
-    # `session`: a random token that a node's writes must name; 0: the node is fenced. `epoch`: that of its lease when
-    # it registered. `round`: the number of the last transaction that did more than append batches.
+    # `session`: a random token that a node's writes must name; 0: the node is fenced. `epoch`: the epoch of the node's
+    # lease when it registered. `round`: the number of the last transaction that did more than append batches.
     """
     CREATE TABLE nodes (
         node_id int PRIMARY KEY,
