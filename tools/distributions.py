@@ -97,7 +97,7 @@ def test() -> None:
     (wheel,) = DIST.glob("*.whl")
     with tempfile.TemporaryDirectory() as folder:
         empty = Environment(Path(folder, "environment"))
-        # The path has no compiler, and a compiler that a build looks up by its variable fails.
+        # PATH has no compiler, and the variables that name a compiler name a program that fails.
         variables = {"PATH": str(empty.bin), "CC": "false", "CXX": "false", "HOME": folder, "LANG": "C.UTF-8"}
         variables |= {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
         variables |= {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_"))}

@@ -34,7 +34,7 @@ HANG_S = 4 * INPUT_S  # after this time the signal was not delivered, and the pr
 MEMORY_BYTES = (512 if SANITIZED else 64) << 20  # limit by which one input may raise the peak memory
 MAX_INPUT_BYTES = 1 << 20
 SHRINK_TRIES = 400
-KEPT = 64  # inputs of a target kept for mixing with others
+POOL_SIZE = 64  # inputs of a target kept for mixing with others
 
 
 class TooLongError(Exception):
@@ -156,11 +156,11 @@ def fuzz(name: str, seed: int, count: int | None, seconds: float | None) -> tupl
     def work(shared: Shared) -> None:
         target = TARGETS[name]()
         rng = random.Random(f"{name} {seed}")
-        kept = [target.make(rng) for _ in range(KEPT)]
+        kept = [target.make(rng) for _ in range(POOL_SIZE)]
         number = 0
         until_s = None if seconds is None else time.monotonic() + seconds
         while (count is None or number < count) and (not number or until_s is None or time.monotonic() < until_s):
-            index = rng.randrange(KEPT)
+            index = rng.randrange(POOL_SIZE)
             if rng.random() < 0.3:
                 kept[index] = target.make(rng)
             data = kept[index] if rng.random() < 0.1 else mutated(kept[index], rng, rng.choice(kept))

@@ -55,10 +55,10 @@ def render() -> dict[str, str]:
 
 def _ruff(*arguments: str) -> str:
     *command, name, text = arguments
-    place = TARGET / name
+    target = TARGET / name
     ruff = Path(sys.executable).with_name("ruff")
     done = subprocess.run(
-        [str(ruff), *command, "--quiet", "--stdin-filename", str(place), "-"],
+        [str(ruff), *command, "--quiet", "--stdin-filename", str(target), "-"],
         input=text,
         capture_output=True,
         text=True,

@@ -180,8 +180,13 @@ class _Drawer:
         limits = [1 << 20, 1 << 20, 1, 100, 0]
         return "fetch", {
             "rows": [
-                (*place, self.chance.choice(offsets), self.chance.choice(limits), self.chance.choice([-1, -1, 0, 1]))
-                for place in self._places()
+                (
+                    *topic_partition,
+                    self.chance.choice(offsets),
+                    self.chance.choice(limits),
+                    self.chance.choice([-1, -1, 0, 1]),
+                )
+                for topic_partition in self._places()
             ],
             "max_bytes": self.chance.choice([1 << 20, 1 << 20, 1, 150]),
             "version": self.chance.choice([4, 5, 9, 11, 12, 13, 15, 16, 17]),
@@ -192,7 +197,8 @@ class _Drawer:
         stamps = [-1, -1, -2, -2, -3, -4, -5, NOW_MS, NOW_MS + 1, NOW_MS - 3_600_000, 0]
         return "list_offsets", {
             "rows": [
-                (*place, self.chance.choice(stamps), self.chance.choice([-1, -1, 0, 1])) for place in self._places()
+                (*topic_partition, self.chance.choice(stamps), self.chance.choice([-1, -1, 0, 1]))
+                for topic_partition in self._places()
             ],
             "version": self.chance.choice([1, 2, 4, 6, 7, 8, 9, 10, 11]),
             "isolation": self.chance.randrange(2),
@@ -200,7 +206,9 @@ class _Drawer:
 
     def _delete(self) -> tuple[str, dict[str, Any]]:
         return "delete", {
-            "rows": [(*place, self.chance.choice([-1, 0, 1, 3, 50, -2])) for place in self._places()],
+            "rows": [
+                (*topic_partition, self.chance.choice([-1, 0, 1, 3, 50, -2])) for topic_partition in self._places()
+            ],
             "version": self.chance.choice([0, 1, 2]),
         }
 

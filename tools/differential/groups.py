@@ -348,7 +348,7 @@ class _Drawer:
 
     def _beat(self, client: int) -> tuple[str, dict[str, Any]]:
         epoch = self.chance.choices(["join", "0", "leave", "leave-static", "-1", "1"], [30, 50, 6, 4, 5, 3])[0]
-        # One topic: the order of several follows their random ids.
+        # One topic, because the order of several topics follows their random ids.
         names = self.chance.sample(self.topics, 1) if self.chance.random() < 0.9 else []
         joins = epoch == "join"
         who = client if self.chance.random() < 0.92 else self.chance.randrange(len(CLIENT_IDS))

@@ -77,13 +77,13 @@ def _offsets(side: Side, topics: dict[str, int], timestamp: int) -> Ends:
     }
 
 
-def _batches(side: Side, place: TopicPartition, offset: int) -> Iterator[bytes]:
+def _batches(side: Side, log_partition: TopicPartition, offset: int) -> Iterator[bytes]:
     """Yields the batches of a partition from an offset on."""
     while True:
         partition_request = FetchPartition(
-            partition=place.partition, fetch_offset=offset, partition_max_bytes=MAX_BYTES
+            partition=log_partition.partition, fetch_offset=offset, partition_max_bytes=MAX_BYTES
         )
-        row = FetchTopic(topic=place.topic, partitions=[partition_request])
+        row = FetchTopic(topic=log_partition.topic, partitions=[partition_request])
         request = FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=MAX_BYTES, topics=[row])
         side.send(-1, request, 12)
         response: Any = side.receive(-1)
@@ -110,12 +110,12 @@ def user_logs(side: Side, topics: dict[str, int]) -> dict[str, Any]:
         return {}
     starts, ends = _offsets(side, topics, EARLIEST), _offsets(side, topics, LATEST)
     return {
-        str(place): {
+        str(log_partition): {
             "start": start,
-            "end": ends.get(place),
-            "batches": [one for batch in _batches(side, place, start) for one in side.plain(batch, "records")],
+            "end": ends.get(log_partition),
+            "batches": [one for batch in _batches(side, log_partition, start) for one in side.plain(batch, "records")],
         }
-        for place, start in sorted(starts.items())
+        for log_partition, start in sorted(starts.items())
     }
 
 
@@ -128,16 +128,16 @@ def internal_records(side: Side, ends: Ends, name: str) -> dict[str, list[Any]]:
         name: the beginning of the program's names.
     """
     by_owner: dict[str, list[Any]] = {}
-    for place in sorted(ends):
+    for log_partition in sorted(ends):
         owners: dict[int, str] = {}  # the group that a producer has written to within its transaction
-        for entry in _entries(side, place, ends[place]):
+        for entry in _entries(side, log_partition, ends[log_partition]):
             producer_id = entry.batch.producer_id
             if isinstance(entry.key, str):
                 owner = owners.pop(producer_id, "")
                 if owner:
                     by_owner[owner].append({"marker": entry.key, "producer": side.plain(producer_id, "producer_id")})
                 continue
-            key = decode_key(place.topic, entry.key)
+            key = decode_key(log_partition.topic, entry.key)
             owner = _owner(key)
             if not owner.startswith(name):
                 continue
@@ -156,8 +156,8 @@ def _in_fixed_order(rows: list[dict[str, Any]]) -> list[Any]:
     return [row for run in runs for row in sorted(run, key=lambda row: json.dumps(row.get("key"), default=repr))]
 
 
-def _entries(side: Side, place: TopicPartition, offset: int) -> Iterator[_Entry]:
-    for batch in _batches(side, place, offset):
+def _entries(side: Side, log_partition: TopicPartition, offset: int) -> Iterator[_Entry]:
+    for batch in _batches(side, log_partition, offset):
         header = parse_header(batch)
         if header.is_control:
             yield _Entry(header, "commit" if parse_control(batch).is_commit else "abort", None)

@@ -97,7 +97,7 @@ class Pair:
 
     def _run_step(self, number: int, step: Step, steps: Sequence[Step]) -> Difference | None:
         if step.client in self._waiting:
-            return None  # its client waits for another response, on both servers
+            return None  # the client still waits for another response on each server
         call = self._area.CALLS[step.call]
         self.requests += 1
         for side in self._sides:

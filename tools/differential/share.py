@@ -274,7 +274,7 @@ class _Drawer:
     def _beat(self, member: str) -> tuple[str, dict[str, Any]]:
         epoch = self.chance.choices(["join", "0", "leave", "-1", "1"], [30, 50, 12, 4, 4])[0]
         if epoch == "leave" and self.opened:
-            epoch = "0"  # in Kafka, sessions and share partitions remain when their members have left
+            epoch = "0"  # Kafka keeps the sessions and the share partitions of members that have left
         names: list[str] | None = None
         if epoch == "join" or self.chance.random() < 0.15:
             names = [self.topics[0]] if self.chance.random() < 0.85 else self.chance.choice([[], self.topics[1:]])
@@ -286,7 +286,7 @@ class _Drawer:
 
     def _fetch(self, member: str) -> tuple[str, dict[str, Any]]:
         epoch = self._session(member)
-        # Only one partition: Kafka reads the states of several in the background, and may respond before.
+        # Only one partition: Kafka reads the states of several partitions in the background, and may respond earlier.
         rows = [(self.topics[0], 0)] if epoch == "open" or self.chance.random() < 0.3 else []
         with_ranges = rows and (epoch != "open" or self.chance.random() < 0.05) and self.chance.random() < 0.8
         return "fetch", {

@@ -111,8 +111,8 @@ class _Drawer:
         self.topology = chance.choices(topologies, [3, 4, 4, 1])[0]
         self.other = chance.choice(topologies)
         self.endpoints = chance.random() < 0.4 and self.topology is not topologies[-1]
-        # Two members of one process never have the same partition. A member keeps its process: if it changes, the ties
-        # of Kafka's assignor are broken by chance.
+        # Two members of one process never have the same partition. A member keeps its process: after a change, the ties
+        # of Kafka's assignor would be broken by chance.
         self.members = [f"streams-{each}" for each in CLIENT_IDS[:MEMBERS]]
         self.processes = {name: "p-" + chance.choice([name, name, "both"]) for name in self.members}
         self.joined = False

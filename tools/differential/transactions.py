@@ -255,11 +255,11 @@ class _Drawer:
         }
 
     def _add_partitions(self) -> tuple[str, dict[str, Any]]:
-        place = self._place()
+        topic_partition = self._place()
         return "add_partitions", {
             "tid": self._tid(),
             "delta": self._delta(),
-            "topics": {place["topic"]: [place["partition"]]},
+            "topics": {topic_partition["topic"]: [topic_partition["partition"]]},
             "version": self.chance.choice([0, 2, 3]),
         }
 
@@ -268,13 +268,13 @@ class _Drawer:
         return "add_offsets", {"tid": self._tid(), "delta": self._delta(), "group": self.group, "version": version}
 
     def _commit(self) -> tuple[str, dict[str, Any]]:
-        place = self._place()
+        topic_partition = self._place()
         offset = self.chance.randrange(100)
         return "commit", {
             "tid": self._tid(),
             "delta": self._delta(),
             "group": self.group,
-            "offsets": [(place["topic"], place["partition"], offset)],
+            "offsets": [(topic_partition["topic"], topic_partition["partition"], offset)],
             "version": 5 if self.new_protocol else self.chance.choice([0, 2, 3, 4]),
         }
 
@@ -290,15 +290,15 @@ class _Drawer:
         kind = self.chance.choices(["transactional", "idempotent", "plain"], [75, 18, 7])[0]
         tid = self._tid() if kind == "transactional" else None
         producer = tid or (self.idempotent if kind == "idempotent" else "none")
-        place = self._place()
+        topic_partition = self._place()
         values = [b"value"] * self.chance.choice([1, 1, 2])
-        key = (producer, place["topic"], place["partition"])
+        key = (producer, topic_partition["topic"], topic_partition["partition"])
         sequence = self.sequences.get(key, 0)
         off = self.chance.choices([0, 1, -1, 7], [88, 4, 5, 3])[0]
         if not off:
             self.sequences[key] = sequence + len(values)
         return "produce", {
-            **place,
+            **topic_partition,
             "tid": tid if self.chance.random() < 0.97 else None,
             "producer": producer,
             "delta": self._delta(),

@@ -40,9 +40,9 @@ def run(path: Path, step: str, first: int, last: int, span: int) -> Counter[str]
     outcomes: Counter[str] = Counter()
     action = ledger.steps[step]
     others = ["commit", "produce", "transaction", "classic", "consumer"]
-    for place in range(first, last):
+    for number in range(first, last):
         outcome = "acknowledged"
-        _testcapi.set_nomemory(place, place + span)
+        _testcapi.set_nomemory(number, number + span)
         try:
             action()
         except BaseException as error:
@@ -57,13 +57,13 @@ def run(path: Path, step: str, first: int, last: int, span: int) -> Counter[str]
         try:
             for name in others:
                 ledger.until_acknowledged(name)
-            if place % CHECK_EVERY == 0:
+            if number % CHECK_EVERY == 0:
                 ledger.check()
                 ledger.check_folder()
                 for name in ledger.steps:  # warms up, so that the next faults hit the work of every request
                     ledger.until_acknowledged(name)
         except BaseException as error:
-            error.add_note(f"after allocation {place} of {step} failed ({outcome})")
+            error.add_note(f"after allocation {number} of {step} failed ({outcome})")
             raise
     ledger.check()
     ledger.check_folder()

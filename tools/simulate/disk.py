@@ -113,7 +113,7 @@ class Disk:
         self._data = b""  # on the device
         self._journal = bytearray()
         self._pending: list[tuple[int, bytes]] = []  # writes to the journal that were not flushed
-        self._image: tuple[bytes, bytes] | None = None  # of both files after the restart, if not those of the folder
+        self._image: tuple[bytes, bytes] | None = None  # the files after the restart; None: the files of the folder
 
     def require_alive(self) -> None:
         """Raises SimulatedCrashError after a crash."""

@@ -21,7 +21,7 @@ class InterruptAt:
     """A profile function that raises an exception at the n-th event of kcore's functions.
 
     Args:
-        place: the number of events before the exception.
+        events_before: the number of events before the exception.
         error: the exception, a key of `MOMENTS`.
 
     Attributes:
@@ -30,8 +30,8 @@ class InterruptAt:
         where: the function in which the exception was raised.
     """
 
-    def __init__(self, place: int, error: type[BaseException]) -> None:
-        self.left = place
+    def __init__(self, events_before: int, error: type[BaseException]) -> None:
+        self.left = events_before
         self._error = error
         self._moments = MOMENTS[error]
         self.raised = False
@@ -63,13 +63,13 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextmanager
-def interrupted(place: int, error: type[BaseException], trace: Callable[[str], None]) -> Iterator[InterruptAt]:
+def interrupted(events_before: int, error: type[BaseException], trace: Callable[[str], None]) -> Iterator[InterruptAt]:
     """Raises an exception at one event of the block."""
-    interrupt = InterruptAt(place, error)
+    interrupt = InterruptAt(events_before, error)
     sys.setprofile(interrupt)
     try:
         yield interrupt
     finally:
         sys.setprofile(None)
         if interrupt.raised:
-            trace(f"{error.__name__} at event {place} of a commit: {interrupt.where}")
+            trace(f"{error.__name__} at event {events_before} of a commit: {interrupt.where}")

@@ -454,8 +454,8 @@ class Node:
         """Runs a part of a commit, which an injected exception may interrupt."""
         if self.interrupt is None:
             return call(*arguments)
-        error, place = self.interrupt
-        with interrupted(place, error, self.trace) as interrupt:
+        error, events = self.interrupt
+        with interrupted(events, error, self.trace) as interrupt:
             try:
                 result = call(*arguments)
             finally:

@@ -462,8 +462,8 @@ class World:
                 key = key_of(value)
                 name = self.topic_names.get(key.topic_id)
                 if name is not None:
-                    place = key.group_id, TopicPartition(name, key.partition)
-                    self._share_states[place] = value.start_offset, list(value.batches)
+                    key_of_state = key.group_id, TopicPartition(name, key.partition)
+                    self._share_states[key_of_state] = value.start_offset, list(value.batches)
 
     def final_share_state(self, group: str, partition: TopicPartition, offset: int) -> bool:
         """Returns True if a record is acknowledged or archived in the durable state.

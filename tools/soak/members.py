@@ -184,8 +184,8 @@ class ClassicMember(Member):
         shares = []
         if response["leader"] == self.member_id:
             members = sorted(member["member_id"] for member in response["members"])
-            for place, member in enumerate(members):
-                share = ",".join(map(str, range(place, WORK_PARTITIONS, len(members))))
+            for number, member in enumerate(members):
+                share = ",".join(map(str, range(number, WORK_PARTITIONS, len(members))))
                 shares.append({"member_id": member, "assignment": share.encode()})
         body = {
             "group_id": self.group.name,

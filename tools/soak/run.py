@@ -54,12 +54,12 @@ class _Administrator(Client):
         (response,) = self.call("FindCoordinator", 4, {"key_type": 1, "coordinator_keys": ["any"]})["coordinators"]
         self.checked("FindCoordinator", response["error_code"])
 
-    def retry(self, ask: Callable[[], Any]) -> Any:
+    def retry(self, request: Callable[[], Any]) -> Any:
         """Repeats a request for up to `PROGRESS_S`."""
         until = time.monotonic() + PROGRESS_S
         while True:
             try:
-                return ask()
+                return request()
             except (LostError, RetryError) as error:
                 if time.monotonic() > until:
                     raise TimeoutError(f"no response within {PROGRESS_S:.0f} s: {error}") from error

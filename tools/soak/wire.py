@@ -11,7 +11,7 @@ from typing import Any
 from tests.golden import kwire
 from tools.soak.ledger import Ledger
 
-ANSWER_S = 30.0  # faults end within 5 s, a parked join within 5 s more
+RESPONSE_TIMEOUT_S = 30.0  # faults end within 5 s, a parked join within 5 s more
 RECONNECT_S = 0.05
 
 # Errors after which a client sends the request again, as Kafka's clients do.
@@ -66,10 +66,12 @@ class Client:
             if self._connection is None:
                 self._connection = kwire.Connection(("127.0.0.1", self.port), client_id=self.name)
             pending = [self._connection.send(api, version, body) for body in bodies]
-            return [one.result(ANSWER_S) for one in pending]
+            return [one.result(RESPONSE_TIMEOUT_S) for one in pending]
         except TimeoutError:
             self.disconnect()
-            self.ledger.violation("unanswered", f"{self.name}: {api} has had no response for {ANSWER_S:.0f} s")
+            self.ledger.violation(
+                "unanswered", f"{self.name}: {api} has had no response for {RESPONSE_TIMEOUT_S:.0f} s"
+            )
             raise LostError from None
         except (OSError, EOFError, struct.error) as error:
             if not isinstance(error, OSError):
@@ -133,7 +135,7 @@ class Worker(Client, ABC):
         """Takes one checked step; `LostError` and `RetryError` end it early."""
 
     def lost(self) -> None:
-        """Discards assumptions about the outcome of a step that ended early."""
+        """Prepares the next step after one that failed, whose requests may have taken effect."""
 
     def run(self) -> None:
         """Runs the client's steps until the run is over."""

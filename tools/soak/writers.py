@@ -168,7 +168,10 @@ class TransactionalWriter(Worker):
         try:
             self.write(number, transaction)
             if self.rng.random() < 0.05:
-                transaction.outcome, self.identity = "aborted", None  # abandoned: the next instance aborts it
+                transaction.outcome, self.identity = (
+                    "aborted",
+                    None,
+                )  # the next instance aborts the abandoned transaction
                 return
             commit = self.rng.random() < 0.7
             transaction.outcome = "unknown" if commit else "aborted"

@@ -73,7 +73,7 @@ class FinalChecks:
 
     def _check_writes(self) -> None:
         """Checks that acknowledged records exist once at their offsets, and refused or unknown ones do not."""
-        places: dict[bytes, TopicPartition] = {}
+        found_in: dict[bytes, TopicPartition] = {}
         order: dict[tuple[str, TopicPartition], int] = {}
         for partition, records in self._records.items():
             for offset, record in records.items():
@@ -84,9 +84,9 @@ class FinalChecks:
                 self._require(write is not None, "durability", f"{partition}@{offset}: {value!r} was never sent")
                 assert write is not None, "checked above"
                 self._require(write.partition == partition, "durability", f"{value!r} is in {partition}")
-                self._require(value not in places, "duplicates", f"{value!r} is in {partition} twice")
+                self._require(value not in found_in, "duplicates", f"{value!r} is in {partition} twice")
                 self._require(write.result != REFUSED, "refused writes", f"{value!r} was refused and is in the log")
-                places[value] = partition
+                found_in[value] = partition
                 if write.transaction is None:
                     number = int(value.rpartition(b":")[2])
                     life = value.rpartition(b":")[0].decode()
@@ -98,7 +98,7 @@ class FinalChecks:
                 record = self._records[write.partition].get(write.offset)
                 if record is None or record.value != (None if write.tombstone else write.value):
                     self._check_missing(write.value, write.partition, write.offset)
-            elif write.result == ACKNOWLEDGED and write.value not in places and not write.tombstone:
+            elif write.result == ACKNOWLEDGED and write.value not in found_in and not write.tombstone:
                 self._check_missing(write.value, write.partition, write.offset)
 
     def _check_missing(self, value: bytes, partition: TopicPartition, offset: int) -> None:

@@ -95,7 +95,7 @@ class Observer:
         if pipeline.dirty or pipeline.committing or engine.loading or engine.slices or engine.pipeline.uncertain:
             return False
         if any(partition.recovering for partition in engine.partitions):
-            return False  # its markers wait, too
+            return False  # transaction markers wait for this partition
         shards = ([engine.control.shard], engine.groups, engine.transactions.shards, engine.share.shards)
         return all(shard.state is ShardState.ACTIVE for owned in shards for shard in owned or ())
 

@@ -130,7 +130,7 @@ class Member(Client):
             wake_ms = self.machine.wake_ms() if self._reader is None else when_ms
             if wake_ms is None or wake_ms <= when_ms or wake_ms > when_ms + POLL_MS:
                 self.step()
-            else:  # a response has moved the time
+            else:  # a response has changed the due time
                 self._wakes_ms = wake_ms
                 self.kernel.at(wake_ms, self._woken, wake_ms)
 
@@ -160,9 +160,9 @@ class Member(Client):
         if isinstance(request, OffsetCommitRequest):
             for topic in request.topics:
                 for row in topic.partitions:
-                    place = TopicPartition(topic.name, row.partition_index)
+                    committed = TopicPartition(topic.name, row.partition_index)
                     write = OffsetWrite(row.committed_offset, self.kernel.now_ms)
-                    noted[place] = self.history.commit(request.group_id, place, write)
+                    noted[committed] = self.history.commit(request.group_id, committed, write)
         known = noted and self.world.observer.is_member(self.options["group"], request)
 
         def done(result: Any) -> None:
@@ -175,7 +175,7 @@ class Member(Client):
             else:
                 self.machine.received(outgoing, result, self.kernel.now_ms)
                 if self._reader is None and self._rests():
-                    return  # the event of the next heartbeat is scheduled already
+                    return  # the next heartbeat is scheduled already
             self.step()
 
         self._channel.send(request, done, at_most=outgoing.at_most, timeout_ms=outgoing.timeout_ms)

@@ -101,7 +101,7 @@ class Producer(Client):
             self.later(delay_ms, self._woken, when_ms)
 
     def _woken(self, when_ms: int) -> None:
-        if when_ms == self._wakes_ms:  # else an earlier time has replaced it
+        if when_ms == self._wakes_ms:  # otherwise an earlier time has replaced this one
             self._wakes_ms = -1
             self._send()
 

@@ -68,7 +68,7 @@ class ShareWorker(Client):
         if session.must_close:
             await self._data.call(session.close(), 1)
             session.must_close = False
-        pending = {place: {one.first: one.kind for one in kinds} for place, kinds in session.pending.items()}
+        pending = {partition: {one.first: one.kind for one in kinds} for partition, kinds in session.pending.items()}
         sent_ms = self.kernel.now_ms
         response = await self._data.call(session.fetch(assignment, 8, WAIT_MS), 1)
         if not self._succeeded(response):
@@ -79,24 +79,24 @@ class ShareWorker(Client):
         for topic in response.responses:
             for row in topic.partitions:
                 refused = refused or bool(row.error_code)
-                place = SharePartition(topic.topic_id, row.partition_index)
-                if place in pending and not row.acknowledge_error_code and not row.error_code:
-                    self._confirm(place, pending.pop(place))
+                partition = SharePartition(topic.topic_id, row.partition_index)
+                if partition in pending and not row.acknowledge_error_code and not row.error_code:
+                    self._confirm(partition, pending.pop(partition))
                 if row.error_code:
                     continue
                 for first, last, count in acquired_ranges(row):
                     for offset in range(first, last + 1):
                         group_id = self.membership.group_id
-                        self.world.checks.saw_delivery(group_id, self._named(place), offset, count, sent_ms)
-                        acquired.append((place, offset))
-        for place, kinds in pending.items():  # a partition without errors may be missing from the response
+                        self.world.checks.saw_delivery(group_id, self._named(partition), offset, count, sent_ms)
+                        acquired.append((partition, offset))
+        for partition, kinds in pending.items():  # a partition without errors may be missing from the response
             listed = any(
-                topic.topic_id == place.topic_id and row.partition_index == place.partition
+                topic.topic_id == partition.topic_id and row.partition_index == partition.partition
                 for topic in response.responses
                 for row in topic.partitions
             )
             if not listed:
-                self._confirm(place, kinds)
+                self._confirm(partition, kinds)
         if acquired:
             await self._process(acquired)
         elif refused:  # kcore's worker pauses, too
@@ -109,7 +109,7 @@ class ShareWorker(Client):
             if self.choice.random() < 0.5:
                 return  # this worker forgets the records: other members get them when their locks expire
         decided: dict[SharePartition, dict[int, int]] = {}
-        for place, offset in acquired:
+        for partition, offset in acquired:
             draw = self.choice.random()
             if self.world.calm or draw < 0.9:
                 kind = Acknowledgement.ACCEPT
@@ -117,24 +117,24 @@ class ShareWorker(Client):
                 kind = Acknowledgement.RELEASE
             else:
                 kind = Acknowledgement.REJECT
-                self.history.share(self.membership.group_id, self._named(place), offset).rejected = True
-            decided.setdefault(place, {})[offset] = kind
+                self.history.share(self.membership.group_id, self._named(partition), offset).rejected = True
+            decided.setdefault(partition, {})[offset] = kind
         if self.choice.random() < 0.5:
-            for place, kinds in decided.items():
+            for partition, kinds in decided.items():
                 for offset, decision in kinds.items():
-                    self._session.add(place, offset, Acknowledgement(decision))
+                    self._session.add(partition, offset, Acknowledgement(decision))
             return
         acknowledged = {
-            place: [Acknowledged(offset, offset, kind) for offset, kind in kinds.items()]
-            for place, kinds in decided.items()
+            partition: [Acknowledged(offset, offset, kind) for offset, kind in kinds.items()]
+            for partition, kinds in decided.items()
         }
         response = await self._data.call(self._session.acknowledge(acknowledged), 1)
         if self._succeeded(response):
             for topic in response.responses:
                 for row in topic.partitions:
                     if not row.error_code:
-                        place = SharePartition(topic.topic_id, row.partition_index)
-                        self._confirm(place, decided[place])
+                        partition = SharePartition(topic.topic_id, row.partition_index)
+                        self._confirm(partition, decided[partition])
 
     def _succeeded(self, response: Any) -> bool:
         code = response.error_code
@@ -144,14 +144,14 @@ class ShareWorker(Client):
         self._session.succeeded()
         return True
 
-    def _confirm(self, place: SharePartition, kinds: dict[int, int]) -> None:
+    def _confirm(self, partition: SharePartition, kinds: dict[int, int]) -> None:
         for offset, kind in kinds.items():
             if kind == Acknowledgement.ACCEPT:
-                record = self.history.share(self.membership.group_id, self._named(place), offset)
+                record = self.history.share(self.membership.group_id, self._named(partition), offset)
                 record.accepted_ms = self.kernel.now_ms
 
-    def _named(self, place: SharePartition) -> TopicPartition:
-        return TopicPartition(self.world.topic_names[place.topic_id], place.partition)
+    def _named(self, partition: SharePartition) -> TopicPartition:
+        return TopicPartition(self.world.topic_names[partition.topic_id], partition.partition)
 
     def at_rest(self) -> str | None:
         """Implements `Client.at_rest`."""

@@ -111,7 +111,7 @@ class StreamsMember(Client):
         kept = set(_places(target))
         if not kept >= set(self.owned):
             await self.kernel.sleep(self.choice.choice([0, self.options["closing_ms"]]))
-        self.owned = {place: self.owned.get(place, self.epoch) for place in _places(target)}
+        self.owned = {partition: self.owned.get(partition, self.epoch) for partition in _places(target)}
         self._owned = target
         self._reported = False
 
