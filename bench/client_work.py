@@ -65,7 +65,7 @@ def _segments() -> int:
                     raw = opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
                     count += struct.unpack_from("<I", raw, SEGMENTS_AT)[0]
         except OSError:
-            continue  # no socket, or the descriptor that listed the folder
+            continue  # not a socket, or the closed descriptor of the folder listing
     return count
 
 

@@ -296,11 +296,11 @@ def jobs(spark: SparkSession, log: Path, folder: Path, events: int, clustered: b
     before = Moment(GeneratedSource(events * (100 - DAY_PERCENT) // 100).sizes())
     small = generated(folder, START_EVENTS).absolute()
 
-    def place(path: Path) -> Path | str:
+    def as_argument(path: Path) -> Path | str:
         return path.as_uri() if clustered else path
 
     def run(source: Path, to: Path, moment: Moment = END, **options: Any) -> Callable[[], Any]:
-        return lambda: rebuild_with_doubts(spark, place(source), place(to), moment, **options)
+        return lambda: rebuild_with_doubts(spark, as_argument(source), as_argument(to), moment, **options)
 
     jobs_: dict[str, Callable[[], Any]] = {
         COUNT: lambda: (
@@ -314,10 +314,10 @@ def jobs(spark: SparkSession, log: Path, folder: Path, events: int, clustered: b
     jobs_ |= {
         START: run(small, out),
         BEFORE: run(log, previous, before, checkpoint=True),
-        DAY: run(log, out, since=place(previous)),
-        DAY_WITH_CHECKPOINTS: run(log, following, since=place(previous), checkpoint=True),
-        EMPTY_DAY: run(log, out, since=place(following)),
-        EMPTY_DAY_WITH_CHECKPOINTS: run(log, out, since=place(following), checkpoint=True),
+        DAY: run(log, out, since=as_argument(previous)),
+        DAY_WITH_CHECKPOINTS: run(log, following, since=as_argument(previous), checkpoint=True),
+        EMPTY_DAY: run(log, out, since=as_argument(following)),
+        EMPTY_DAY_WITH_CHECKPOINTS: run(log, out, since=as_argument(following), checkpoint=True),
     }
     return jobs_
 

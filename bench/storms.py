@@ -30,7 +30,7 @@ from kcore_ext.codec.frames import encode_request
 R = TypeVar("R")
 
 HEARTBEAT, CONSUMER_HEARTBEAT, JOIN, SYNC, LEAVE = 4, 1, 9, 5, 5  # versions; all have flexible headers
-HEADER_BYTES = 5  # correlation id and an empty tag section
+HEADER_BYTES = 5  # correlation id and an empty section of tagged fields
 MEMBER_ID_REQUIRED, REBALANCE_IN_PROGRESS = 79, 27
 MINUTES_MS = 300_000
 MAX_TURNS = 200

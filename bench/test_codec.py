@@ -134,7 +134,7 @@ def _kafka_python(message: Message, version: int, data: bytes) -> Codec:
     if cls is None:
         pytest.skip("kafka-python has no such message")
     entity = cls.decode(data, version=version)
-    entity._header = None  # decoding leaves it out, and encoding reads it
+    entity._header = None  # decoding does not set this attribute, and encoding reads it
     return lambda: entity.encode(version=version), lambda: cls.decode(data, version=version)
 
 

@@ -36,7 +36,7 @@ from kcore.protocol.messages.sync_group import SyncGroupRequest
 from kcore.runtime import Pending, RequestContext
 from kcore_ext.runtime.timer_wheel import TimerWheel
 
-# The machine is shared, and making a million objects takes a while.
+# Processor time, because the machine is shared. Making a million objects takes a while.
 pytestmark = [pytest.mark.benchmark(timer=time.process_time), pytest.mark.timeout(3600)]
 
 LARGEST = int(os.environ.get("KCORE_BENCH_GROWTH", "100000"))

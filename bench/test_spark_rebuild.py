@@ -227,7 +227,9 @@ def test_split_decode_and_replay(benchmark: Benchmark, batches: dict[tuple[str, 
     """Measures decoding and replay: from Arrow buffers to the state."""
 
     def run() -> int:
-        return sum(rebuild_batches(*place, of_place).state.records for place, of_place in batches.items())
+        return sum(
+            rebuild_batches(*topic_partition, of_place).state.records for topic_partition, of_place in batches.items()
+        )
 
     benchmark.extra_info["events"] = benchmark(run)  # type: ignore[attr-defined]
     assert benchmark.extra_info["events"] == sum(map(count_rows, batches.values()))  # type: ignore[attr-defined]
@@ -237,10 +239,16 @@ def test_split_decode_and_replay_row_by_row(benchmark: Benchmark, batches: dict[
     """Measures decoding and replay with an object per row, as for transactions, groups and damaged records."""
 
     def run() -> int:
-        rows = {place: chain.from_iterable(map(from_batch, of_place)) for place, of_place in whole.items()}
-        return sum(rebuild(*place, of_place).state.records for place, of_place in rows.items())
+        rows = {
+            topic_partition: chain.from_iterable(map(from_batch, of_place))
+            for topic_partition, of_place in whole.items()
+        }
+        return sum(rebuild(*topic_partition, of_place).state.records for topic_partition, of_place in rows.items())
 
-    whole = {place: [with_place(batch, *place) for batch in of_place] for place, of_place in batches.items()}
+    whole = {
+        topic_partition: [with_place(batch, *topic_partition) for batch in of_place]
+        for topic_partition, of_place in batches.items()
+    }
     benchmark.extra_info["events"] = benchmark.pedantic(run, rounds=3, warmup_rounds=0)  # type: ignore[attr-defined]
     assert benchmark.extra_info["events"] == sum(map(count_rows, batches.values()))  # type: ignore[attr-defined]
 

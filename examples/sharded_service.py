@@ -98,7 +98,7 @@ class Worker:
         for shard in event:
             self.fences[shard.partition] = fence
             self.store.write(shard.partition, self.name, fence)  # before the first read: fences the former owner
-        # Keeps the group. In a KIP-848 group the retention begins with the commit: commit again once a day there.
+        # A commit keeps the group. In a KIP-848 group its retention begins at the commit: commit once a day there.
         await self.member.commit(dict.fromkeys(event, 0), wait=False)
 
     def _removed(self, event: Any) -> None:

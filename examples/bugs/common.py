@@ -9,7 +9,7 @@ from typing import Any
 import confluent_kafka
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # of kafka-python, at its import
+    warnings.simplefilter("ignore", DeprecationWarning)  # the import of kafka-python gives such warnings
     import kafka
 
 GROUP = "g"
