@@ -212,14 +212,22 @@ def _member(kind: str, member: Facts, assigned: Mapping[str, dict[Any, list[int]
     target = {where: parts for where, parts in assigned.get("target", {}).items() if parts or kind == "streams"}
     names = sorted(member.get("subscribed_topic_names") or ())
     member_key = (member["member_id"],)
-    place = (member.get("rack_id"), member["member_epoch"], member["client_id"], member["client_host"])
+    member_state = (member.get("rack_id"), member["member_epoch"], member["client_id"], member["client_host"])
     if kind == "share":
-        return (*member_key, *place, names, current)
+        return (*member_key, *member_state, names, current)
     member_key = (*member_key, member.get("group_instance_id"))
     if kind == "consumer":
-        return (*member_key, *place, names, member["subscribed_topic_regex"], member["is_classic"], current, target)
+        return (
+            *member_key,
+            *member_state,
+            names,
+            member["subscribed_topic_regex"],
+            member["is_classic"],
+            current,
+            target,
+        )
     return (
-        *member_key, *place, member["topology_epoch"], member["process_id"], member["user_endpoint"],
+        *member_key, *member_state, member["topology_epoch"], member["process_id"], member["user_endpoint"],
         member["client_tags"], current, target,
     )  # fmt: skip
 

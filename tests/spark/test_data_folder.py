@@ -129,8 +129,8 @@ def test_a_folder_has_the_state(kafka_logs: Path, tmp_path: Path) -> None:
     assert sum(written.records.values()) == len(living)
     with FolderSource(tmp_path / "data") as source:
         found = {part[:2]: part for part in source.parts()}
-        for place, result in results.items():
-            again = rebuild(*place, source.rows(found[place]))
+        for topic_partition, result in results.items():
+            again = rebuild(*topic_partition, source.rows(found[topic_partition]))
             assert again.state.faults == []
             assert tables_of_state(again) == tables_of_state(result)
 

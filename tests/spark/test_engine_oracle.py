@@ -177,7 +177,9 @@ def test_a_rebuild_equals_the_engine_at_the_end_and_at_earlier_offsets(
         parts = [part for part in source.parts() if part.topic in COORDINATOR_TOPICS]
         logs = {part[:2]: list(source.rows(part)) for part in parts}
         batches = {part[:2]: list(source.batches(part)) for part in parts}
-    assert {place: list(chain.from_iterable(map(from_batch, of))) for place, of in batches.items()} == logs
+    assert {
+        topic_partition: list(chain.from_iterable(map(from_batch, of))) for topic_partition, of in batches.items()
+    } == logs
     events = sum(map(len, logs.values()))
     kinds, tombstones = counted(logs)
     print(f"{events} events made in {made_s - started_s:.0f} s: {dict(kinds)}, of these tombstones: {dict(tombstones)}")
@@ -186,14 +188,17 @@ def test_a_rebuild_equals_the_engine_at_the_end_and_at_earlier_offsets(
     assert {name for name, count in tombstones.items() if count} >= EVERY_KIND
     compared = unwritten = 0
     for moment in moments:
-        for place, stand in moment.items():
+        for topic_partition, stand in moment.items():
             if not stand.end:
                 continue
             as_of = AsOf(offset=stand.end)
-            for result in (rebuild(*place, logs[place], as_of), rebuild_batches(*place, batches[place], as_of)):
+            for result in (
+                rebuild(*topic_partition, logs[topic_partition], as_of),
+                rebuild_batches(*topic_partition, batches[topic_partition], as_of),
+            ):
                 assert result.state.faults == []
                 rows = shown(table_rows(result.state, result.cut), stand.unwritten)
-                assert difference(rows, stand.rows) == [], (place, stand.end)
+                assert difference(rows, stand.rows) == [], (topic_partition, stand.end)
             compared += len(rows)
             unwritten += len(stand.unwritten)
     print(f"{compared} rows of {len(moments)} moments compared in {time.monotonic() - made_s:.0f} s")
@@ -219,7 +224,7 @@ def test_a_rebuild_of_pruned_share_states_equals_the_engine(tmp_path: Path) -> N
         parts = [part for part in source.parts() if part.topic == "__share_group_state"]
         logs = {part[:2]: list(source.rows(part)) for part in parts}
     assert any(rows and rows[0].offset > 0 for rows in logs.values()), "nothing was pruned"
-    for place, rows in logs.items():
-        result = rebuild(*place, rows)
-        assert shown(table_rows(result.state, result.cut)) == moment[place].rows
-    assert sum(len(moment[place].rows) for place in logs) > 5
+    for topic_partition, rows in logs.items():
+        result = rebuild(*topic_partition, rows)
+        assert shown(table_rows(result.state, result.cut)) == moment[topic_partition].rows
+    assert sum(len(moment[topic_partition].rows) for topic_partition in logs) > 5

@@ -258,7 +258,7 @@ def test_an_export_is_not_continued_with_another_log(tmp_path: Path) -> None:
     with pytest.raises(KcoreError, match="orders-0 has the topic id"):
         export(Sources(both), tmp_path)
     exported = everything(ExportSource(tmp_path))
-    assert {place: [row.offset for row in rows] for place, rows in exported.items()} == {
+    assert {key: [row.offset for row in rows] for key, rows in exported.items()} == {
         ("orders", 0): [0],
         ("other", 0): [0, 1],
     }
@@ -459,7 +459,7 @@ def test_new_files_are_added_to_a_journal_of_the_manifest(
     for stop in range(100, 3_000, 100):
         export(SegmentSource(small), tmp_path, stop=stop, manifest=held)
         assert verify(tmp_path) == []
-        cut = {place: [row for row in rows if row.offset < stop] for place, rows in whole.items()}
+        cut = {key: [row for row in rows if row.offset < stop] for key, rows in whole.items()}
         assert everything(ExportSource(tmp_path)) == cut
     files = len(list(tmp_path.glob("topic=*/*/*")))
     assert files > 30

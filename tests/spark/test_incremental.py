@@ -115,12 +115,12 @@ class DailyRuns:
         source = ServerSource(node_of(Sender(self._world)))
         source.beside = lambda part: [pa.py_buffer(path.read_bytes()) for path in self._checkpoints[part[:2]]]
         for part in parts_of(self._world, source):
-            place = part[:2]
+            topic_partition = part[:2]
             whole = rebuilt_of(source, part, END, True)
-            stand = moment[place]
-            assert shown(table_rows(whole.state, whole.cut), stand.unwritten) == stand.rows, place
+            stand = moment[topic_partition]
+            assert shown(table_rows(whole.state, whole.cut), stand.unwritten) == stand.rows, topic_partition
             self.compacted += bool(part.cleaned_to)
-            self._write(place, self._continued(source, part, whole))
+            self._write(topic_partition, self._continued(source, part, whole))
 
     def _continued(self, source: Source, part: Part, whole: Rebuilt) -> Rebuilt:
         if part[:2] not in self._checkpoints:
@@ -140,10 +140,10 @@ class DailyRuns:
         self.outcomes["equal"] += 1
         return found
 
-    def _write(self, place: tuple[str, int], result: Rebuilt) -> None:
-        self._producers[place] = producers_of(result)
+    def _write(self, topic_partition: tuple[str, int], result: Rebuilt) -> None:
+        self._producers[topic_partition] = producers_of(result)
         written = write_tables(tables_and_checkpoints([result]), self._folder)
-        self._checkpoints[place] = [
+        self._checkpoints[topic_partition] = [
             self._folder / one.table / one.file for one in written if one.table.startswith(CHECKPOINT)
         ]
 

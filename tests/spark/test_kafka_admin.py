@@ -78,17 +78,19 @@ def table_state(tables: dict[str, list[dict[str, Any]]], names: dict[str, str]) 
         )  # fmt: skip
     for row in tables["offsets"]:
         assert not row["pending"]
-        place = f"{row['topic']}-{row['partition']}"
+        topic_partition = f"{row['topic']}-{row['partition']}"
         committed = (str(row["offset"]), str(row["leader_epoch"]), row["metadata"])
-        facts.add(("offset", row["group_id"], place, *committed))
+        facts.add(("offset", row["group_id"], topic_partition, *committed))
     for row in tables["transactions"]:
         parts = ",".join(sorted(f"{part['topic']}-{part['partition']}" for part in row["partitions"]))
         numbers = (row["producer_id"], row["producer_epoch"], row["timeout_ms"], row["start_timestamp_ms"])
         facts.add(("transaction", row["transactional_id"], row["state"], *map(str, numbers), parts))
     for row in tables["share_states"]:
-        place = f"{names[row['topic_id']]}-{row['partition']}"
+        topic_partition = f"{names[row['topic_id']]}-{row['partition']}"
         if row["start_offset"] >= 0:
-            facts.add(("share-start", row["group_id"], place, str(row["start_offset"]), str(row["leader_epoch"])))
+            facts.add(
+                ("share-start", row["group_id"], topic_partition, str(row["start_offset"]), str(row["leader_epoch"]))
+            )
     return facts
 
 

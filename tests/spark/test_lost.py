@@ -29,10 +29,10 @@ def incomplete(folder: Path, as_of: AsOf = END) -> set[PartitionTuple]:
     found: dict[bool, set[PartitionTuple]] = {True: set(), False: set()}
     with open_source(folder) as source:
         for part in (part for part in source.parts() if part.topic in COORDINATOR_TOPICS):
-            for with_records, places in found.items():
+            for with_records, partitions in found.items():
                 state, cut, _ = rebuilt_of(source, part, as_of, with_records)
                 if not state.completeness.is_complete(state.last_stable_offset, cut):
-                    places.add(part[:2])
+                    partitions.add(part[:2])
     assert found[True] == found[False]
     return found[False]
 
@@ -49,9 +49,9 @@ def logs(kafka_logs: Path, tmp_path: Path) -> Path:
 OFFSETS, TRANSACTIONS, SHARES = ("__consumer_offsets", 3), ("__transaction_state", 0), ("__share_group_state", 0)
 
 
-def segment(logs: Path, place: PartitionTuple, number: int) -> Path:
+def segment(logs: Path, partition: PartitionTuple, number: int) -> Path:
     """Returns a segment file by its index in the log."""
-    return sorted((logs / f"{place[0]}-{place[1]}").iterdir())[number]
+    return sorted((logs / f"{partition[0]}-{partition[1]}").iterdir())[number]
 
 
 def damage(path: Path, share: float) -> None:
@@ -90,7 +90,7 @@ def faults(folder: Path) -> dict[PartitionTuple, list[tuple[int, str, str]]]:
     """Returns the faults of a rebuild by partition."""
     with open_source(folder) as source:
         states = {part[:2]: rebuilt_of(source, part, END, False).state for part in source.parts()}
-    return {place: [one[2:] for one in state.faults] for place, state in states.items() if state.faults}
+    return {partition: [one[2:] for one in state.faults] for partition, state in states.items() if state.faults}
 
 
 def test_compacted_log_is_complete_at_its_end(logs: Path, tmp_path: Path) -> None:
@@ -120,11 +120,13 @@ def test_an_export_with_a_late_start_is_incomplete(logs: Path, tmp_path: Path) -
     for start in (30, 30, 0):
         with open_source(logs) as source:
             report = export(source, tmp_path / "events", start=start)
-        assert report.begun_late == ([] if start else [(*place, 30) for place in (OFFSETS, SHARES, TRANSACTIONS)])
+        assert report.begun_late == (
+            [] if start else [(*partition, 30) for partition in (OFFSETS, SHARES, TRANSACTIONS)]
+        )
         assert incomplete(tmp_path / "events") == {OFFSETS, SHARES, TRANSACTIONS}
     sentence = "the log begins at offset 30, as requested: earlier records are missing"
-    places = (OFFSETS, SHARES, TRANSACTIONS)
-    assert faults(tmp_path / "events") == {place: [(30, "front", sentence)] for place in places}
+    partitions = (OFFSETS, SHARES, TRANSACTIONS)
+    assert faults(tmp_path / "events") == {partition: [(30, "front", sentence)] for partition in partitions}
     assert {kind for kind, _ in findings(tmp_path / "events", WARNING)} == {"log-front-missing"}
     with open_source(tmp_path / "events") as source:
         export(source, tmp_path / "again")
@@ -135,30 +137,30 @@ def test_a_missing_segment_between_others_is_found(logs: Path, tmp_path: Path) -
     """In the compacted part, only the index of the missing segment shows the loss. Segments that a broker is deleting
     do not count.
     """
-    place = ("__consumer_offsets", 0)
+    partition = ("__consumer_offsets", 0)
     shutil.copytree(logs.parent / "whole", logs / "__consumer_offsets-0")
-    missing = segment(logs, place, 1)
+    missing = segment(logs, partition, 1)
     missing.with_suffix(".index").touch()
     missing.rename(missing.with_suffix(".log.deleted"))
     assert incomplete(logs) == set()
     with open_source(logs) as source:
-        (part,) = (part for part in source.parts() if part[:2] == place)
+        (part,) = (part for part in source.parts() if part[:2] == partition)
         state, _, _ = rebuilt_of(source, part, END, False)
     assert state.completeness.holes_to == 41_117
     missing.with_suffix(".log.deleted").unlink()
-    assert incomplete(logs) == {place}
+    assert incomplete(logs) == {partition}
     sentence = f"{31_001:020d}.log is missing, but {31_001:020d}.index exists"
-    assert faults(logs) == {place: [(31_001, "missing", sentence)]}
+    assert faults(logs) == {partition: [(31_001, "missing", sentence)]}
     assert findings(logs, ERROR) == [("segment-missing", f"__consumer_offsets-0: {sentence}.")]
     with open_source(logs) as source:
-        (part,) = (part for part in source.parts() if part[:2] == place)
+        (part,) = (part for part in source.parts() if part[:2] == partition)
         for start, stop, expected in [(0, 31_001, 0), (0, 31_002, 1), (41_116, None, 1), (41_117, None, 0)]:
             found: list[LogFault] = []
             list(source.rows(part, start, stop, found.append))
             assert len(found) == expected, (start, stop)
         export(source, tmp_path / "events")
     assert faults(tmp_path / "events") == faults(logs)
-    assert incomplete(tmp_path / "events") == {place}
+    assert incomplete(tmp_path / "events") == {partition}
 
 
 def test_leftover_files_are_reported(logs: Path) -> None:
@@ -225,10 +227,10 @@ def test_a_missing_batch_of_a_data_folder_is_found(tmp_path: Path) -> None:
     assert errors(tmp_path) == ["offset-gap"]
 
 
-@pytest.mark.parametrize("place", [OFFSETS, TRANSACTIONS, SHARES])
-def test_damage_before_the_requested_moment_is_a_loss(logs: Path, place: PartitionTuple) -> None:
-    damage(segment(logs, place, 0), 0.5)
-    assert incomplete(logs) == {place}
+@pytest.mark.parametrize("partition", [OFFSETS, TRANSACTIONS, SHARES])
+def test_damage_before_the_requested_moment_is_a_loss(logs: Path, partition: PartitionTuple) -> None:
+    damage(segment(logs, partition, 0), 0.5)
+    assert incomplete(logs) == {partition}
 
 
 def test_damage_after_the_requested_moment_is_no_loss(logs: Path) -> None:

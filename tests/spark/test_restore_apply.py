@@ -90,11 +90,13 @@ def topic(bootstrap: str, admin: AdminClient, name: str) -> str:
 
 def set_offsets(node: kcore.Node, group: str, offsets: dict[tuple[str, int], int], metadata: str = "") -> None:
     """Commits offsets without a member."""
-    node.group(group).commit({place: OffsetAndMetadata(offset, metadata) for place, offset in offsets.items()})
+    node.group(group).commit(
+        {topic_partition: OffsetAndMetadata(offset, metadata) for topic_partition, offset in offsets.items()}
+    )
 
 
 def offsets_of(node: kcore.Node, group: str) -> dict[tuple[str, int], int]:
-    return {tuple(place): found.offset for place, found in node.group(group).committed().items()}
+    return {tuple(topic_partition): found.offset for topic_partition, found in node.group(group).committed().items()}
 
 
 def results(applied: list[Applied]) -> list[tuple[str, int, str]]:

@@ -116,9 +116,12 @@ def test_stream_of_available_rows_reads_all(spark: Any, exported: Path, tmp_path
 
 def test_an_offset_of_a_missing_log_is_an_error(exported: Path, tmp_path: Path, spark: Any) -> None:
     """If such an offset were ignored, a typing error would give the state at the end and report it as complete."""
-    for place in (("__consumer_offsets", 77), ("__consumer_offset", 0)):
-        with pytest.raises(KcoreError, match=f"does not contain {place[0]}-{place[1]}, for which an offset was given"):
-            rebuild_job.rebuild(spark, exported, tmp_path / "state", offsets={place: 5})
+    for topic_partition in (("__consumer_offsets", 77), ("__consumer_offset", 0)):
+        with pytest.raises(
+            KcoreError,
+            match=f"does not contain {topic_partition[0]}-{topic_partition[1]}, for which an offset was given",
+        ):
+            rebuild_job.rebuild(spark, exported, tmp_path / "state", offsets={topic_partition: 5})
 
 
 @pytest.mark.long  # Spark gives the workers of a stream ten seconds to start, which a busy machine may exceed

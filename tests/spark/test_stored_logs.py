@@ -92,8 +92,8 @@ def test_files_as_rows_are_read_like_a_folder(damaged: Path, tmp_path: Path, row
         events = tmp_path / form
         export(SegmentSource(damaged), events, form=form, rows_per_file=100)
         assert read_as_rows(events, rows_per_batch) == read_locally(events)
-        ends = {place: rows[-1].offset for place, (rows, _) in expected.items()}
-        assert {place: rows[-1].offset for place, (rows, _) in read_locally(events).items()} == ends
+        ends = {partition: rows[-1].offset for partition, (rows, _) in expected.items()}
+        assert {partition: rows[-1].offset for partition, (rows, _) in read_locally(events).items()} == ends
         second = sorted((events / "topic=__transaction_state" / "partition=0").iterdir())[1]
         second.unlink()
         rows, faults = read_as_rows(events, rows_per_batch)["__transaction_state", 0]
@@ -102,7 +102,7 @@ def test_files_as_rows_are_read_like_a_folder(damaged: Path, tmp_path: Path, row
         assert [fault[:4] for fault in faults] == [fault[:4] for fault in local_faults]
 
 
-def test_a_place_without_logs_is_an_error(tmp_path: Path) -> None:
+def test_a_location_without_logs_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(KcoreError, match="contains neither an export nor segment files"):
         stored_log(LocalStorage(tmp_path))
     (tmp_path / "data.mdb").write_bytes(b"")

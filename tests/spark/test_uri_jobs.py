@@ -41,8 +41,8 @@ def logs(kafka_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def rows_of(spark: Any, place: str, name: str) -> list[str]:
-    return sorted(map(repr, spark.read.parquet(f"{place}/{name}").collect()))
+def rows_of(spark: Any, uri: str, name: str) -> list[str]:
+    return sorted(map(repr, spark.read.parquet(f"{uri}/{name}").collect()))
 
 
 def test_a_rebuild_through_sparks_readers_and_writers_equals_the_local_one(
@@ -115,19 +115,19 @@ def check_continued(spark: Any, kafka_logs: Path, tmp_path: Path, as_place: Call
             (folder / name / path.name).write_bytes(path.read_bytes())
     events = tmp_path / "events"
     export(SegmentSource(folder / "__transaction_state-3"), events, stop=400, rows_per_file=100)
-    places = {name: as_place(tmp_path / name) for name in ("events", "first", "continued", "whole")}
-    rebuild_with_doubts(spark, places["events"], places["first"], checkpoint=True)
+    paths = {name: as_place(tmp_path / name) for name in ("events", "first", "continued", "whole")}
+    rebuild_with_doubts(spark, paths["events"], paths["first"], checkpoint=True)
 
     export(SegmentSource(folder), events, rows_per_file=100)
     moment = Moment({("__transaction_state", 3): 700})
-    options = {"moment": moment, "since": places["first"]}
-    continued = rebuild_with_doubts(spark, places["events"], places["continued"], **options)
-    assert continued == rebuild_with_doubts(spark, places["events"], places["whole"], moment)
+    options = {"moment": moment, "since": paths["first"]}
+    continued = rebuild_with_doubts(spark, paths["events"], paths["continued"], **options)
+    assert continued == rebuild_with_doubts(spark, paths["events"], paths["whole"], moment)
     for name in TABLES:
-        assert rows_of(spark, places["continued"], name) == rows_of(spark, places["whole"], name), name
+        assert rows_of(spark, paths["continued"], name) == rows_of(spark, paths["whole"], name), name
 
     with pytest.raises(KcoreError, match="has no complete checkpoints"):
-        rebuild_with_doubts(spark, places["events"], places["whole"], since=places["continued"])
+        rebuild_with_doubts(spark, paths["events"], paths["whole"], since=paths["continued"])
 
 
 @pytest.mark.long

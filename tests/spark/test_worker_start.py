@@ -20,9 +20,11 @@ ARCHIVES = sorted(Path(pyspark.__file__).parent.glob("python/lib/*.zip"))
 SHOW = "import json, pyspark, sys; print(json.dumps([pyspark.__file__, sys.path]))"
 
 
-def started(places: list[str]) -> tuple[str, list[str], str]:
-    """Starts a Python process. Returns its pyspark, its module path, and its earlier output."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+def started(folders: list[str]) -> tuple[str, list[str], str]:
+    """Starts a Python process. Returns the path of the pyspark that it imports, its module path, and what it printed
+    before.
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
     done = subprocess.run(
         [sys.executable, "-c", SHOW], env=environment, capture_output=True, text=True, timeout=60, check=True
     )

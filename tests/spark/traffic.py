@@ -139,20 +139,24 @@ def live(world: World) -> Moment:
     ends = {part[:2]: part.end or 0 for part in ServerSource(node_of(Sender(world))).parts()}
     found = {}
     for shard in engine.groups:
-        place = ("__consumer_offsets", shard.index)
+        topic_partition = ("__consumer_offsets", shard.index)
         unwritten = frozenset(
             group_id
             for group_id, group in shard.machine.groups.items()
             if isinstance(group, ClassicGroup) and group.state in UNWRITTEN
         )
-        found[place] = Stand(ends[place], shown(group_shard_rows(shard.machine), unwritten), unwritten)
+        found[topic_partition] = Stand(
+            ends[topic_partition], shown(group_shard_rows(shard.machine), unwritten), unwritten
+        )
     assert engine.transactions.shards is not None
     for transactions in engine.transactions.shards:
-        place = ("__transaction_state", transactions.index)
-        found[place] = Stand(ends[place], shown(transaction_rows(transactions.machine)), frozenset())
+        topic_partition = ("__transaction_state", transactions.index)
+        found[topic_partition] = Stand(
+            ends[topic_partition], shown(transaction_rows(transactions.machine)), frozenset()
+        )
     for shares in engine.share.shards or ():
-        place = ("__share_group_state", shares.index)
-        found[place] = Stand(ends[place], shown(share_state_rows(shares.machine)), frozenset())
+        topic_partition = ("__share_group_state", shares.index)
+        found[topic_partition] = Stand(ends[topic_partition], shown(share_state_rows(shares.machine)), frozenset())
     return found
 
 

@@ -39,14 +39,16 @@ class Node:
     def logs(self) -> tuple[Written, Written, Written]:
         return self.ids, self.offsets, self.data
 
-    def begin(self, producer: tuple[int, int] = ME, *places: tuple[str, int], **options: Any) -> Evidence:
-        return self.ids.transaction("x", ONGOING, producer, places or (DATA,), started_ms=self.ids.now_ms, **options)
+    def begin(self, producer: tuple[int, int] = ME, *partitions: tuple[str, int], **options: Any) -> Evidence:
+        return self.ids.transaction(
+            "x", ONGOING, producer, partitions or (DATA,), started_ms=self.ids.now_ms, **options
+        )
 
     def write(self, producer: tuple[int, int] = ME) -> Evidence:
         return self.data.raw(None, b"v", producer=producer, transactional=True)
 
-    def decide(self, producer: tuple[int, int] = ME, commit: bool = True, *places: tuple[str, int]) -> Evidence:
-        return self.ids.transaction("x", PREPARE_COMMIT if commit else PREPARE_ABORT, producer, places or (DATA,))
+    def decide(self, producer: tuple[int, int] = ME, commit: bool = True, *partitions: tuple[str, int]) -> Evidence:
+        return self.ids.transaction("x", PREPARE_COMMIT if commit else PREPARE_ABORT, producer, partitions or (DATA,))
 
     def complete(self, producer: tuple[int, int] = ME, commit: bool = True) -> Evidence:
         return self.ids.transaction("x", COMPLETE_COMMIT if commit else COMPLETE_ABORT, producer)

@@ -34,7 +34,11 @@ def findings(
 ) -> tuple[list[Finding], dict[str, int]]:
     """Returns the findings above `info`, and the number of findings of each kind of `info`."""
     known = cleaned_to or {}
-    results = [one for place, rows in logs.items() for one in examine(*place, rows, cleaned_to=known.get(place))]
+    results = [
+        one
+        for partition_key, rows in logs.items()
+        for one in examine(*partition_key, rows, cleaned_to=known.get(partition_key))
+    ]
     observations = [one for one in results if isinstance(one, Observation)]
     found = [one for one in results if isinstance(one, Finding)]
     found += compare(sorted(observations, key=sort_key), Logs.of(observations))
@@ -78,7 +82,9 @@ def test_logs_of_a_real_broker_without_their_fronts_are_healthy(kafka_logs: Path
     """Each log may begin at any offset."""
     chance = random.Random(seed)
     logs = real_logs(kafka_logs / chance.choice(oracle.MOMENTS))
-    cut = {place: rows[chance.choice([0, chance.randrange(len(rows))]) :] for place, rows in logs.items()}
+    cut = {
+        partition_key: rows[chance.choice([0, chance.randrange(len(rows))]) :] for partition_key, rows in logs.items()
+    }
     assert healthy(findings(cut)[0]) == []
 
 
@@ -88,7 +94,7 @@ def test_logs_of_a_real_broker_are_healthy_at_any_time(kafka_logs: Path, seed: i
     logs = real_logs(kafka_logs / "moment-2")
     times = sorted(row.timestamp_ms for rows in logs.values() for row in rows)
     until_ms = chance.choice(times)
-    cut = {place: [row for row in rows if row.timestamp_ms <= until_ms] for place, rows in logs.items()}
+    cut = {partition_key: [row for row in rows if row.timestamp_ms <= until_ms] for partition_key, rows in logs.items()}
     assert healthy(findings(cut)[0]) == []
 
 
@@ -96,10 +102,10 @@ def test_a_copy_made_during_compaction_is_healthy(kafka_logs: Path) -> None:
     """When the copy was made, compaction had rewritten the first half of each log, but not the second."""
     earlier, later = real_logs(kafka_logs / "moment-2"), real_logs(kafka_logs / "moment-4")
     mixed = {}
-    for place, rows in earlier.items():
+    for partition_key, rows in earlier.items():
         middle = rows[len(rows) // 2].offset
-        mixed[place] = [row for row in later[place] if row.offset < middle]
-        mixed[place] += [row for row in rows if row.offset >= middle]
+        mixed[partition_key] = [row for row in later[partition_key] if row.offset < middle]
+        mixed[partition_key] += [row for row in rows if row.offset >= middle]
     assert healthy(findings(mixed)[0]) == []
 
 
@@ -147,10 +153,10 @@ def engine_logs(world: World) -> tuple[dict[PartitionTuple, list[EventRow]], dic
     source = ServerSource(node_of(Sender(world)))
     logs = {part[:2]: list(source.rows(part)) for part in source.parts()}
     cleaned = {}
-    for place in logs:
-        partition = world.engine.partitions.get(*place)
+    for partition_key in logs:
+        partition = world.engine.partitions.get(*partition_key)
         assert partition is not None
-        cleaned[place] = partition.log.cleaned_to
+        cleaned[partition_key] = partition.log.cleaned_to
     return logs, cleaned
 
 
@@ -167,9 +173,9 @@ def test_logs_of_the_engine_are_healthy(seed: int) -> None:
             logs, cleaned = engine_logs(world)
             assert findings(logs)[0] == []
             assert findings(logs, cleaned)[0] == []
-            for place in logs:
-                if place[0] in COMPACTED and chance.random() < 0.7:
-                    compact(world, *place)
+            for partition_key in logs:
+                if partition_key[0] in COMPACTED and chance.random() < 0.7:
+                    compact(world, *partition_key)
     world.advance(10)
     logs, cleaned = engine_logs(world)
     assert any(cleaned.values())
