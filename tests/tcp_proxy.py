@@ -53,12 +53,12 @@ class Proxy:
                 threading.Thread(target=self._pump, args=(client, server, False), daemon=True).start()
                 threading.Thread(target=self._pump, args=(server, client, True), daemon=True).start()
 
-    def _pump(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
+    def _pump(self, source: socket.socket, target: socket.socket, responses: bool) -> None:
         old = self._target[0].encode() + self._target[1].to_bytes(4, "big")
         new = b"127.0.0.1" + self.port.to_bytes(4, "big")
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 20):
-                if answers and self._cut.is_set():
+                if responses and self._cut.is_set():
                     self._cut.clear()
                     self.cuts += 1
                     self._close_all()

@@ -70,7 +70,7 @@ def test_one_code_for_all_partitions_is_raised_as_its_class() -> None:
 def test_a_failure_in_part_is_a_group_that_names_the_partitions() -> None:
     with pytest.raises(PartitionErrors, match=r"commit: 2 of 3 partitions were refused") as caught:
         raise_partition_errors("commit", {A: 3, B: 0, C: (29, "no")}, 3)
-    assert {place: type(error) for place, error in caught.value.errors.items()} == {
+    assert {partition: type(error) for partition, error in caught.value.errors.items()} == {
         A: errors.UnknownTopicOrPartitionError,
         C: errors.TopicAuthorizationFailedError,
     }

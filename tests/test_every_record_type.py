@@ -41,9 +41,9 @@ def without_rebalances(moment: Moment, rebalancing: Moment) -> dict[PartitionTup
     joins.
     """
     found: dict[PartitionTuple, Rows] = {}
-    for place, stand in moment.items():
-        groups = tuple(f"('group_id', '{group}')" for group in rebalancing[place].unwritten)
-        found[place] = [row for row in stand.rows if not any(group in row[1] for group in groups)]
+    for partition, stand in moment.items():
+        groups = tuple(f"('group_id', '{group}')" for group in rebalancing[partition].unwritten)
+        found[partition] = [row for row in stand.rows if not any(group in row[1] for group in groups)]
     return found
 
 

@@ -57,7 +57,7 @@ def test_long_documents_and_the_permitted_depth_are_read() -> None:
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_every_reader_refuses_it_with_its_own_error(tmp_path: Path, depth: int) -> None:
+def test_every_reader_refuses_deep_nesting_with_its_own_error(tmp_path: Path, depth: int) -> None:
     deep = nested(depth)
     with pytest.raises(InvalidRequestError, match="the body is not valid JSON: the JSON has more than"):
         parse_body(deep.encode())

@@ -396,7 +396,7 @@ def test_an_assignment_has_measures_of_balance_and_moves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("group_type", "place", "name"),
+    ("group_type", "class_name", "name"),
     [
         ("classic", "org.apache.kafka.clients.consumer.RangeAssignor", "range"),
         ("classic", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor", "cooperative-sticky"),
@@ -405,8 +405,8 @@ def test_an_assignment_has_measures_of_balance_and_moves() -> None:
         ("share", "org.apache.kafka.coordinator.group.assignor.SimpleAssignor", "simple"),
     ],
 )
-def test_assignors_are_found_by_the_names_of_kafkas_classes(group_type: GroupType, place: str, name: str) -> None:
-    assert type(get(place, group_type)) is type(get(name, group_type))
+def test_assignors_are_found_by_the_names_of_kafkas_classes(group_type: GroupType, class_name: str, name: str) -> None:
+    assert type(get(class_name, group_type)) is type(get(name, group_type))
 
 
 @given(st.lists(st.binary(min_size=16, max_size=16), max_size=20))

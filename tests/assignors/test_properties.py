@@ -58,7 +58,7 @@ def wanted_partitions(group: Group) -> int:
 @pytest.mark.parametrize(("kind", "name"), EXCLUSIVE)
 @settings(max_examples=15, deadline=None)
 @given(group=groups())
-def test_every_partition_goes_once_and_only_to_subscribers(kind: str, name: str, group: Group) -> None:
+def test_every_partition_is_assigned_once_and_only_to_a_subscriber(kind: str, name: str, group: Group) -> None:
     """The result has all members. Each partition is either assigned to a subscriber or withheld."""
     assignment = assign(kind, name, group)
     validate(assignment, group[0])
@@ -128,7 +128,7 @@ def test_a_second_run_moves_nothing(name: str, group: Group) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(group=groups(equal=True, racks=False))
-def test_cooperative_rounds_reach_the_sticky_target_in_two(group: Group) -> None:
+def test_two_cooperative_rounds_reach_the_sticky_target(group: Group) -> None:
     """The second round assigns the partitions that the first round withheld. No round assigns a partition that another
     member owns.
     """
@@ -153,7 +153,7 @@ def test_cooperative_rounds_reach_the_sticky_target_in_two(group: Group) -> None
 
 @settings(max_examples=15, deadline=None)
 @given(group=groups(owned=False))
-def test_unequal_sticky_cannot_be_improved_by_one_move(group: Group) -> None:
+def test_one_move_cannot_improve_a_sticky_result_for_unequal_subscriptions(group: Group) -> None:
     """If a member owns at least two partitions more than another member, none of these partitions may go to the other
     member (Kafka's oracle for KIP-54).
     """

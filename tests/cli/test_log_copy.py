@@ -99,8 +99,8 @@ def test_a_killed_server_leaves_a_folder_that_can_be_copied(run: Run, tmp_path: 
     ran = run("log", "copy", folder, copy)
     assert (ran.status, ran.out.split()[:3]) == (0, ["COPY", "BYTES", "PARTITIONS"])
     assert (folder / "data.mdb").read_bytes() == before
-    for place in (folder, copy):
-        with kcore.open(place, config=SETTINGS, create=False) as engine:
+    for data_folder in (folder, copy):
+        with kcore.open(data_folder, config=SETTINGS, create=False) as engine:
             assert read_all(engine, "lines") == [(0, b"one"), (1, b"two"), (2, b"three")]
             assert committed(engine, "simple") == {("lines", 0): 2, ("lines", 1): 0}
 
@@ -123,14 +123,16 @@ def test_only_an_empty_destination_is_accepted(run: Run, folder: Path, tmp_path:
     assert sorted(os.listdir(copy)) == before
 
 
-@pytest.mark.parametrize("place", ["data/copy", "data/more/copy", "link/copy", "data"])
-def test_a_destination_inside_the_folder_is_refused(run: Run, folder: Path, tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("destination", ["data/copy", "data/more/copy", "link/copy", "data"])
+def test_a_destination_inside_the_folder_is_refused(run: Run, folder: Path, tmp_path: Path, destination: str) -> None:
     """If the copy were inside, a later copy or removal of the folder would include it."""
     (tmp_path / "link").symlink_to(folder)
     before = sorted(os.listdir(folder))
-    ran = run("log", "copy", folder, tmp_path / place)
+    ran = run("log", "copy", folder, tmp_path / destination)
     assert ran.status == 1
-    expected = "the copy needs a new or an empty folder" if place == "data" else f"is inside {folder}: choose a folder"
+    expected = (
+        "the copy needs a new or an empty folder" if destination == "data" else f"is inside {folder}: choose a folder"
+    )
     assert expected in ran.err
     assert sorted(os.listdir(folder)) == before
 

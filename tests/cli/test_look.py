@@ -134,8 +134,8 @@ def test_the_whole_log_of_a_folder_is_dumped_with_its_metadata(run: Run, command
     assert {"record", "OffsetCommit", "GroupMetadata"} <= kinds
     if command_target.arguments[0] != "--bootstrap":  # clients cannot read the metadata topic
         assert {"Topic", "Partition"} <= kinds
-    places = [(row["topic"], row["partition"], row["offset"]) for row in rows]
-    assert places == sorted(places)
+    positions = [(row["topic"], row["partition"], row["offset"]) for row in rows]
+    assert positions == sorted(positions)
 
 
 @pytest.mark.parametrize("verb", [("log", "dump"), ("groups", "list"), ("groups", "describe"), ("offsets", "list")])

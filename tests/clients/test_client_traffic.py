@@ -31,8 +31,8 @@ def test_the_requests_differ_only_as_documented(traffic_server: str, name: str, 
     documented = {(api, field): protocols for api, field, protocols in ROW.findall(DOCUMENT.read_text())}
     assert documented, "the table of the differences was found"
     found = differences(strategy, traffic_server, name)
-    unknown = {place: text for place, text in found.items() if place not in documented}
+    unknown = {key: text for key, text in found.items() if key not in documented}
     assert unknown == {}
     protocol = "consumer" if strategy == "consumer" else "classic"
-    expected = {place for place, protocols in documented.items() if protocol in protocols}
+    expected = {key for key, protocols in documented.items() if protocol in protocols}
     assert expected <= found.keys(), "documented differences that are gone"

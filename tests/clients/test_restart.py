@@ -39,8 +39,8 @@ def produce_by_confluent(server: ServerProcess, topic: str, chunks: Sequence[Seq
     producer = Producer({"bootstrap.servers": server.bootstrap, **options})
     for number, chunk in enumerate(chunks):
         before = len(acked)
-        for place, value in enumerate(chunk):
-            producer.produce(topic, value, partition=place % PARTITIONS, on_delivery=delivered)
+        for index, value in enumerate(chunk):
+            producer.produce(topic, value, partition=index % PARTITIONS, on_delivery=delivered)
         if number < len(chunks) - 1:
             eventually(
                 lambda before=before: producer.poll(0.01) >= 0 and len(acked) > before, "a first acknowledgement"
@@ -57,7 +57,7 @@ def produce_by_kafka_python(server: ServerProcess, topic: str, chunks: Sequence[
         futures = []
         for number, chunk in enumerate(chunks):
             some = [
-                producer.send(topic, value.encode(), partition=place % PARTITIONS) for place, value in enumerate(chunk)
+                producer.send(topic, value.encode(), partition=index % PARTITIONS) for index, value in enumerate(chunk)
             ]
             futures += some
             if number < len(chunks) - 1:
@@ -76,8 +76,8 @@ async def _produce_by_aiokafka(server: ServerProcess, topic: str, chunks: Sequen
         futures = []
         for number, chunk in enumerate(chunks):
             some = [
-                await producer.send(topic, value.encode(), partition=place % PARTITIONS)
-                for place, value in enumerate(chunk)
+                await producer.send(topic, value.encode(), partition=index % PARTITIONS)
+                for index, value in enumerate(chunk)
             ]
             futures += some
             if number < len(chunks) - 1:

@@ -67,7 +67,7 @@ class KcoreMember:
 
 
 class JavaMember:
-    """Java's member."""
+    """A consumer of Java's client library, in a process of its own."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, strategy: str) -> None:
         self._member = Member("java", bootstrap=bootstrap, group=group, topics=[topic], strategy=strategy)
@@ -226,9 +226,9 @@ def compared(steps: dict[str, list[Recorded]], topic: str) -> dict[tuple[str, st
     for step, requests in steps.items():
         seen: set[ApiKey] = set()
         for each in requests:
-            place = step
+            step_name = step
             if each.api in TIMED:
-                place = "any"
+                step_name = "any"
             elif each.api in ONCE and (each.api in seen or step == "reconnect"):
                 continue
             elif each.api is ApiKey.CONSUMER_GROUP_HEARTBEAT and step == "reconnect":
@@ -245,8 +245,8 @@ def compared(steps: dict[str, list[Recorded]], topic: str) -> dict[tuple[str, st
                     continue
                 if each.api is ApiKey.HEARTBEAT and field == "generation_id":
                     continue  # a short generation may end before a heartbeat is due
-                listed = values.setdefault((place, each.api.name, field), [])
-                if place != "any" or value not in listed:
+                listed = values.setdefault((step_name, each.api.name, field), [])
+                if step_name != "any" or value not in listed:
                     listed.append(value)
     return values
 
@@ -260,8 +260,8 @@ def differences(strategy: str, bootstrap: str, name: str) -> dict[tuple[str, str
         for subject in ("kcore", "java")
     )
     found: dict[tuple[str, str], str] = {}
-    for place in sorted(mine.keys() | other.keys()):
-        step, api, field = place
-        if mine.get(place) != other.get(place):
-            found.setdefault((api, field), f"{step}: {mine.get(place)} != {other.get(place)}")
+    for key in sorted(mine.keys() | other.keys()):
+        step, api, field = key
+        if mine.get(key) != other.get(key):
+            found.setdefault((api, field), f"{step}: {mine.get(key)} != {other.get(key)}")
     return found

@@ -283,7 +283,7 @@ def test_an_unknown_outcome_is_neither_lost_nor_repeated(world: ClusterWorld, cl
     assert client.committed("group-2") == 61
 
 
-def test_an_idle_node_settles_an_unknown_outcome_before_it_gives_partitions_up(
+def test_an_idle_node_settles_an_unknown_outcome_before_it_releases_partitions(
     world: ClusterWorld, client: Client
 ) -> None:
     coordinator = client.coordinator("group-2")

@@ -48,7 +48,7 @@ def leading(store: MemoryCluster) -> set[int]:
 
 
 def committed(node: kcore.Node) -> dict[tuple[str, int], int]:
-    return {(place.topic, place.partition): found.offset for place, found in node.group("g").committed().items()}
+    return {(each.topic, each.partition): found.offset for each, found in node.group("g").committed().items()}
 
 
 def test_two_programs_are_one_cluster(store: MemoryCluster) -> None:

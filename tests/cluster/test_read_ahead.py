@@ -209,7 +209,7 @@ def test_a_node_that_dies_while_the_log_is_read_ahead_loses_nothing(world: Clust
     check(world)
 
 
-def test_a_leader_that_is_fenced_while_it_waits_gives_the_partition_up(world: ClusterWorld) -> None:
+def test_a_leader_that_is_fenced_while_it_waits_releases_the_partition(world: ClusterWorld) -> None:
     moving = Move(world)
     moving.plan()
     moving.client.commit(LATER, 77)

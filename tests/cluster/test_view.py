@@ -55,7 +55,7 @@ def test_draining_nodes_get_replicas_only_if_the_others_do_not_suffice(replicas:
     assert view(racks, draining=frozenset({2})).placement_order(replicas) == order
 
 
-def test_a_cluster_whose_nodes_all_drain_still_places_partitions() -> None:
+def test_a_cluster_whose_nodes_all_drain_still_has_a_placement_order() -> None:
     assert view({1: None, 2: None}, draining=frozenset({1, 2})).placement_order(1) == [1, 2]
 
 

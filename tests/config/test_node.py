@@ -111,7 +111,7 @@ def test_the_migration_policy_may_be_written_in_any_case() -> None:
         Config.of({"group.consumer.migration.policy": "up"})
 
 
-def test_absent_values_are_those_without_a_default() -> None:
+def test_only_settings_without_a_default_may_be_none() -> None:
     assert Config.of({"log.retention.ms": None}).log_retention_ms is None
     with pytest.raises(ConfigError, match="is missing"):
         Config.of({"group.max.size": None})

@@ -99,13 +99,13 @@ def test_a_crashed_member_is_replaced(world: World, kind: dict[str, Any]) -> Non
 def test_a_member_without_heartbeats_loses_all_partitions_and_joins_again(world: World, kind: dict[str, Any]) -> None:
     one, two = world.member("one", "t", **kind), world.member("two", "t", **kind)
     world.until(lambda: len(one.owned) == len(two.owned) == 2)
-    held, epoch = tuple(sorted(one.owned)), one.machine.epoch
+    owned_before, epoch = tuple(sorted(one.owned)), one.machine.epoch
     world.cut.add("one")
     world.until(lambda: len(two.owned) == 4)
-    assert tuple(sorted(one.owned)) == held, "the member cannot know that it was removed"
+    assert tuple(sorted(one.owned)) == owned_before, "the member cannot know that it was removed"
     world.cut.clear()
     world.until(lambda: one.lost and world.complete("t") and one.owned)
-    assert one.lost == [Lost(held, epoch)]
+    assert one.lost == [Lost(owned_before, epoch)]
 
 
 def test_commits_reach_the_group_and_are_fenced(world: World, kind: dict[str, Any]) -> None:
@@ -145,15 +145,15 @@ def test_a_commit_that_waited_is_not_sent_with_a_later_epoch(world: World, kind:
 def test_a_commit_is_refused_if_its_membership_has_ended(world: World, kind: dict[str, Any]) -> None:
     one, two = world.member("one", "t", **kind), world.member("two", "t", **kind)
     world.until(lambda: len(one.owned) == len(two.owned) == 2)
-    held = next(iter(one.owned))
+    owned_partition = next(iter(one.owned))
     seen_losses = one.machine.ownership.losses
     world.cut.add("one")
     world.until(lambda: len(two.owned) == 4)
     world.cut.clear()
     world.until(lambda: one.lost and world.complete("t") and one.owned)
-    late = one.machine.commit({held: 5}, world.now_ms, seen_losses=seen_losses)
+    late = one.machine.commit({owned_partition: 5}, world.now_ms, seen_losses=seen_losses)
     with pytest.raises(CommitFailedError, match="removed from the group since"):
-        one.machine.identity([held], seen_losses)
+        one.machine.identity([owned_partition], seen_losses)
     with pytest.raises(CommitFailedError, match="removed from the group since"):
         one.machine.identity([], seen_losses)
     assert (late.done, type(late.error)) == (True, CommitFailedError)
@@ -392,7 +392,7 @@ def test_a_member_adopts_no_partitions_before_the_response_to_its_report(world: 
     does not own them.
     """
     one = world.member("one", "t", protocol="consumer")
-    held: list[tuple[Any, Any, Any]] = []
+    delayed: list[tuple[Any, Any, Any]] = []
     hold: list[type] = [MetadataRequest]
 
     def run(ms: int) -> None:
@@ -401,11 +401,11 @@ def test_a_member_adopts_no_partitions_before_the_response_to_its_report(world: 
                 world.step(member)
             while world.responses:
                 late = world.responses[0][0] is one and type(world.responses[0][1].request) in hold
-                held.append(world.responses.pop(0)) if late else world.deliver()
+                delayed.append(world.responses.pop(0)) if late else world.deliver()
             world.engine.advance(50)
 
     run(500)  # its target arrives, but not the names of its topics
-    assert (len(held), one.owned) == (1, {})
+    assert (len(delayed), one.owned) == (1, {})
     world.cut.add("one")
     run(1_500)  # a heartbeat fails, so the next one reports the owned partitions again
     world.cut.clear()
@@ -413,13 +413,13 @@ def test_a_member_adopts_no_partitions_before_the_response_to_its_report(world: 
     world.step(two)  # it joins, and gets half of the target
     hold.append(ConsumerGroupHeartbeatRequest)
     run(2_000)
-    assert isinstance(held[-1][1].request, ConsumerGroupHeartbeatRequest)
-    metadata = [each for each in held if isinstance(each[1].request, MetadataRequest)]
-    held[:] = [each for each in held if each not in metadata]
+    assert isinstance(delayed[-1][1].request, ConsumerGroupHeartbeatRequest)
+    metadata = [each for each in delayed if isinstance(each[1].request, MetadataRequest)]
+    delayed[:] = [each for each in delayed if each not in metadata]
     world.responses += metadata  # the names arrive before the response to the heartbeat
     hold.clear()
     run(1_000)
-    world.responses += held
+    world.responses += delayed
     world.until(lambda: len(one.owned) == len(two.owned) == 2 and world.complete("t"))
     assert [event for event in one.events if isinstance(event, Revoked)] == []
 
@@ -433,10 +433,10 @@ def test_a_leader_keeps_the_partitions_of_a_topic_whose_leaders_are_unknown(worl
     while not refused:
         for member in world.members:
             world.step(member)
-        for place, (member, outgoing, _) in enumerate(world.responses):
+        for response_index, (member, outgoing, _) in enumerate(world.responses):
             if isinstance(outgoing.request, MetadataRequest):
                 topic = MetadataResponseTopic(error_code=ErrorCode.LEADER_NOT_AVAILABLE, name="t")
-                world.responses[place] = member, outgoing, MetadataResponse(topics=[topic])
+                world.responses[response_index] = member, outgoing, MetadataResponse(topics=[topic])
                 refused += 1
         while world.responses:
             world.deliver()
@@ -461,12 +461,12 @@ def test_heartbeats_that_the_named_coordinator_does_not_serve_are_repeated_with_
     until_ms = world.now_ms + 5_000
     while world.now_ms < until_ms:
         world.step(one)
-        for place, (member, outgoing, _) in enumerate(world.responses):
+        for response_index, (member, outgoing, _) in enumerate(world.responses):
             response = responses.get(type(outgoing.request))
             if response is not None:
                 beats.append(world.now_ms)
                 refused = response(error_code=ErrorCode.NOT_COORDINATOR)
-                world.responses[place] = member, outgoing, ConnectionClosedError("down") if lost else refused
+                world.responses[response_index] = member, outgoing, ConnectionClosedError("down") if lost else refused
         while world.responses:
             world.deliver()
         world.engine.advance(10)

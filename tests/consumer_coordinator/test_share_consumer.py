@@ -235,8 +235,8 @@ def test_acknowledged_ranges_are_joined_and_the_first_type_of_an_offset_counts()
 
 def test_a_request_that_cannot_be_built_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     session = ShareSession("g", "m")
-    place = SharePartition(b"0123456789abcdef", 0)
-    session.add(place, 5, Acknowledgement.ACCEPT)
+    share_partition = SharePartition(b"0123456789abcdef", 0)
+    session.add(share_partition, 5, Acknowledgement.ACCEPT)
 
     def fail(*_: Any, **__: Any) -> Any:
         raise MemoryError("injected")
@@ -244,8 +244,8 @@ def test_a_request_that_cannot_be_built_changes_nothing(monkeypatch: pytest.Monk
     with monkeypatch.context() as patched:
         patched.setattr(share_consumer, "ShareFetchRequest", fail)
         with pytest.raises(MemoryError):
-            session.fetch(frozenset({place}), 1, 0)
+            session.fetch(frozenset({share_partition}), 1, 0)
     assert not session.is_open
-    request = session.fetch(frozenset({place}), 1, 0)
+    request = session.fetch(frozenset({share_partition}), 1, 0)
     (topic,) = request.topics
     assert [one.first_offset for one in topic.partitions[0].acknowledgement_batches] == [5]

@@ -204,7 +204,7 @@ def kill_once(folder: Path, responses: Responses, chance: random.Random) -> str:
 
 
 def _import_apis() -> None:
-    """Imports all modules that the processes use, so that they inherit them."""
+    """Imports all modules that the processes use, before the processes are forked."""
     with kcore.open(config=QUICK) as node:
         node.send(create("t"))
         node.send(commit("g", {("t", 0): 0}), 9)

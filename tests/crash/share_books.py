@@ -148,7 +148,7 @@ class Link:
         return True
 
     def close(self) -> None:
-        """Closes both sides. The acknowledgements of requests without a response become uncertain."""
+        """Closes both sides of the connection. The acknowledgements of requests without a response become uncertain."""
         for each in (self.client, self.server):
             each.close()
         with self.books.lock:

@@ -43,12 +43,12 @@ def start(server: ServerProcess, workers: list[Worker], responses: int) -> None:
         worker.start(server.bootstrap)
     wait_until(
         lambda: all(worker.done > done or worker.failure for worker, done in zip(workers, before, strict=True)),
-        "everybody is answered",
+        "each worker has a response",
     )
     until = sum(worker.done for worker in workers) + responses
     wait_until(
         lambda: sum(worker.done for worker in workers) >= until or any(worker.failure for worker in workers),
-        f"{responses} answers more",
+        f"{responses} more responses",
     )
 
 

@@ -95,7 +95,7 @@ def test_a_record_that_only_one_log_has_is_a_difference(sides: list[Side]) -> No
     assert line.startswith("  .records.l-t[1]: only two ")
 
 
-def test_documented_differences_are_told_from_others(sides: list[Side]) -> None:
+def test_documented_differences_are_distinguished_from_others(sides: list[Side]) -> None:
     """The same differing lines may be a documented difference after one call, and an unknown difference after another
     call.
     """
@@ -113,7 +113,7 @@ def test_documented_differences_are_told_from_others(sides: list[Side]) -> None:
     assert described("data", Step(0, "list_offsets", arguments), what + "\n  .topics[0].name: Kafka 1, kcore 2") is None
 
 
-def test_the_page_of_differences_describes_the_known_ones() -> None:
+def test_the_page_of_differences_describes_every_known_difference() -> None:
     page = " ".join((Path(__file__).parents[2] / "docs" / "differences.md").read_text().split())
     assert [known.described for known in KNOWN if known.described not in page] == []
     assert {known.area for known in KNOWN} <= set(AREAS)
@@ -135,8 +135,8 @@ def test_the_order_of_records_counts_only_within_a_share_partition() -> None:
 
 @pytest.mark.parametrize(("second", "expected"), [("two", "equal"), ("other", "different")])
 def test_a_seed_has_a_result(sides: list[Side], second: str, expected: str) -> None:
-    """The result of a program is equal without a difference. It is different if only one of the servers refuses a
-    request.
+    """Without a difference, the result of a program is "equal". If only one of the servers refuses a request, the
+    result is "different".
     """
     servers = {side.name: side.bootstrap for side in sides if side.name in ("one", second)}
     options = argparse.Namespace(texts=False, trace=False, attempts=1, logs=False)

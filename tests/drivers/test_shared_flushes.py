@@ -230,8 +230,8 @@ def test_a_call_from_inside_a_shared_round_is_refused(node: kcore.EmbeddedNode) 
     assert refused == [ReentrantCallError] * 2
 
 
-@pytest.mark.parametrize("place", range(60))
-def test_an_interrupt_of_a_waiting_thread_leaves_no_other_waiting(place: int) -> None:
+@pytest.mark.parametrize("point", range(60))
+def test_an_interrupt_of_a_waiting_thread_leaves_no_other_waiting(point: int) -> None:
     node = kcore.open(config=SETTINGS)
     make_topic(node, "t")
     calls, storage = Calls(node), HeldStorage(node)
@@ -249,7 +249,7 @@ def test_an_interrupt_of_a_waiting_thread_leaves_no_other_waiting(place: int) ->
 
     releaser = threading.Thread(target=release)
     releaser.start()
-    InterruptAt(place).during(lambda: node.send(commit("main", {("t", 0): 7}), 9))
+    InterruptAt(point).during(lambda: node.send(commit("main", {("t", 0): 7}), 9))
     returned.set()
     releaser.join()
     results = calls.end()

@@ -364,8 +364,8 @@ LOOKUP, CREATE, BEGIN, COMMIT = 8, 4, 1, 7
 
 
 async def test_clients_of_a_listener_do_not_block_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds that allow no background commit, such as those of topics and transactions, are written on the thread,
-    too.
+    """Rounds that allow no background commit, such as rounds with changes of topics or transactions, are also written
+    on the thread.
     """
     async with slow_device(monkeypatch) as device, kcore.open_async(tmp_path / "data", config=SETTINGS) as node:
         client = await Client.connected((await node.listen()).bootstrap)

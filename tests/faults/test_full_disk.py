@@ -34,19 +34,19 @@ def run(folder: Path, how: str) -> tuple[int, list[str], list[str], str]:
 @pytest.fixture
 def small_volume(tmp_path: Path) -> Iterator[Path]:
     """Mounts a file system of 3 MiB, a third of which a test can free."""
-    place = tmp_path / "volume"
-    place.mkdir()
+    volume = tmp_path / "volume"
+    volume.mkdir()
     mount = shutil.which("mount")
     if os.geteuid() != 0 or mount is None:
         pytest.skip("only root may mount a small volume; the limit on the file's size is tested by everybody")
-    done = subprocess.run([mount, "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(place)], check=False)
+    done = subprocess.run([mount, "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(volume)], check=False)
     if done.returncode:
         pytest.skip("this container may not mount")
     try:
-        (place / "ballast").write_bytes(bytes(BALLAST_BYTES))
-        yield place
+        (volume / "ballast").write_bytes(bytes(BALLAST_BYTES))
+        yield volume
     finally:
-        subprocess.run(["umount", str(place)], check=True)
+        subprocess.run(["umount", str(volume)], check=True)
 
 
 def test_a_limited_file_size_fails_writes_and_loses_nothing(tmp_path: Path) -> None:

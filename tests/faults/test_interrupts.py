@@ -26,8 +26,8 @@ OURS = str(Path(kcore.__file__).parent)
 class InterruptAt:
     """Raises a `KeyboardInterrupt` at the `place`-th point in kcore's own code at which a signal handler may run."""
 
-    def __init__(self, place: int) -> None:
-        self.left = place
+    def __init__(self, point: int) -> None:
+        self.left = point
         self.raised = False
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
@@ -56,9 +56,9 @@ def everywhere(action: Callable[[int], bool], most: int, step: int = 1) -> int:
     """Calls `action` with an interrupt at each point in turn, until a call ends without an interrupt. Returns the
     number of points.
     """
-    for place in range(0, most, step):
-        if not action(place):
-            return place
+    for point in range(0, most, step):
+        if not action(point):
+            return point
     return most
 
 
@@ -68,11 +68,11 @@ def everywhere(action: Callable[[int], bool], most: int, step: int = 1) -> int:
 def test_an_interrupt_at_any_call_loses_nothing_that_was_acknowledged(tmp_path: Path, name: str, step: int) -> None:
     ledger = Ledger(tmp_path / "data")
 
-    def interrupt(place: int) -> bool:
-        interrupted = InterruptAt(place).during(ledger.steps[name])
+    def interrupt(point: int) -> bool:
+        interrupted = InterruptAt(point).during(ledger.steps[name])
         for other in ("commit", "produce", "transaction", "classic", "consumer"):
             ledger.until_acknowledged(other)
-        if place % 20 < step:
+        if point % 20 < step:
             ledger.check_folder()
         return interrupted
 
@@ -90,9 +90,9 @@ def test_an_interrupted_open_leaves_nothing_locked(tmp_path: Path) -> None:
         make_topic(engine, "t")
         engine.send(commit("g", {("t", 0): 7}), 9)
 
-    def interrupt(place: int) -> bool:
+    def interrupt(point: int) -> bool:
         opened: list[kcore.EmbeddedNode] = []
-        interrupted = InterruptAt(place).during(lambda: opened.append(kcore.open(path, config=SETTINGS)))
+        interrupted = InterruptAt(point).during(lambda: opened.append(kcore.open(path, config=SETTINGS)))
         for engine in opened:
             engine.close()
         with kcore.open(path, config=SETTINGS) as engine:
@@ -105,15 +105,15 @@ def test_an_interrupted_open_leaves_nothing_locked(tmp_path: Path) -> None:
 def test_an_interrupted_close_may_be_repeated_and_releases_the_folder(tmp_path: Path) -> None:
     path = tmp_path / "data"
 
-    def interrupt(place: int) -> bool:
+    def interrupt(point: int) -> bool:
         engine = kcore.open(path, config=SETTINGS)
-        if place == 0:
+        if point == 0:
             make_topic(engine, "t")
-        engine.send(commit("g", {("t", 0): place}), 9)
-        interrupted = InterruptAt(place).during(engine.close)
+        engine.send(commit("g", {("t", 0): point}), 9)
+        interrupted = InterruptAt(point).during(engine.close)
         engine.close()
         with kcore.open(path, config=SETTINGS) as again:
-            assert committed(again, "g") == {("t", 0): place}
+            assert committed(again, "g") == {("t", 0): point}
         return interrupted
 
     assert everywhere(interrupt, 1_000) > 5
@@ -155,13 +155,13 @@ def test_a_broken_engine_refuses_everything_and_wakes_waiting_callers(tmp_path: 
 def test_an_interrupt_of_a_caller_that_waits_does_no_harm() -> None:
     with kcore.open(config=SETTINGS | {"kcore.durability": "memory"}) as engine:
         make_topic(engine, "t")
-        for place in range(40):
+        for point in range(40):
             # Tries every moment after the first sleep. Earlier moments are in the decision.
             def poll() -> None:
                 engine.send(fetch("t", wait_ms=1), 12)
 
             driver = engine._driver
-            wait, interrupt = driver._wait, InterruptAt(place)
+            wait, interrupt = driver._wait, InterruptAt(point)
 
             def interrupted_wait(*arguments: Any, wait: Any = wait, interrupt: InterruptAt = interrupt) -> None:
                 sys.setprofile(interrupt)
@@ -181,7 +181,7 @@ def test_an_interrupt_of_a_caller_that_waits_does_no_harm() -> None:
             finally:
                 driver.turn = turn  # type: ignore[method-assign]
                 driver._wait = wait  # type: ignore[method-assign]
-            response = engine.send(commit("g", {("t", 0): place}), 9)
+            response = engine.send(commit("g", {("t", 0): point}), 9)
             assert response.topics[0].partitions[0].error_code == 0
             assert not driver._sleepers
 

@@ -225,7 +225,7 @@ class GroupContext:
             self.consumer.metadata.created(name)
         else:
             self.consumer.metadata.changed(name)
-        self._tell(name)
+        self._notify_shards(name)
         return topic
 
     def create_internal(self) -> list[str]:
@@ -240,9 +240,9 @@ class GroupContext:
         self.topics.remove(name)
         self.metadata_version += 1
         self.consumer.metadata.changed(name)
-        self._tell(name)
+        self._notify_shards(name)
 
-    def _tell(self, topic: str) -> None:
+    def _notify_shards(self, topic: str) -> None:
         for shard in self.shards:
             shard.machine.on_topic_changed(topic)
 

@@ -54,7 +54,7 @@ def consumer_world(limit: int = LIMIT) -> World:
     return World({"a": 4}, kcore_max_group_metadata_bytes=limit)
 
 
-def held(world: World) -> int:
+def total_bytes(world: World) -> int:
     """Returns the counted bytes, after checking that they are the sum over all members."""
     groups = world.machine.groups.values()
     for group in groups:
@@ -74,7 +74,7 @@ def code_of(world: World, member_id: str, group: str = "g", **fields: Any) -> Er
     if response.error_code:
         assert "kcore.max.group.metadata.bytes" in (response.error_message or "")
         assert world.records() == []
-        assert held(world) == before, "a refused heartbeat changes nothing"
+        assert total_bytes(world) == before, "a refused heartbeat changes nothing"
     return ErrorCode(response.error_code)
 
 
@@ -82,11 +82,11 @@ def test_a_consumer_group_may_have_an_eighth_of_the_limit() -> None:
     world = consumer_world()
     count = 100
     assert code_of(world, "one", subscribed_topic_names=names(0, count)) == ErrorCode.NONE
-    room = GROUP_LIMIT - held(world)
+    room = GROUP_LIMIT - total_bytes(world)
     each = bytes_of({frozenset(names(0, 1))})
     assert code_of(world, "two", subscribed_topic_names=names(count, room // each + 1)) == FULL
     assert code_of(world, "two", subscribed_topic_names=names(count, room // each - 1)) == ErrorCode.NONE
-    assert GROUP_LIMIT - 2 * each < held(world) <= GROUP_LIMIT
+    assert GROUP_LIMIT - 2 * each < total_bytes(world) <= GROUP_LIMIT
     assert code_of(world, "three", group="other", subscribed_topic_names=names(0, count)) == ErrorCode.NONE
 
 
@@ -94,10 +94,12 @@ def test_equal_subscriptions_share_their_names_and_count_once() -> None:
     world = consumer_world()
     same = names(0, 100)
     assert code_of(world, "m-000", subscribed_topic_names=same) == ErrorCode.NONE
-    first = held(world)
+    first = total_bytes(world)
     for number in range(1, 100):
         assert code_of(world, f"m-{number:03}", subscribed_topic_names=list(same)) == ErrorCode.NONE
-    assert held(world) == first + 99 * consumer_bytes("m-000", world.group.members["m-000"].metadata) < GROUP_LIMIT
+    assert (
+        total_bytes(world) == first + 99 * consumer_bytes("m-000", world.group.members["m-000"].metadata) < GROUP_LIMIT
+    )
     assert len({id(member.metadata.names) for member in world.group.members.values()}) == 1
     world.consumer._names.clear()  # the node's cache may drop the names, and long subscriptions are never cached
     assert code_of(world, "another", subscribed_topic_names=list(same)) == ErrorCode.NONE
@@ -109,12 +111,12 @@ def test_equal_subscriptions_share_their_names_and_count_once() -> None:
 def test_each_text_of_a_consumer_member_counts(field: str) -> None:
     world = consumer_world()
     assert code_of(world, "one", subscribed_topic_names=["a"]) == ErrorCode.NONE
-    before = held(world)
+    before = total_bytes(world)
     long_text = "range" if field == "server_assignor" else "x" * 4_000
     fields = {"subscribed_topic_names": ["a"], field: long_text}
     member_id = fields.pop("member_id", "two")
     assert code_of(world, member_id, **fields) == ErrorCode.NONE
-    assert held(world) - before >= len(long_text)
+    assert total_bytes(world) - before >= len(long_text)
 
 
 def test_beyond_the_limit_only_small_groups_may_grow() -> None:
@@ -125,7 +127,7 @@ def test_beyond_the_limit_only_small_groups_may_grow() -> None:
         number += 1
     assert code_of(world, "m", group="new", subscribed_topic_names=names(0, 180)) == FULL
     assert code_of(world, "m", group="new", subscribed_topic_names=names(0, 10)) == ErrorCode.NONE
-    assert held(world) > LIMIT - GROUP_LIMIT // 2
+    assert total_bytes(world) > LIMIT - GROUP_LIMIT // 2
 
 
 def test_members_may_always_name_less_and_leave() -> None:
@@ -136,25 +138,25 @@ def test_members_may_always_name_less_and_leave() -> None:
     assert code_of(world, "two", subscribed_topic_names=names(200, 180)) == FULL
     one.send(rebalance_timeout_ms=10_000, subscribed_topic_names=many[:90], topic_partitions=[])
     two.join(names(200, 60))
-    held(world)
+    total_bytes(world)
     one.leave()
     two.leave()
-    assert held(world) == 0
+    assert total_bytes(world) == 0
 
 
 def test_a_group_above_the_limit_loads_and_keeps_its_members() -> None:
     world = consumer_world()
     member = Member(world, "one")
     member.join(names(0, 180))
-    before = held(world)
+    before = total_bytes(world)
     world.config = consumer_world(LIMIT // 4).config
     world.restart()
-    assert held(world) == before
+    assert total_bytes(world) == before
     assert before > LIMIT // 4 // metadata_bound.MAX_GROUP_SHARE
     assert member.beat().error_code == ErrorCode.NONE
     assert code_of(world, "two", subscribed_topic_names=names(0, 180)) == FULL
     member.leave()
-    assert held(world) == 0
+    assert total_bytes(world) == 0
 
 
 def test_an_unloaded_shard_no_longer_counts() -> None:
@@ -179,7 +181,7 @@ def test_a_converted_classic_group_counts_once() -> None:
     assert world.machine.groups["g"].group_type is GroupType.CLASSIC
     Member(world, "one").join(["a"])
     assert world.machine.groups["g"].group_type is GroupType.CONSUMER
-    held(world)
+    total_bytes(world)
 
 
 # ---- share groups

@@ -69,7 +69,7 @@ def test_batches_equal_those_of_a_model(
             assert number == partition_of(encoded(key) or b"", 3)
         model.setdefault(number, []).append((timestamp_ms, encoded(key), encoded(value), tuple(headers)))
         deliveries.append((delivery, number, len(model[number]) - 1))
-    assert {place: len(queue.batches) > 0 for place, queue in made.queues.items()} == {
+    assert {queue_key: len(queue.batches) > 0 for queue_key, queue in made.queues.items()} == {
         TopicPartition("t", number): True for number in model
     }
     assert made.size == sum(batch.size for queue in made.queues.values() for batch in queue.batches)

@@ -69,8 +69,8 @@ def test_valid_batches_are_counted_up_to_the_first_invalid_one(data: st.DataObje
     base, batch = run[at]
     kind = data.draw(st.sampled_from(["sound", "byte", "cut", "moved"]))
     if kind == "byte":
-        place = data.draw(st.integers(0, len(batch) - 1))
-        run[at] = (base, batch[:place] + bytes([batch[place] ^ 1]) + batch[place + 1 :])
+        position = data.draw(st.integers(0, len(batch) - 1))
+        run[at] = (base, batch[:position] + bytes([batch[position] ^ 1]) + batch[position + 1 :])
     elif kind == "cut":
         run[at] = (base, batch[: data.draw(st.integers(0, len(batch) - 1))])
     elif kind == "moved":

@@ -335,7 +335,7 @@ def test_tags_with_default_values_are_not_written_and_others_in_ascending_order(
 
 # ---------------------------------------------------------------- invalid values
 @pytest.mark.parametrize(
-    ("message", "version", "place"),
+    ("message", "version", "field_path"),
     [
         (HeartbeatRequest(group_id=b"g"), 0, "HeartbeatRequest.group_id"),  # type: ignore[arg-type]
         (HeartbeatRequest(group_id="g" * 32768), 4, "HeartbeatRequest.group_id"),
@@ -365,10 +365,10 @@ def test_tags_with_default_values_are_not_written_and_others_in_ascending_order(
     ],
     ids=lambda x: x if isinstance(x, str) else None,
 )
-def test_the_error_for_an_invalid_value_names_its_field(message: Message, version: int, place: str) -> None:
+def test_the_error_for_an_invalid_value_names_its_field(message: Message, version: int, field_path: str) -> None:
     with pytest.raises(EncodeError) as caught:
         message.encode(version)
-    assert caught.value.field == place
+    assert caught.value.field == field_path
     assert caught.value.reason
     assert HeartbeatRequest(group_id="g").encode(0) == b"\x00\x01g\x00\x00\x00\x00\x00\x00", (
         "the next message is written"

@@ -130,7 +130,7 @@ def test_an_expired_operation_that_an_earlier_one_completes_does_not_expire() ->
     assert (purgatory.expired_total, purgatory.completed_total) == (1, 1)
 
 
-def test_operations_of_a_key_are_tried_in_the_order_they_came() -> None:
+def test_operations_of_a_key_are_tried_in_the_order_of_their_arrival() -> None:
     _, purgatory, log = make()
     operations = [Operation(name, log) for name in "abcd"]
     for operation in operations:

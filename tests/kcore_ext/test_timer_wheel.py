@@ -274,7 +274,7 @@ def test_an_advance_within_an_action_takes_over_the_rest_in_order() -> None:
     assert payloads(outer) == []
 
 
-def test_time_never_goes_back() -> None:
+def test_time_never_moves_backwards() -> None:
     wheel = TimerWheel(100)
     wheel.add(99, "past")
     assert payloads(wheel.advance(50)) == ["past"]

@@ -303,7 +303,7 @@ def test_deletions_and_drops_find_what_is_in_the_journal(engine: LmdbLogEngine, 
 
 @pytest.mark.seeded
 @pytest.mark.parametrize("seed", [1, 2, SEED], ids=["1", "2", "seed"])
-def test_any_rounds_read_as_they_do_in_memory(seed: int, folder: Path, tmp_path: Path) -> None:
+def test_any_rounds_read_the_same_as_from_a_log_in_memory(seed: int, folder: Path, tmp_path: Path) -> None:
     """Compares rounds of all sizes, deletions, drops and crashes with the same operations on a log in memory."""
     rng = random.Random(seed)
     durable, memory = LmdbLogEngine(folder, "os", tail_size_bytes=0), MemoryLogEngine()

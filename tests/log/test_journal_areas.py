@@ -157,7 +157,7 @@ def test_after_many_rounds_another_journal_begins(
 
 @pytest.mark.seeded
 @pytest.mark.parametrize("seed", [1, 2, SEED], ids=["1", "2", "seed"])
-def test_any_rounds_and_moves_read_as_they_do_in_memory(
+def test_any_rounds_and_moves_read_the_same_as_from_a_log_in_memory(
     seed: int, folder: Path, tmp_path: Path, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Compares rounds of all sizes, deletions, metadata, moves at any time, and crashes with the same operations in

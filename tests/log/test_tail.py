@@ -23,17 +23,17 @@ class ReferenceTail:
     """The stored batches with their base offsets and ends, oldest first."""
 
     def __init__(self) -> None:
-        self.held: list[tuple[int, int, bytes]] = []
+        self.entries: list[tuple[int, int, bytes]] = []
 
     def read(self, offset: int, limit: int, max_bytes: int, at_least_one: bool) -> list[bytes] | None:
-        first = bisect_right([base for base, _, _ in self.held], offset) - 1
+        first = bisect_right([base for base, _, _ in self.entries], offset) - 1
         if first < 0:
             return None
         found: list[bytes] = []
         size = 0
-        for place in range(first, len(self.held)):
-            end = self.held[place + 1][0] if place + 1 < len(self.held) else self.held[place][1]
-            data = self.held[place][2]
+        for index in range(first, len(self.entries)):
+            end = self.entries[index + 1][0] if index + 1 < len(self.entries) else self.entries[index][1]
+            data = self.entries[index][2]
             size += len(data)
             if end > limit or (size > max_bytes and (found or not at_least_one)):
                 break
@@ -53,11 +53,11 @@ class ReferenceCache:
         return sum(size for _, size in self.order)
 
     def add(self, tail: ReferenceTail, entries: list[tuple[int, int, bytes]]) -> None:
-        tail.held.extend(entries)
+        tail.entries.extend(entries)
         self.order.extend((tail, len(data) + BATCH_OVERHEAD) for _, _, data in entries)
         while self.size_bytes > self.max_bytes:
             oldest, _ = self.order.popleft()
-            del oldest.held[:1]
+            del oldest.entries[:1]
 
 
 steps = st.lists(
@@ -97,14 +97,14 @@ def test_the_tail_equals_its_reference_implementation(steps: list[tuple[str, int
         elif step == "drop":
             assert isinstance(argument, int)
             tails[at].drop_below(argument)
-            plain[at].held = [entry for entry in plain[at].held if entry[0] >= argument]
+            plain[at].entries = [entry for entry in plain[at].entries if entry[0] >= argument]
         elif step == "clear":
             tails[at].clear()
-            plain[at].held = []
+            plain[at].entries = []
         else:
             assert isinstance(argument, tuple)
             assert tails[at].read(*argument) == plain[at].read(*argument), argument
-        assert [len(tail) for tail in tails] == [len(tail.held) for tail in plain]
+        assert [len(tail) for tail in tails] == [len(tail.entries) for tail in plain]
 
 
 def test_rounds_in_the_journal_are_sorted_by_partition_and_offset(store: Store) -> None:

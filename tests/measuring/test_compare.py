@@ -18,7 +18,7 @@ def arguments_of(name: str) -> str:
     return found
 
 
-def test_the_flush_of_the_device_stands_beside_each_case(tmp_path: Path) -> None:
+def test_the_report_shows_the_flush_time_of_the_device_for_each_case(tmp_path: Path) -> None:
     probes = [FlushTimes(10, 20, 30, 40, 9)._asdict(), measure_flush(str(tmp_path), 0.01)._asdict()]
     probes[1].update(p50=30, p99=40, p99_9=50)
     assert flush_table({arguments_of("Heartbeat v4"): {"kcore": [], "flush": probes}}) == (

@@ -113,7 +113,7 @@ def test_the_tables_replace_those_between_the_marks() -> None:
     assert written(page, RESULTS) == page
 
 
-def test_the_plot_has_a_line_for_each_job_and_place() -> None:
+def test_the_plot_has_a_line_for_each_job_and_location() -> None:
     root = ElementTree.fromstring(plot(RESULTS))
     lines = root.findall("{http://www.w3.org/2000/svg}polyline")
     points = sorted(len((one.get("points") or "").split()) for one in lines)

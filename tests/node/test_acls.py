@@ -154,7 +154,7 @@ def test_a_wrong_filter_or_element_is_refused() -> None:
                 call([entry])
 
 
-def test_names_are_those_of_kafka_in_any_form() -> None:
+def test_names_equal_kafkas_names_in_any_spelling() -> None:
     assert Acl("TransactionalId", "x", "User:a", "IdempotentWrite", "allow") == Acl(
         "TRANSACTIONAL_ID", "x", "User:a", "IDEMPOTENT_WRITE", "ALLOW", "*", "LITERAL"
     )

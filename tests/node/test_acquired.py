@@ -15,7 +15,7 @@ from kcore.node.types import TopicPartition
 from kcore.protocol.messages.share_fetch import PartitionData
 from kcore_ext.batch import BatchBuilder, stamp
 
-PLACE = TopicPartition("t", 3)
+PARTITION = TopicPartition("t", 3)
 
 
 def batch(base_offset: int, *values: bytes) -> bytes:
@@ -37,17 +37,17 @@ def test_each_batch_gets_its_acquired_offsets() -> None:
     first, second, third = batch(0, b"a", b"b", b"c"), batch(3, b"d"), batch(10, b"e", b"f")
     row = PartitionData(partition_index=3, records=first + second + third)
     acquired = [Acquired(1, 1, 1), Acquired(2, 2, 4), Acquired(7, 8, 2), Acquired(11, 12, 5)]
-    batches = acquired_batches(PLACE, row, acquired)
+    batches = acquired_batches(PARTITION, row, acquired)
     assert batches == [
-        AcquiredBatch(PLACE, first, [Acquired(1, 1, 1), Acquired(2, 2, 4)]),
-        AcquiredBatch(PLACE, third, [Acquired(11, 11, 5)]),
-        AcquiredBatch(PLACE, b"", [Acquired(7, 8, 2), Acquired(12, 12, 5)]),
+        AcquiredBatch(PARTITION, first, [Acquired(1, 1, 1), Acquired(2, 2, 4)]),
+        AcquiredBatch(PARTITION, third, [Acquired(11, 11, 5)]),
+        AcquiredBatch(PARTITION, b"", [Acquired(7, 8, 2), Acquired(12, 12, 5)]),
     ]
     assert [batches[0].deliveries(offset) for offset in range(4)] == [None, 1, 4, None]
     assert [each.gaps([2]) for each in batches] == [[(1, 1)], [(11, 11)], [(7, 8), (12, 12)]]
-    assert read(acquired_batches(PLACE, row, acquired)) == [[(1, b"b"), (2, b"c")], [(11, b"f")], []]
-    assert acquired_batches(PLACE, PartitionData(partition_index=3, records=None), [Acquired(5, 5, 1)]) == [
-        AcquiredBatch(PLACE, b"", [Acquired(5, 5, 1)])
+    assert read(acquired_batches(PARTITION, row, acquired)) == [[(1, b"b"), (2, b"c")], [(11, b"f")], []]
+    assert acquired_batches(PARTITION, PartitionData(partition_index=3, records=None), [Acquired(5, 5, 1)]) == [
+        AcquiredBatch(PARTITION, b"", [Acquired(5, 5, 1)])
     ]
 
 
@@ -56,28 +56,28 @@ def test_a_range_of_any_length_takes_no_memory_for_its_offsets() -> None:
     one, two = batch(5, b"a"), batch(9, b"b", b"c")
     row = PartitionData(partition_index=3, records=one + two)
     last = (1 << 63) - 1
-    batches = acquired_batches(PLACE, row, [Acquired(0, last, 1)])
+    batches = acquired_batches(PARTITION, row, [Acquired(0, last, 1)])
     assert batches == [
-        AcquiredBatch(PLACE, one, [Acquired(5, 5, 1)]),
-        AcquiredBatch(PLACE, two, [Acquired(9, 10, 1)]),
-        AcquiredBatch(PLACE, b"", [Acquired(0, 4, 1), Acquired(6, 8, 1), Acquired(11, last, 1)]),
+        AcquiredBatch(PARTITION, one, [Acquired(5, 5, 1)]),
+        AcquiredBatch(PARTITION, two, [Acquired(9, 10, 1)]),
+        AcquiredBatch(PARTITION, b"", [Acquired(0, 4, 1), Acquired(6, 8, 1), Acquired(11, last, 1)]),
     ]
     assert batches[1].gaps([9]) == [(10, 10)]
     assert batches[2].gaps([]) == [(0, 4), (6, 8), (11, last)]
-    assert AcquiredBatch(PLACE, one, [Acquired(0, last, 1)]).gaps([5, 3, 5]) == [(0, 2), (4, 4), (6, last)]
+    assert AcquiredBatch(PARTITION, one, [Acquired(0, last, 1)]).gaps([5, 3, 5]) == [(0, 2), (4, 4), (6, last)]
 
 
 def test_offsets_of_overlapping_batches_belong_to_the_first() -> None:
     one, two = batch(0, b"a", b"b"), batch(1, b"x", b"y")
     row = PartitionData(partition_index=3, records=one + two)
-    assert read(acquired_batches(PLACE, row, [Acquired(0, 2, 1)])) == [[(0, b"a"), (1, b"b")], [(2, b"y")]]
+    assert read(acquired_batches(PARTITION, row, [Acquired(0, 2, 1)])) == [[(0, b"a"), (1, b"b")], [(2, b"y")]]
 
 
 def test_a_batch_that_cannot_be_decoded_is_a_corrupt_message() -> None:
     data = bytearray(batch(0, b"abc"))
     data[-2] ^= 1
     with pytest.raises(errors.CorruptMessageError, match="t-3"):
-        read_acquired(AcquiredBatch(PLACE, bytes(data), [Acquired(0, 0, 1)]))
+        read_acquired(AcquiredBatch(PARTITION, bytes(data), [Acquired(0, 0, 1)]))
 
 
 def test_only_the_batch_of_the_next_job_is_decoded(

@@ -46,9 +46,9 @@ def test_topics_are_described_with_their_leaders_and_offsets(node: kcore.Node, n
     with pytest.raises(errors.UnknownTopicOrPartitionError):
         node.topics.describe([name, f"{name}-missing"])
     assert node.topics.describe([name, f"{name}-missing"], missing_ok=True) == [described]
-    places = [(name, 0), (name, 1), (name, 2), (f"{name}-missing", 0)]
-    assert node.topics.end_offsets(places) == {(name, 0): 0, (name, 1): 2}
-    assert node.topics.start_offsets(places) == {(name, 0): 0, (name, 1): 0}
+    topic_partitions = [(name, 0), (name, 1), (name, 2), (f"{name}-missing", 0)]
+    assert node.topics.end_offsets(topic_partitions) == {(name, 0): 0, (name, 1): 2}
+    assert node.topics.start_offsets(topic_partitions) == {(name, 0): 0, (name, 1): 0}
     assert node.topics.end_offsets([]) == {}
     assert topic.config(own=True) == {"retention.ms": "60000"}
     assert len(topic.config()) > 10
@@ -110,8 +110,8 @@ def test_share_groups_have_start_offsets_and_lags(node: kcore.Node, name: str) -
     group.set_config({"share.auto.offset.reset": "earliest"})
     assert group.config(own=True) == {"share.auto.offset.reset": "earliest"}
     set_start_offset(node, name, name, 1)
-    place = TopicPartition(name, 0)
-    assert group.share_positions() == {place: SharePosition(1, 2)}
+    name_and_index = TopicPartition(name, 0)
+    assert group.share_positions() == {name_and_index: SharePosition(1, 2)}
     assert all_offset_rows(node, [name]) == [OffsetRow(name, name, 0, 1, 3, 2, None)]
 
 
@@ -141,13 +141,13 @@ def test_users_are_added_changed_and_removed(node: kcore.Node, name: str) -> Non
 
 def test_an_open_transaction_is_listed_and_described(node: kcore.Node, name: str) -> None:
     node.topics.create(name, 1)
-    place = TopicPartition(name, 0)
+    name_and_index = TopicPartition(name, 0)
     begin = datetime.now(UTC)
     with node.transaction(name, timeout=30.0) as transaction:
         transaction.append(name, "x" * 600_000)  # so large that it is sent at once
-        (producer,) = node.transactions.producers([place])
+        (producer,) = node.transactions.producers([name_and_index])
         assert producer == ProducerState(
-            place, producer.producer_id, producer.producer_epoch, 0, producer.last_timestamp_ms, -1, 0
+            name_and_index, producer.producer_id, producer.producer_epoch, 0, producer.last_timestamp_ms, -1, 0
         )
         listed = TransactionListing(name, producer.producer_id, "Ongoing")
         assert listed in node.transactions.list()
@@ -158,10 +158,13 @@ def test_an_open_transaction_is_listed_and_described(node: kcore.Node, name: str
         assert isinstance(state, TransactionDescription)
         assert state.started is not None
         assert begin - timedelta(seconds=5) <= state.started <= datetime.now(UTC) + timedelta(seconds=5)
-        assert (state.timeout, state.partitions, state.state) == (30.0, (place,), "Ongoing")
+        assert (state.timeout, state.partitions, state.state) == (30.0, (name_and_index,), "Ongoing")
         assert isinstance(described[f"{name}-missing"], errors.TransactionalIdNotFoundError)
     # Kafka's coordinator writes the marker after it has acknowledged the commit.
-    wait_until(lambda: node.topics.end_offsets([place]) == {place: 2}, "the record and the marker are visible")
+    wait_until(
+        lambda: node.topics.end_offsets([name_and_index]) == {name_and_index: 2},
+        "the record and the marker are visible",
+    )
     with pytest.raises(ValueError, match="'Sleeping' does not exist; valid: 'Empty', 'Ongoing', "):
         node.transactions.list(states=["Sleeping"])
     with pytest.raises(errors.UnknownTopicOrPartitionError):
@@ -170,17 +173,17 @@ def test_an_open_transaction_is_listed_and_described(node: kcore.Node, name: str
 
 def test_only_force_aborts_a_transaction_of_a_coordinator_in_one_partition(node: kcore.Node, name: str) -> None:
     node.topics.create(name, 1)
-    place = TopicPartition(name, 0)
+    name_and_index = TopicPartition(name, 0)
     with node.transaction(name) as transaction:
         transaction.append(name, "x" * 600_000)
-        (producer,) = node.transactions.producers([place])
+        (producer,) = node.transactions.producers([name_and_index])
         with pytest.raises(errors.KcoreError, match=f"its transactional id is '{name}'"):
             node.transactions.abort(producer)
-        assert node.transactions.producers([place]) == [producer]
+        assert node.transactions.producers([name_and_index]) == [producer]
         node.transactions.abort(producer, force=True)
-        (after,) = node.transactions.producers([place])
+        (after,) = node.transactions.producers([name_and_index])
         assert (after.transaction_start, after.producer_id) == (None, producer.producer_id)
-        assert node.topics.end_offsets([place]) == {place: 2}, "the record and the marker"
+        assert node.topics.end_offsets([name_and_index]) == {name_and_index: 2}, "the record and the marker"
     assert node.topics[name].read(0, 0) == []
 
 
@@ -188,24 +191,30 @@ def test_a_hanging_transaction_is_found_and_aborted() -> None:
     clock = kcore.ManualClock()
     with kcore.open(clock=clock, config={"transaction.partition.verification.enable": False}) as node:
         node.topics.create("jobs", 2)
-        places = [TopicPartition("jobs", number) for number in range(2)]
+        topic_partitions = [TopicPartition("jobs", number) for number in range(2)]
         # An unverified batch, as before KIP-890: no coordinator knows its transaction.
         request = produce_request("lost", Identity(9_999, 3), 0, b"a", b"b", topic="jobs", wall_ms=clock.wall_ms())
         assert not node.send(request, 11).responses[0].partition_responses[0].error_code
         with node.transaction("living") as transaction:
             transaction.append("jobs", "c", partition=1)
             transaction.flush()
-            assert node.transactions.hanging(places) == []  # the producer has written just now
-            (hanging,) = node.transactions.hanging(places, idle=0)
-            assert (hanging.partition, hanging.producer_id, hanging.transaction_start) == (places[0], 9_999, 0)
+            assert node.transactions.hanging(topic_partitions) == []  # the producer has written just now
+            (hanging,) = node.transactions.hanging(topic_partitions, idle=0)
+            assert (hanging.partition, hanging.producer_id, hanging.transaction_start) == (
+                topic_partitions[0],
+                9_999,
+                0,
+            )
         node.advance(899_000)
-        assert node.transactions.hanging(places) == []
+        assert node.transactions.hanging(topic_partitions) == []
         node.advance(1_000)
-        assert node.transactions.hanging(places) == [hanging]
-        assert node.transactions.hanging(places[1:]) == []
+        assert node.transactions.hanging(topic_partitions) == [hanging]
+        assert node.transactions.hanging(topic_partitions[1:]) == []
         node.transactions.abort(hanging)
-        assert node.transactions.hanging(places) == []
-        assert node.topics.end_offsets(places[:1]) == {places[0]: 3}, "the records and the marker are visible"
+        assert node.transactions.hanging(topic_partitions) == []
+        assert node.topics.end_offsets(topic_partitions[:1]) == {topic_partitions[0]: 3}, (
+            "the records and the marker are visible"
+        )
 
 
 def test_a_transaction_that_ends_during_the_search_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +300,7 @@ class TwoBrokers(TargetTransport):
         return self._of(key)
 
     def brokers(self) -> list[Broker]:
-        """Returns both brokers."""
+        """Returns both brokers of the cluster."""
         return list(self.brokers_of)
 
 

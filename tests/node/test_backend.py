@@ -1,4 +1,4 @@
-"""Waits on an event loop: the client's event, and a response that never arrives."""
+"""Waits on an event loop, for an event of the client and for a response that never arrives."""
 
 from __future__ import annotations
 

@@ -28,13 +28,16 @@ def test_records_before_an_offset_are_deleted(node: kcore.Node, name: str) -> No
     assert [record.value for record in topic.read(0, 3)] == [b"d"]
     with pytest.raises(errors.OffsetOutOfRangeError):
         topic.read(0, 2)
-    places = [TopicPartition(name, number) for number in range(2)]
-    assert node.topics.delete_records({places[1]: None, places[0]: 1}) == {places[0]: 3, places[1]: 4}
+    topic_partitions = [TopicPartition(name, number) for number in range(2)]
+    assert node.topics.delete_records({topic_partitions[1]: None, topic_partitions[0]: 1}) == {
+        topic_partitions[0]: 3,
+        topic_partitions[1]: 4,
+    }
     assert topic.start_offsets() == {0: 3, 1: 4}
     with pytest.raises(errors.PartitionErrors) as refused:
         topic.delete_records({0: 99, 1: 4})
     assert {key: type(error) for key, error in refused.value.errors.items()} == {
-        places[0]: errors.OffsetOutOfRangeError
+        topic_partitions[0]: errors.OffsetOutOfRangeError
     }
     with pytest.raises(errors.OffsetOutOfRangeError):
         topic.delete_records({0: 99})

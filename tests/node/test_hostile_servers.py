@@ -89,7 +89,7 @@ def endless_tags(client: socket.socket, correlation: bytes) -> None:
     client.sendall(frame(correlation + b"\0\0\x01" + bytes(4) + b"\xff" * 200))
 
 
-ANSWERS = [
+RESPONSES = [
     garbage,
     noise,
     short_frame,
@@ -152,7 +152,7 @@ def bounded() -> Iterator[None]:
     assert time.monotonic() - started_s < LIMIT_S
 
 
-@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("answer", RESPONSES)
 def test_a_node_does_not_connect_to_a_server_that_breaks_the_protocol(answer: Answer) -> None:
     with hostile(answer) as address, bounded(), pytest.raises((ConnectionClosedError, TimeoutError)) as raised:
         kcore.connect(address, timeout=timeout_of(answer))
@@ -161,13 +161,13 @@ def test_a_node_does_not_connect_to_a_server_that_breaks_the_protocol(answer: An
     assert isinstance(raised.value, expected)
 
 
-@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("answer", RESPONSES)
 async def test_a_node_on_a_loop_does_not_connect_to_a_server_that_breaks_the_protocol(answer: Answer) -> None:
     with hostile(answer) as address, bounded(), pytest.raises((ConnectionClosedError, TimeoutError)):
         await kcore.connect_async(address, timeout=timeout_of(answer))
 
 
-@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("answer", RESPONSES)
 def test_the_connection_of_the_tools_fails_and_is_closed(answer: Answer) -> None:
     with hostile(answer) as address, bounded():
         host, port = address.split(":")

@@ -42,7 +42,7 @@ def prepare(node: kcore.Node, name: str) -> None:
     node.group(f"{name}-done").commit({(name, 0): 5, (name, 1): 2})
 
 
-def test_it_measures_groups_of_all_types(node: kcore.Node, name: str, monitor: Any) -> None:
+def test_the_monitor_measures_groups_of_all_types(node: kcore.Node, name: str, monitor: Any) -> None:
     prepare(node, name)
     node.group(f"{name}-queue").set_config({"share.auto.offset.reset": "earliest"})
     with (

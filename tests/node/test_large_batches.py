@@ -82,10 +82,10 @@ def test_parts_have_the_records_of_the_batch_in_order(records: list[Any], compre
         assert (part.created_s, part.attempts, part.in_flight, part.sequence) == (3.5, 0, False, None)
         assert not part.done.is_set()
     assert accumulator.size == sum(part.size for part in parts)
-    places = [(part, index) for part in parts for index in range(part.count)]
+    records = [(part, index) for part in parts for index in range(part.count)]
     for part in parts:
         part.base_offset = 100 * parts.index(part)
-    expected = [(part, part.base_offset + index) for part, index in places]
+    expected = [(part, part.base_offset + index) for part, index in records]
     assert [(delivery.batch, delivery.offset) for delivery in deliveries] == expected
 
 
@@ -252,8 +252,8 @@ async def test_a_result_is_awaited_across_splits(anode: kcore.AsyncNode, name: s
     await anode.topics.create(name, 1, config={"max.message.bytes": LIMIT})
     async with anode.producer(batch_bytes=16_000, linger=0.01, compression="gzip") as producer:
         deliveries = [await producer.append(name, f"{number}" + "é" * 90) for number in range(200)]
-        places = await asyncio.gather(*(delivery.result() for delivery in deliveries))
-    assert [place.offset for place in places] == list(range(200))
+        metadata = await asyncio.gather(*(delivery.result() for delivery in deliveries))
+    assert [each.offset for each in metadata] == list(range(200))
     assert all(delivery.done for delivery in deliveries)
 
 

@@ -104,7 +104,7 @@ def test_a_position_that_the_new_leader_has_stays(read: Callable[..., tuple[NewL
     assert (offsets, leader.epoch_requests) == ([3], [(0, NEW_EPOCH, 0)])
 
 
-def test_a_position_behind_a_truncation_moves_to_the_place_where_the_logs_differ(
+def test_a_position_behind_a_truncation_moves_to_the_offset_where_the_logs_differ(
     read: Callable[..., tuple[NewLeader, list[int]]],
 ) -> None:
     leader, offsets = read((1, 0))

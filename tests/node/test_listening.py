@@ -61,7 +61,7 @@ def test_a_node_with_a_parked_request_cannot_begin_to_listen() -> None:
             pass
         with pytest.raises(errors.KcoreError, match="parked"):
             node.listen()
-        node.topics["t"].append("answers the parked request")
+        node.topics["t"].append("completes the parked request")
         parked.join()
         assert node.listen().bootstrap
 

@@ -361,17 +361,17 @@ def test_damaged_frames_end_the_connection_with_a_clear_error(server: str, data:
     value = data.draw(st.integers(0, 255))
 
     def damaged(response: bytes) -> bytes:
-        place = at % len(response)
+        position = at % len(response)
         if kind == "cut":  # the length of the frame is that of the cut response
-            body = response[4:][: max(place - 4, 0)]
+            body = response[4:][: max(position - 4, 0)]
             return len(body).to_bytes(4, "big") + body
         if kind == "size":
             return bytes([value]) + response[1:]
         if kind == "correlation":
             return response[:4] + bytes([value, 1, 2, 3]) + response[8:]
         if kind == "byte":
-            return response[:place] + bytes([value]) + response[place + 1 :]
-        return response[:place] + bytes([value]) * 9 + response[place:]
+            return response[:position] + bytes([value]) + response[position + 1 :]
+        return response[:position] + bytes([value]) * 9 + response[position:]
 
     frames = Frames(server, damaged)
 

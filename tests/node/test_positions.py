@@ -272,7 +272,7 @@ def test_a_lookup_does_not_replace_a_position_that_was_set_meanwhile() -> None:
 
 
 class Broken:
-    """Buffered records that raise an error when they are taken."""
+    """Buffered records that raise an error when the consumer takes them."""
 
     next_offset = 20
 

@@ -179,7 +179,7 @@ class Network:
                     refused[TopicPartition(topic.name, row.index)] = self._random.choice(REFUSED)
                 else:
                     kept.append((topic.name, row.index, row.records))
-        rows = [_row(place, error_code=code) for place, code in refused.items()]
+        rows = [_row(topic_partition, error_code=code) for topic_partition, code in refused.items()]
         if kept:
             batches = {TopicPartition(topic, index): records for topic, index, records in kept}
             stored = self._engine.send(produce_request(batches, request.acks, 1_000), in_flight.version)
@@ -216,9 +216,9 @@ class Network:
         """Does nothing."""
 
 
-def _row(place: tuple[str, int], **fields: Any) -> TopicProduceResponse:
-    row = PartitionProduceResponse(index=place[1], log_append_time_ms=-1, **fields)
-    return TopicProduceResponse(name=place[0], partition_responses=[row])
+def _row(topic_partition: tuple[str, int], **fields: Any) -> TopicProduceResponse:
+    row = PartitionProduceResponse(index=topic_partition[1], log_append_time_ms=-1, **fields)
+    return TopicProduceResponse(name=topic_partition[0], partition_responses=[row])
 
 
 def stored_numbers(node: kcore.Node, partition: int) -> list[int]:

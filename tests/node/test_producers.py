@@ -82,8 +82,8 @@ async def test_a_producer_on_a_loop(anode: kcore.AsyncNode, name: str) -> None:
     topic = await anode.topics.create(name, 1)
     async with anode.producer(buffer_bytes=10_000, batch_bytes=2_000) as producer:
         deliveries = [await producer.append(name, str(number)) for number in range(2_000)]
-        places = await asyncio.gather(*(delivery.result() for delivery in deliveries))
-    assert [place.offset for place in places] == list(range(2_000))
+        metadata = await asyncio.gather(*(delivery.result() for delivery in deliveries))
+    assert [each.offset for each in metadata] == list(range(2_000))
     assert (await topic.end_offsets()) == {0: 2_000}
 
 
@@ -102,13 +102,13 @@ def test_lost_connections_neither_lose_nor_repeat_records(served: str, name: str
         assert proxy.cuts == 3
 
 
-@pytest.mark.parametrize("place", ["start", "handle"])
-def test_a_failure_of_the_send_loop_does_not_end_it(bootstrap: str, name: str, place: str) -> None:
+@pytest.mark.parametrize("failing_call", ["start", "handle"])
+def test_a_failure_of_the_send_loop_does_not_end_it(bootstrap: str, name: str, failing_call: str) -> None:
     """If the loop ended, `flush` and the results of all records would never return."""
     with kcore.connect(bootstrap) as node, node.producer() as producer:
         node.topics.create(name, 1)
-        holder: Any = producer._calls.transport if place == "start" else producer
-        attribute = "start" if place == "start" else "_handle_row"
+        holder: Any = producer._calls.transport if failing_call == "start" else producer
+        attribute = "start" if failing_call == "start" else "_handle_row"
         original = getattr(holder, attribute)
         failures = [MemoryError("injected")]
 
@@ -119,7 +119,7 @@ def test_a_failure_of_the_send_loop_does_not_end_it(bootstrap: str, name: str, p
 
         setattr(holder, attribute, fail_once)
         first = producer.append(name, "first")
-        if place == "start":
+        if failing_call == "start":
             with pytest.raises(MemoryError):
                 first.result(60.0)
             with pytest.raises(MemoryError):
@@ -128,7 +128,7 @@ def test_a_failure_of_the_send_loop_does_not_end_it(bootstrap: str, name: str, p
             assert first.result(60.0).offset in (0, -1)
         second = producer.append(name, "second")
         producer.flush()
-        assert second.result(0).offset == (0 if place == "start" else 1)
+        assert second.result(0).offset == (0 if failing_call == "start" else 1)
         assert [record.value for record in node.topics[name].read(0, 0)] == (
-            [b"second"] if place == "start" else [b"first", b"second"]
+            [b"second"] if failing_call == "start" else [b"first", b"second"]
         )

@@ -86,13 +86,13 @@ def test_a_frame_does_not_change_while_a_caller_holds_it_or_a_part_of_it(
     steps: list[tuple[int, bool, int]], most: int
 ) -> None:
     received = ReceiveBuffer()
-    held: list[tuple[memoryview, bytes]] = []
+    kept: list[tuple[memoryview, bytes]] = []
     for number, (size, part, freed) in enumerate(steps):
         frame = bytes([number + 1]) * size
         view = receive(received, frame, most)
-        held.append((view[size // 2 :], frame[size // 2 :]) if part else (view, frame))
-        assert all(bytes(view) == expected for view, expected in held)
-        del view, held[:freed]
+        kept.append((view[size // 2 :], frame[size // 2 :]) if part else (view, frame))
+        assert all(bytes(view) == expected for view, expected in kept)
+        del view, kept[:freed]
 
 
 def test_the_memory_of_held_frames_is_reused_once_they_are_freed() -> None:

@@ -34,7 +34,7 @@ def poll(consumer: kcore.Consumer, count: int) -> list[str]:
 ALL = ["0-0", "0-1", "0-2", "0-3", "1-0", "1-1", "1-2", "1-3"]
 
 
-def test_a_consumer_goes_back_to_the_beginning(node: kcore.Node, name: str) -> None:
+def test_a_consumer_seeks_to_the_beginning(node: kcore.Node, name: str) -> None:
     create(node, name)
     with node.group(name).consume(name, auto_commit=None) as consumer:
         assert poll(consumer, 8) == ALL
@@ -63,7 +63,7 @@ def test_a_consumer_skips_to_the_end(node: kcore.Node, name: str) -> None:
     assert {key: value.offset for key, value in node.group(name).committed().items()} == ends
 
 
-def test_a_consumer_goes_to_a_time(node: kcore.Node, name: str) -> None:
+def test_a_consumer_seeks_to_a_time(node: kcore.Node, name: str) -> None:
     create(node, name)
     with node.group(name).consume(name, auto_commit=None) as consumer:
         assert poll(consumer, 8) == ALL

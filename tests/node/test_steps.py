@@ -237,7 +237,7 @@ async def test_a_member_whose_commit_was_interrupted_stays_and_leaves_its_group(
         group = await node.group(name).describe()
         assert (group.state, group.members) == ("Empty", ())
         committed = await node.group(name).committed([(name, 0)])
-        assert {place: row.offset for place, row in committed.items()} == {(name, 0): 2}
+        assert {partition: row.offset for partition, row in committed.items()} == {(name, 0): 2}
 
 
 async def test_a_commit_whose_response_cannot_be_handled_fails_and_the_next_one_succeeds(

@@ -72,31 +72,31 @@ def test_equal_keys_share_a_partition_and_many_records_are_one_batch(node: kcore
     topic = node.topics.create(name, 3)
     one, other = topic.append("a", key="abc"), topic.append("b", key=b"abc")
     assert (one.partition, other.offset) == (other.partition, one.offset + 1)
-    places = topic.append_many(["x", b"y", ("abc", "z"), ("abc", None)], compression="zstd")
-    assert len({place.partition for place in places[:2]}) == 1
-    assert [place.partition for place in places[2:]] == [one.partition] * 2
+    metadata = topic.append_many(["x", b"y", ("abc", "z"), ("abc", None)], compression="zstd")
+    assert len({each.partition for each in metadata[:2]}) == 1
+    assert [each.partition for each in metadata[2:]] == [one.partition] * 2
     everything = [record for number in range(3) for record in topic.read(number, 0)]
     assert sorted(value or b"" for value in values(everything)) == [b"", b"a", b"b", b"x", b"y", b"z"]
-    assert values(topic.read(one.partition, places[2].offset, 1)) == [b"z"]
+    assert values(topic.read(one.partition, metadata[2].offset, 1)) == [b"z"]
 
 
 def test_records_without_a_key_take_the_partitions_in_turn(node: kcore.Node, name: str) -> None:
     """The counter belongs to the node, because each `node.topics[name]` is a new object."""
     node.topics.create(name, 3)
-    places = [node.topics[name].append("one").partition for _ in range(3)]
-    places += [node.topics[name].append_many(["one", "batch"])[1].partition for _ in range(3)]
+    partitions = [node.topics[name].append("one").partition for _ in range(3)]
+    partitions += [node.topics[name].append_many(["one", "batch"])[1].partition for _ in range(3)]
     for _ in range(3):
         with node.transaction(name) as txn:
             txn.append(name, "one")
-    committed = [place for place, end in node.topics[name].end_offsets().items() if end > 3]
-    assert (places, committed) == ([1, 2, 0, 1, 2, 0], [0, 1, 2])
+    committed = [index for index, end in node.topics[name].end_offsets().items() if end > 3]
+    assert (partitions, committed) == ([1, 2, 0, 1, 2, 0], [0, 1, 2])
 
 
 async def test_records_without_a_key_take_the_partitions_in_turn_on_a_loop(anode: kcore.AsyncNode, name: str) -> None:
     await anode.topics.create(name, 3)
-    places = [(await anode.topics[name].append("one")).partition for _ in range(3)]
-    places += [(await anode.topics[name].append_many(["one", "batch"]))[1].partition for _ in range(3)]
-    assert places == [1, 2, 0, 1, 2, 0]
+    partitions = [(await anode.topics[name].append("one")).partition for _ in range(3)]
+    partitions += [(await anode.topics[name].append_many(["one", "batch"]))[1].partition for _ in range(3)]
+    assert partitions == [1, 2, 0, 1, 2, 0]
 
 
 def test_an_existing_topic_with_other_partitions_is_returned_with_a_warning(
@@ -195,13 +195,13 @@ def test_groups_are_listed_described_and_deleted(node: kcore.Node, name: str) ->
 
 
 def test_a_damaged_batch_is_not_returned() -> None:
-    place = TopicPartition("t", 0)
+    partition = TopicPartition("t", 0)
     batch = bytearray(build_batch([(0, None, b"value", ())], CompressionType.NONE))
     whole = PartitionData(partition_index=0, records=bytes(batch))
-    assert values(read_batches(place, whole, 0, True)[0]) == [b"value"]
+    assert values(read_batches(partition, whole, 0, True)[0]) == [b"value"]
     batch[-3] ^= 1
     with pytest.raises(errors.CorruptMessageError, match="t-0"):
-        read_batches(place, PartitionData(partition_index=0, records=bytes(batch)), 0, True)
+        read_batches(partition, PartitionData(partition_index=0, records=bytes(batch)), 0, True)
 
 
 def test_the_lag_of_a_share_group_is_reported_by_its_coordinator(node: kcore.Node, name: str) -> None:

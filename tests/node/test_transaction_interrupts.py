@@ -39,7 +39,7 @@ class Interrupts:
 
     def __init__(self, number: int) -> None:
         self.left = number
-        self.place = ""
+        self.location = ""
 
     @contextmanager
     def during(self) -> Iterator[None]:
@@ -58,7 +58,7 @@ class Interrupts:
         if event == "line" and _source(frame) not in ("try:", "return self"):
             self.left -= 1
             if not self.left:
-                self.place = f"{frame.f_code.co_qualname}: {_source(frame)}"
+                self.location = f"{frame.f_code.co_qualname}: {_source(frame)}"
                 sys.settrace(None)
                 raise KeyboardInterrupt
         return self._line
@@ -124,12 +124,12 @@ def test_an_interrupted_transaction_is_not_continued_by_the_next_one(block: Any,
             with interrupts.during():
                 block(node, name)
             producer = node._producers.get(name)
-            assert producer is None or not producer.turns._queue, interrupts.place
+            assert producer is None or not producer.turns._queue, interrupts.location
             with node.transaction(name) as txn:
                 txn.append(name, "two", partition=0)
             values = [[record.value for record in topic.read(partition, 0)] for partition in (0, 1)]
-            assert values in ([[b"two"], []], [[b"one", b"two"], [b"one"]]), interrupts.place
-            if not interrupts.place:
+            assert values in ([[b"two"], []], [[b"one", b"two"], [b"one"]]), interrupts.location
+            if not interrupts.location:
                 break
     assert number > 100
 

@@ -92,8 +92,8 @@ def annotate_results(node: kcore.Node, offsets: kcore.Offsets, isolation: kcore.
     described: list[kcore.TopicDescription] = list(topics.describe(["jobs"]))
     partition: kcore.PartitionDescription = described[0].partitions[0]
     assert_type(partition.leader, int | None)
-    place: kcore.RecordMetadata = topic.append("v", headers=[("h", b"1")])
-    ends: dict[kcore.TopicPartition, int] = topics.end_offsets([(place.topic, place.partition)], isolation)
+    metadata: kcore.RecordMetadata = topic.append("v", headers=[("h", b"1")])
+    ends: dict[kcore.TopicPartition, int] = topics.end_offsets([(metadata.topic, metadata.partition)], isolation)
     records: list[kcore.Record] = topic.read(0, ends["jobs", 0], isolation=isolation)  # type: ignore[index]
     assert_type(records[0].headers, tuple[tuple[str, bytes | None], ...])
     groups: kcore.Groups = node.groups

@@ -23,10 +23,10 @@ def counted(engine: Engine) -> dict[tuple[str, str], int]:
     found: dict[tuple[str, str], int] = {}
     for shard in engine.groups:
         assert shard.state is ShardState.ACTIVE
-        for place, count in shard.machine.groups.counts.items():
-            assert count >= 0, place
+        for key, count in shard.machine.groups.counts.items():
+            assert count >= 0, key
             if count:
-                found[place] = found.get(place, 0) + count
+                found[key] = found.get(key, 0) + count
     return found
 
 
@@ -34,8 +34,8 @@ def scanned(engine: Engine) -> dict[tuple[str, str], int]:
     found: dict[tuple[str, str], int] = {}
     for shard in engine.groups:
         for group in shard.machine.groups.values():
-            place = group.group_type.value, group.state_name()
-            found[place] = found.get(place, 0) + 1
+            key = group.group_type.value, group.state_name()
+            found[key] = found.get(key, 0) + 1
     return found
 
 

@@ -64,7 +64,7 @@ def test_groups_and_offsets_are_counted(node: Watched) -> None:
         gone = [OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=1)])]
         assert client.send(OffsetDeleteRequest(group_id="simple", topics=gone)).error_code == 0
         found = node.samples()
-    assert {place: value for place, value in found.items() if place[0].endswith("groups") and value} == {
+    assert {series: value for series, value in found.items() if series[0].endswith("groups") and value} == {
         ("kcore_groups", ("classic",)): 2,
         ("kcore_classic_groups", ("Stable",)): 1,
         ("kcore_classic_groups", ("Empty",)): 1,

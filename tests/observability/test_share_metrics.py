@@ -68,7 +68,7 @@ def test_deliveries_and_share_partitions_are_counted() -> None:
         assert client.send(request).responses[0].partitions[0].error_code == 0
         fetch(client, topic.topic_id, 2)
         found = node.samples()
-    share = {place: value for place, value in found.items() if "_share_" in place[0] and value}
+    share = {series: value for series, value in found.items() if "_share_" in series[0] and value}
     assert share == {
         ("kcore_share_groups", ("Stable",)): 1,
         ("kcore_share_group_rebalances_total", ()): 1,

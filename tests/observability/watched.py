@@ -46,9 +46,9 @@ def parse(text: str) -> Samples:
     found: Samples = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            place = (sample.name, tuple(sample.labels.values()))
-            assert place not in found, f"{place} stands twice"
-            found[place] = sample.value
+            series = (sample.name, tuple(sample.labels.values()))
+            assert series not in found, f"{series} stands twice"
+            found[series] = sample.value
     return found
 
 

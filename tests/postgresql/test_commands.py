@@ -28,7 +28,7 @@ def test_init_creates_once_and_warns_about_a_missing_standby(url: str, capsys: p
     assert capsys.readouterr().out == f"cluster {cluster_id}: schema version 1 (unchanged)\n"
 
 
-def test_commands_before_init_name_it(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_before_init_name_the_init_command(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cluster", "status", url]) == 1
     assert "run `kcore cluster init` with the same URL first" in capsys.readouterr().err
 

@@ -21,7 +21,7 @@ PARTITIONS = 6
 
 
 class Cluster(NodeProcesses):
-    """Processes of nodes over one database, and the records that were sent to them."""
+    """Processes of nodes over one database, and the records that clients have sent to them."""
 
     def __init__(self, url: str, folder: Path) -> None:
         super().__init__(url, folder)

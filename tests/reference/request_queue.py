@@ -67,10 +67,10 @@ class FrameCutter:
     @property
     def claim_bytes(self) -> int:
         """Returns the number of stored bytes, or the size of the begun frame if it is larger."""
-        held = len(self._buffer) - self._position
-        if held < LENGTH_BYTES:
-            return held
-        return max(held, LENGTH_BYTES + min(self._size(), self._max_frame_bytes))
+        buffered = len(self._buffer) - self._position
+        if buffered < LENGTH_BYTES:
+            return buffered
+        return max(buffered, LENGTH_BYTES + min(self._size(), self._max_frame_bytes))
 
     def feed(self, data: bytes) -> None:
         """Adds received bytes."""
@@ -313,7 +313,7 @@ class ReferenceRequestQueue:
             )
 
     def request(self, frame: bytes) -> None:
-        """Serves one frame without the check whether the queue may serve."""
+        """Serves one frame, even if the queue should wait."""
         api_key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
         route = self._routes[api_key] if 0 <= api_key < len(self._routes) else None
         if route is None:

@@ -71,7 +71,7 @@ def add(
     transaction: ReferenceTransaction | None,
     producer_id: int,
     producer_epoch: int,
-    places: Iterable[tuple[str, int]],
+    topic_partitions: Iterable[tuple[str, int]],
     client_version: int,
     wall_ms: int,
 ) -> ErrorCode | ReferenceTransaction:
@@ -84,7 +84,7 @@ def add(
     if transaction.producer_epoch != producer_epoch:
         return ErrorCode.PRODUCER_FENCED
     partitions = dict(transaction.partitions)
-    for topic, index in places:
+    for topic, index in topic_partitions:
         partitions[topic] = partitions.get(topic, frozenset()) | {index}
     ongoing = transaction.state is ONGOING
     if ongoing and partitions == transaction.partitions:

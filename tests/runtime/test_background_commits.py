@@ -41,7 +41,7 @@ class TwoShards(Bench):
         self.other.load()
         self.slices.finish()
 
-    def ask(self, shard: Shard[CounterMachine], *request: Any) -> Any:
+    def run_on(self, shard: Shard[CounterMachine], *request: Any) -> Any:
         return shard.run(self.api, RequestContext(0), request)
 
     def start_background(self) -> BackgroundCommit:
@@ -63,7 +63,7 @@ def test_responses_wait_only_for_the_round_that_they_depend_on() -> None:
     first = bench.run("add", "a", 1)
     background_commit = bench.start_background()
     assert (bench.pipeline.committing, bench.pipeline.dirty, bench.pipeline.has_uncommitted) == (True, False, True)
-    read, elsewhere = bench.run("read", "a"), bench.ask(bench.other, "read", "b")
+    read, elsewhere = bench.run("read", "a"), bench.run_on(bench.other, "read", "b")
     assert given(elsewhere) == ("count", "b", 0)
     second = bench.run("add", "a", 1)
     late = bench.run("read", "a")
@@ -100,14 +100,18 @@ def test_a_failed_round_discards_decisions_made_on_top_of_it() -> None:
     bench.pipeline.commit()
     first = bench.run("add", "a", 10)
     background_commit = bench.start_background()
-    on_top, read, elsewhere = bench.run("add", "a", 100), bench.run("read", "a"), bench.ask(bench.other, "add", "b", 1)
+    on_top, read, elsewhere = (
+        bench.run("add", "a", 100),
+        bench.run("read", "a"),
+        bench.run_on(bench.other, "add", "b", 1),
+    )
     bench.log.failures_left = 1
     background_commit.write()
     assert not bench.pipeline.finish_background(background_commit)
     assert [given(response) for response in (first, on_top, read, elsewhere)] == [NOT_COORDINATOR] * 4
     assert (bench.pipeline.dirty, bench.pipeline.committing, bench.pipeline.has_uncommitted) == (False, False, False)
     bench.slices.finish()
-    assert (given(bench.run("read", "a")), given(bench.ask(bench.other, "read", "b"))) == (
+    assert (given(bench.run("read", "a")), given(bench.run_on(bench.other, "read", "b"))) == (
         ("count", "a", 1),
         ("count", "b", 0),
     )
@@ -241,7 +245,7 @@ def test_some_rounds_are_not_committed_in_the_background() -> None:
     assert bench.pipeline.start_background(threading.Lock()) is None
     bench.run("add", "a", 1)
     background_commit = bench.start_background()
-    bench.ask(bench.other, "add", "b", 1)
+    bench.run_on(bench.other, "add", "b", 1)
     assert bench.pipeline.start_background(threading.Lock()) is None
     background_commit.write()
     bench.pipeline.finish_background(background_commit)
@@ -251,7 +255,7 @@ def test_some_rounds_are_not_committed_in_the_background() -> None:
     assert bench.pipeline.start_background(threading.Lock()) is None
     assert bench.pipeline.commit()
     assert bench.pipeline.allows_background_commit
-    lost = bench.ask(bench.other, "add", "b", 1)
+    lost = bench.run_on(bench.other, "add", "b", 1)
     bench.pipeline.abort_round(LogError("no"))
     assert bench.pipeline.start_background(threading.Lock()) is None
     assert not bench.pipeline.commit()
@@ -306,12 +310,12 @@ class BackgroundCommits(RuleBasedStateMachine):
     def add(self, other: bool) -> None:
         key, shard = self.shard(other)
         self.number += 1
-        self.open_requests.append((key, self.bench.ask(shard, "add", f"n{self.number}", self.number)))
+        self.open_requests.append((key, self.bench.run_on(shard, "add", f"n{self.number}", self.number)))
 
     @rule(other=st.booleans(), back=st.integers(0, 3))
     def read(self, other: bool, back: int) -> None:
         key, shard = self.shard(other)
-        self.open_requests.append((key, self.bench.ask(shard, "read", f"n{max(1, self.number - back)}")))
+        self.open_requests.append((key, self.bench.run_on(shard, "read", f"n{max(1, self.number - back)}")))
 
     @rule(other=st.booleans())
     def go_wrong(self, other: bool) -> None:

@@ -41,7 +41,7 @@ class OneBench(Bench):
         self.kind = kind
         super().__init__(max_batch_bytes=200)
         self.api = OddApi()
-        self.answers: list[Any] = []
+        self.responses: list[Any] = []
         self.background_commit: BackgroundCommit | None = None
 
     def make(self, index: int) -> Shard[CounterMachine]:
@@ -70,7 +70,7 @@ class OneBench(Bench):
                 if request[0] == "commit"
                 else background_commit and self.pipeline.finish_background(background_commit)
             )
-            self.answers.append((number, request[0], written))
+            self.responses.append((number, request[0], written))
         elif request[0] == "load":
             self.slices.finish()
         elif request[0] == "pass":
@@ -78,17 +78,17 @@ class OneBench(Bench):
         else:
             answer = self.run(*request)
             if isinstance(answer, Pending):
-                self.answers.append((number, "waits", answer.parked))
-                answer.on_complete(lambda response: self.answers.append((number, "late", response)))
+                self.responses.append((number, "waits", answer.parked))
+                answer.on_complete(lambda response: self.responses.append((number, "late", response)))
             else:
-                self.answers.append((number, "now", answer))
+                self.responses.append((number, "now", answer))
 
     def state(self) -> tuple[Any, ...]:
         shard = self.shard
         machine = shard.machine
         batches = [bytes(batch) for _, batch in self.log.open(KEY).batches()]
         flags = shard.dirty, shard.committing, self.pipeline.dirty, self.pipeline.committing
-        return self.answers, shard.state, flags, shard.parked, machine.counts, machine.replayed, batches
+        return self.responses, shard.state, flags, shard.parked, machine.counts, machine.replayed, batches
 
 
 names = st.sampled_from(["a", "b"])
@@ -117,4 +117,4 @@ def test_both_refuse_requests_if_the_shard_is_not_active() -> None:
         bench = OneBench(kind)
         bench.shard.load() if bench.shard.state.value == "failed" else bench.shard.unload()
         bench.ask(0, ("read", "a"))
-        assert bench.answers == [(0, "now", ("error", ErrorCode.NOT_COORDINATOR, None))]
+        assert bench.responses == [(0, "now", ("error", ErrorCode.NOT_COORDINATOR, None))]

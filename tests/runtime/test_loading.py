@@ -119,13 +119,13 @@ def test_a_loading_node_is_not_ready() -> None:
         observed = HttpServer(Observer(engine, driver, server), "127.0.0.1:0")
         await observed.start()
         assert server.addresses["PLAINTEXT"][1] > 0
-        ask = loop.run_in_executor
-        assert await ask(None, get, observed.address) == (503, "__consumer_offsets: 2 loading\n")
+        in_thread = loop.run_in_executor
+        assert await in_thread(None, get, observed.address) == (503, "__consumer_offsets: 2 loading\n")
         loaded = asyncio.Event()
         engine.when_loaded(loaded.set)
         driver.start()
         await loaded.wait()
-        assert await ask(None, get, observed.address) == (200, "ready\n")
+        assert await in_thread(None, get, observed.address) == (200, "ready\n")
         await observed.stop()
         await server.stop()
         driver.close()

@@ -131,7 +131,7 @@ def test_a_read_ends_with_its_connection_and_a_write_continues() -> None:
 def test_a_duplicate_name_is_looked_up_once_and_returned_for_each_occurrence() -> None:
     requested: list[str] = []
 
-    def ask(name: str) -> str:
+    def find(name: str) -> str:
         requested.append(name)
         return name.upper()
 
@@ -139,7 +139,7 @@ def test_a_duplicate_name_is_looked_up_once_and_returned_for_each_occurrence() -
         for caches_requests in (1, 3):
             requested.clear()
             names = [f"n{number % (4 * FEW_NAMES)}" for number in range(4 * FEW_NAMES * caches_requests)]
-            found = gather_each(API, CONTEXT, REQUEST, names, ask, list, work, lambda _: SLICE_COST // 10)
+            found = gather_each(API, CONTEXT, REQUEST, names, find, list, work, lambda _: SLICE_COST // 10)
             work.finish()
             response = found.response if isinstance(found, Pending) else found
             assert response == [name.upper() for name in names]

@@ -126,7 +126,7 @@ def test_a_client_without_tls_is_reported_at_both_ends(secure: Secure, listener:
         ("MUTUAL", "SSL", NO_PASSWORD),
     ],
 )
-def test_a_node_without_the_required_protection_is_told_the_setting(
+def test_the_error_for_missing_protection_names_the_setting(
     secure: Secure, listener: str, protocol: str, hint: str
 ) -> None:
     security = {"security.protocol": protocol, "ssl.truststore.location": str(secure.authority)}
@@ -181,7 +181,7 @@ def test_a_call_is_not_repeated_after_a_refused_certificate(secure: Secure, paus
     assert pauses == []
 
 
-def test_a_node_that_does_not_trust_the_server_is_told_the_setting(secure: Secure) -> None:
+def test_the_error_for_an_untrusted_server_names_the_setting(secure: Secure) -> None:
     bootstrap = secure.bootstrap("SSL")
     with pytest.raises(ConnectionClosedError) as refused:
         kcore.connect(bootstrap, security={"security.protocol": "SSL"})

@@ -161,8 +161,8 @@ def test_decoys_of_kafkas_users_have_salts_of_the_same_lengths() -> None:
     assert {(26, True), (25, False), (25, True)} < expected.keys()
     for one in expected.keys() | found.keys():
         assert abs(expected[one] - found[one]) < 0.04 * count, one
-    for place in (2, 12, 22):
-        letters = Counter(salt[place] for salt in salts)
+    for position in (2, 12, 22):
+        letters = Counter(salt[position] for salt in salts)
         assert len(letters) == 36
         assert max(letters.values()) < 1.7 * count / 36
 

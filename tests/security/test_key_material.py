@@ -320,10 +320,10 @@ def test_a_refused_key_store_leaves_no_descriptor_open(rotated: Rotated, tmp_pat
     """Otherwise clients that may alter settings could repeat the change until the server has no descriptor left."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    places = [(str(tmp_path), "Is a directory"), (str(pipe), "not a regular file")]
-    for path, reason in places:
+    cases = [(str(tmp_path), "Is a directory"), (str(pipe), "not a regular file")]
+    for path, reason in cases:
         assert rotated.alter((LOCATION, SET, path)) == (42, f"listener SSL: ssl.keystore.location={path}: {reason}")
-    assert not {path for path, _ in places} & open_paths()
+    assert not {path for path, _ in cases} & open_paths()
 
 
 def test_several_settings_change_together(

@@ -226,8 +226,8 @@ def test_authentications_are_counted_by_mechanism_and_result(secure: Secure) -> 
     with secure.raw("SHORT") as raw:
         come_in(raw)
         come_in(raw)
-    grown = {place: count - before.get(place, 0) for place, count in counted.results.items()}
-    assert {place: count for place, count in grown.items() if count} == {
+    grown = {labels: count - before.get(labels, 0) for labels, count in counted.results.items()}
+    assert {labels: count for labels, count in grown.items() if count} == {
         ("PLAIN", "authentication", "success"): 2,
         ("PLAIN", "authentication", "failure"): 1,
         ("none", "authentication", "failure"): 1,

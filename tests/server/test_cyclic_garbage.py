@@ -24,7 +24,7 @@ def test_closed_connections_leave_no_cycles(serve: Callable[..., LiveServer], tm
     """With asyncio's own loop, the transport of a closed connection and one of its methods form a reference cycle."""
     tls = Tls(serve, tmp_path, {})
 
-    def ask() -> None:
+    def send_request() -> None:
         if secure:
             assert tls.served()
             return
@@ -32,13 +32,13 @@ def test_closed_connections_leave_no_cycles(serve: Callable[..., LiveServer], tm
             raw.send(raw.request(BEAT, 4))
             raw.receive(BEAT, 4)
 
-    ask()
+    send_request()
     wait_until(lambda: not tls.live.connections, "the first connection has ended")
     gc.collect()
     gc.disable()
     try:
         for _ in range(CLIENTS):
-            ask()
+            send_request()
         wait_until(lambda: not tls.live.connections, "all connections have ended")
         tls.live.call(lambda: None)
         gc.set_debug(gc.DEBUG_SAVEALL)

@@ -160,7 +160,7 @@ def test_mutated_requests_do_not_affect_other_clients(live: LiveServer, request:
             still_sound(live, name)
     raw.socket.close()
     still_sound(live, name)
-    print(f"{responses_seen} answered, {closed} closed")
+    print(f"{responses_seen} responses, {closed} connections closed")
     assert responses_seen > COUNT // 20
     assert closed > COUNT // 20
     live.wait_for_connections(0)

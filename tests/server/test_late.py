@@ -34,7 +34,7 @@ SETTINGS = {
 }
 
 
-class Asking:
+class RawTarget:
     """A raw connection as a `tests.kit.Target`: sends one request and waits for its response."""
 
     def __init__(self, raw: Raw) -> None:
@@ -51,7 +51,7 @@ class Classic:
 
     def __init__(self, raw: Raw, group: str) -> None:
         self.raw = raw
-        self.member, self.generation = stable_alone(Asking(raw), group, session_ms=SESSION_MS)
+        self.member, self.generation = stable_alone(RawTarget(raw), group, session_ms=SESSION_MS)
         self.beat = heartbeat(group, self.member, self.generation)
 
     def send(self) -> None:
@@ -74,7 +74,7 @@ class Modern:
             subscribed_topic_names=["t"],
             topic_partitions=[],
         )
-        joined = Asking(raw).send(first, 1)
+        joined = RawTarget(raw).send(first, 1)
         assert joined.error_code == 0, joined
         self.beat = ConsumerGroupHeartbeatRequest(
             group_id=group, member_id=f"{group}-member", member_epoch=joined.member_epoch
@@ -94,7 +94,7 @@ def test_no_member_is_removed_while_the_process_is_stopped() -> None:
         def connect() -> Raw:
             return stack.enter_context(Raw(server.port))
 
-        make_topic(Asking(connect()), "t")
+        make_topic(RawTarget(connect()), "t")
         members: list[Classic | Modern] = [Classic(connect(), f"classic-{n}") for n in range(10)]
         members += [Modern(connect(), f"modern-{n}") for n in range(10)]
         later_beats = 8
@@ -124,7 +124,7 @@ def test_waiting_heartbeats_are_read_before_timers_fire(
     clock = ManualClock()
     live = serve(SETTINGS, clock=clock)
     with ExitStack() as stack:
-        make_topic(Asking(stack.enter_context(live.raw())), "t")
+        make_topic(RawTarget(stack.enter_context(live.raw())), "t")
         awake, silent = (kind(stack.enter_context(live.raw()), name) for name in ("awake", "silent"))
 
         def hold_up() -> None:

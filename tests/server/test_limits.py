@@ -33,7 +33,7 @@ def fill(live: LiveServer, records: int = 4) -> None:
             connection.send(produce("t", batch([b"x" * RECORD])), 9)
 
 
-def held(live: LiveServer) -> int:
+def buffered(live: LiveServer) -> int:
     """Returns the largest number of response bytes of any connection, in its queue and in its transport."""
     return live.call(
         lambda: max(
@@ -58,8 +58,8 @@ def test_responses_of_a_client_that_never_reads_are_bounded(behind_a_commit: boo
         most = 0
         for _ in range(200):
             assert other.send(BEAT).error_code == 25
-            most = max(most, held(live))
-        assert 0 < most <= 3 * BUFFER + 2 * RECORD, f"{most} bytes of answers are held for one connection"
+            most = max(most, buffered(live))
+        assert 0 < most <= 3 * BUFFER + 2 * RECORD, f"{most} bytes of responses are buffered for one connection"
 
 
 def test_a_client_that_reads_late_gets_everything_in_order(serve: Any) -> None:

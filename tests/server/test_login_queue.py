@@ -69,53 +69,53 @@ class Held:
 
 
 def test_addresses_take_turns() -> None:
-    held = Held()
+    logins = Held()
     for number in range(6):
-        held.login(f"a{number}", "/1")
-    held.login("b", "/2")
-    assert len(held.queue) == 7
-    held.free(8)
-    assert sorted(held.order[1:3]) == ["a0", "b"]
-    assert [name.encode() for name in held.order] == held.results
+        logins.login(f"a{number}", "/1")
+    logins.login("b", "/2")
+    assert len(logins.queue) == 7
+    logins.free(8)
+    assert sorted(logins.order[1:3]) == ["a0", "b"]
+    assert [name.encode() for name in logins.order] == logins.results
 
 
 def test_the_oldest_and_the_newest_of_an_address_take_turns() -> None:
-    held = Held()
+    logins = Held()
     for number in range(6):
-        held.login(f"a{number}", "/1")
-    held.free(7)
-    assert held.order == ["first", "a0", "a5", "a1", "a4", "a2", "a3"]
+        logins.login(f"a{number}", "/1")
+    logins.free(7)
+    assert logins.order == ["first", "a0", "a5", "a1", "a4", "a2", "a3"]
 
 
 def test_a_login_whose_client_has_gone_is_not_evaluated() -> None:
-    held = Held()
-    gone, stays = held.login("gone", "/1"), held.login("stays", "/1")
-    alone = held.login("alone", "/2")
-    held.queue.cancel(gone)
-    held.queue.cancel(alone)
-    held.queue.cancel(gone)
-    held.queue.cancel(held.login("late", "/3"))
-    assert len(held.queue) == 1
-    held.free(2)
-    assert held.order == ["first", "stays"]
+    logins = Held()
+    gone, stays = logins.login("gone", "/1"), logins.login("stays", "/1")
+    alone = logins.login("alone", "/2")
+    logins.queue.cancel(gone)
+    logins.queue.cancel(alone)
+    logins.queue.cancel(gone)
+    logins.queue.cancel(logins.login("late", "/3"))
+    assert len(logins.queue) == 1
+    logins.free(2)
+    assert logins.order == ["first", "stays"]
     assert stays.done is not None
 
 
 def test_a_running_login_whose_client_has_gone_has_no_effect() -> None:
-    held = Held()
-    wait_until(lambda: held.queue._free == 0, "the first one runs")
-    held.queue.cancel(held.first)
-    held.login("next", "/1")
-    held._gate.set()
+    logins = Held()
+    wait_until(lambda: logins.queue._free == 0, "the first one runs")
+    logins.queue.cancel(logins.first)
+    logins.login("next", "/1")
+    logins._gate.set()
 
     async def until_done() -> None:
-        while not held.results:
+        while not logins.results:
             await asyncio.sleep(0.001)
 
-    held.loop.run_until_complete(asyncio.wait_for(until_done(), 30))
-    assert (held.order, held.results) == (["first", "next"], [b"next"])
-    held.queue.close()
-    held.loop.close()
+    logins.loop.run_until_complete(asyncio.wait_for(until_done(), 30))
+    assert (logins.order, logins.results) == (["first", "next"], [b"next"])
+    logins.queue.close()
+    logins.loop.close()
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -161,7 +161,7 @@ def test_a_postponed_login_holds_no_thread() -> None:
     """A postponed login is evaluated again once the cause of the delay has ended, unless its client
     has disconnected.
     """
-    held = Held()
+    logins = Held()
     over: Future[None] = Future()
     evaluated: list[str] = []
 
@@ -170,28 +170,30 @@ def test_a_postponed_login_holds_no_thread() -> None:
             evaluated.append(name)
             if not over.done():
                 raise PostponedError(over)
-            held.order.append(name)
+            logins.order.append(name)
             return name.encode()
 
-        login = Login("/1", evaluate, lambda future: held.results.append(future.result()))
-        assert held.queue.add(login)
+        login = Login("/1", evaluate, lambda future: logins.results.append(future.result()))
+        assert logins.queue.add(login)
         return login
 
     postponed("a")
     gone = postponed("gone")
-    held.login("b", "/2")
-    held._gate.set()
+    logins.login("b", "/2")
+    logins._gate.set()
 
     async def until(condition: Callable[[], bool]) -> None:
         while not condition():
             await asyncio.sleep(0.001)
 
-    held.loop.run_until_complete(asyncio.wait_for(until(lambda: len(held.results) == 2 and len(evaluated) == 2), 30))
-    assert (sorted(evaluated), held.order, len(held.queue)) == (["a", "gone"], ["first", "b"], 0)
-    held.queue.cancel(gone)
+    logins.loop.run_until_complete(
+        asyncio.wait_for(until(lambda: len(logins.results) == 2 and len(evaluated) == 2), 30)
+    )
+    assert (sorted(evaluated), logins.order, len(logins.queue)) == (["a", "gone"], ["first", "b"], 0)
+    logins.queue.cancel(gone)
     over.set_result(None)
-    held.free(3)
-    assert held.order == ["first", "b", "a"]
+    logins.free(3)
+    assert logins.order == ["first", "b", "a"]
     assert evaluated.count("gone") == 1
 
 
@@ -280,7 +282,7 @@ def test_unauthenticated_clients_hold_a_bounded_amount_of_memory(
         node_of(connection).users.set_password("alice", "secret")
     memory = live.server.unauthenticated
 
-    def held() -> int:
+    def received_bytes() -> int:
         return live.call(lambda: memory.held_bytes)
 
     with ExitStack() as stack:
@@ -288,19 +290,19 @@ def test_unauthenticated_clients_hold_a_bounded_amount_of_memory(
             raw = stack.enter_context(Raw(live.server.addresses["SASL"][1]))
             raw.send(struct.pack(">i", 524_288) + bytes(300_000))
         live.wait_for_connections(3, came=6)
-        wait_until(lambda: held() == 3 * 300_004, "the bytes of three")
+        wait_until(lambda: received_bytes() == 3 * 300_004, "the bytes of three")
         assert log_lines == 2 * [
             "connection from /127.0.0.1 closed: unauthenticated clients hold more than 1000000 bytes, "
             "and this one holds the most"
         ]
         alice = stack.enter_context(log_in(live, "alice"))
         assert error_of(alice) == 0
-        assert held() == 3 * 300_004
+        assert received_bytes() == 3 * 300_004
         body = alice.request(HeartbeatRequest(group_id="g", member_id="m"), 4)
         alice.send(struct.pack(">i", 2_000_000) + body[4:])
         alice.send(bytes(2_000_000 - len(body) + 4))
         assert alice.receive(HeartbeatRequest(), 4)[1].error_code == 25
-    wait_until(lambda: held() == 0, "nothing is held")
+    wait_until(lambda: received_bytes() == 0, "no request bytes are buffered")
 
 
 def test_the_token_of_a_waiting_login_counts(serve: Callable[..., LiveServer], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def finish(frame: LongFrame, step_bytes: int = 1_000) -> bytes:
 
 
 @pytest.mark.parametrize("response", RESPONSES, ids=lambda response: type(response).__name__)
-def test_the_bytes_are_those_of_the_encoder_in_every_version(response: Any) -> None:
+def test_the_bytes_equal_the_bytes_of_the_encoder_in_every_version(response: Any) -> None:
     for version in range(type(response).MIN_VERSION, type(response).MAX_VERSION + 1):
         for header_version in (0, 1):
             expected = encoded(response, version, header_version)
@@ -93,7 +93,7 @@ def test_a_step_ends_after_about_as_many_bytes() -> None:
         frame.step(1_000)
 
 
-def test_errors_are_those_of_the_encoder() -> None:
+def test_errors_equal_the_errors_of_the_encoder() -> None:
     size = len(encode_response(RESPONSES[0], 9, 5, 1))
     assert len(written(RESPONSES[0], 9, 1_000, size)) == size
     with pytest.raises(MessageTooLargeError):

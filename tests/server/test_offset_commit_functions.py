@@ -55,7 +55,7 @@ def definitions(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("file", sorted({file for file, _ in functions_of_the_table()}))
 def test_each_function_of_the_table_is_in_its_file(file: str) -> None:
-    named = {name for place, name in functions_of_the_table() if place == file}
+    named = {name for path_of_row, name in functions_of_the_table() if path_of_row == file}
     assert named - definitions(ROOT / file) == set()
 
 

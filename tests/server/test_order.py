@@ -82,8 +82,8 @@ def test_reading_stops_after_a_parked_request(live: LiveServer) -> None:
         assert sent < 1 << 27, "the server took 128 MiB after a parked request"
         for _ in range(5):
             other.send(BEAT)
-        held = live.call(lambda: max(len(connection._queue) for connection in live.server.connections))
-        assert 0 < held <= READ_AHEAD_BYTES + (1 << 18)
+        buffered = live.call(lambda: max(len(connection._queue) for connection in live.server.connections))
+        assert 0 < buffered <= READ_AHEAD_BYTES + (1 << 18)
 
 
 def test_a_client_that_ends_its_sending_side_gets_all_responses(live: LiveServer) -> None:

@@ -71,10 +71,10 @@ def test_a_fetch_after_a_commit_on_one_connection_sees_it(live: LiveServer) -> N
         for number in range(200):
             requests += [(commit("g", {("t", 1): number}), 8), (SOME, 9), (SOME, 9), (SOME, 9)]
         raw.send(b"".join(raw.request(*request) for request in requests))
-        for place, request in enumerate(requests):
+        for index, request in enumerate(requests):
             _, response = raw.receive(*request)
             if request[0] is SOME:
-                assert response.groups[0].topics[0].partitions[1].committed_offset == place // 4
+                assert response.groups[0].topics[0].partitions[1].committed_offset == index // 4
 
 
 def test_versions_are_encoded_again_after_features_change(live: LiveServer) -> None:

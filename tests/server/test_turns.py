@@ -43,10 +43,10 @@ def test_pipelined_requests_get_responses_in_order(loop: str, ends: bool, monkey
         raw.send(b"".join(raw.request(request, 4) for _ in range(REQUESTS)))
         if ends:
             raw.socket.shutdown(socket.SHUT_WR)
-        answers = [raw.receive(request, 4) for _ in range(REQUESTS)]
+        responses = [raw.receive(request, 4) for _ in range(REQUESTS)]
         assert live.call(lambda: live.server.turns.waiting) == {}
-    assert [correlation_id for correlation_id, _ in answers] == list(range(1, REQUESTS + 1))
-    assert {len(response.coordinators) for _, response in answers} == {20}
+    assert [correlation_id for correlation_id, _ in responses] == list(range(1, REQUESTS + 1))
+    assert {len(response.coordinators) for _, response in responses} == {20}
     assert continued > 0
 
 
@@ -89,8 +89,8 @@ def test_requests_with_long_responses_also_share_the_time_of_a_turn(monkeypatch:
     request = FindCoordinatorRequest(coordinator_keys=[f"group-{number}" for number in range(40)], key_type=0)
     with LiveServer({"kcore.connection.buffer.bytes": "1024"}) as live, live.raw() as raw:
         raw.send(b"".join(raw.request(request, 4) for _ in range(64)))
-        answers = [raw.receive(request, 4) for _ in range(64)]
-    assert [correlation_id for correlation_id, _ in answers] == list(range(1, 65))
+        responses = [raw.receive(request, 4) for _ in range(64)]
+    assert [correlation_id for correlation_id, _ in responses] == list(range(1, 65))
     assert continued >= 64 // 4, "at most two requests a turn, also if the requests arrive in pieces"
 
 
@@ -121,7 +121,7 @@ class Busy:
         self.left = 3
 
     def continue_requests(self) -> None:
-        """Uses up the connection's time, and queues it again while requests are left."""
+        """Uses up the connection's time in this turn. Queues the connection again while requests are left."""
         self._order.append(self._number)
         self._now_ns[0] += self._turns.turn_ns
         self.left -= 1
@@ -286,7 +286,7 @@ def test_connections_that_continue_together_share_the_time_of_a_turn() -> None:
             assert peer.receive(BEAT, 4)[1].error_code == 25
 
 
-def test_a_connection_whose_turn_it_is_does_not_wait_again() -> None:
+def test_a_connection_that_has_its_turn_does_not_wait_again() -> None:
     with LiveServer() as live, live.raw() as first, live.raw() as second:
         live.wait_for_connections(2)
 

@@ -133,7 +133,7 @@ def test_peers_that_never_read_hold_at_most_the_limit(
     one = fetch("t", max_bytes=WHOLE)
     for peer in peers:
         peer.send(peer.request(one, 12))
-    wait_until(lambda: memory(live).held_bytes > LIMIT // 2, "answers pile up")
+    wait_until(lambda: memory(live).held_bytes > LIMIT // 2, "unread responses use half of the limit")
     with live.connect() as other:
         for number in range(50):
             assert other.send(BEAT).error_code == 25
@@ -178,7 +178,7 @@ def test_polls_completed_by_one_commit_share_the_remaining_memory(serve: Serve) 
             live.engine.submit(RequestContext(9), produce("t", records))
 
     live.call(produce_all)
-    wait_until(lambda: live.call(lambda: polls._purgatory.num_delayed) == 0, "all of them are answered")
+    wait_until(lambda: live.call(lambda: polls._purgatory.num_delayed) == 0, "all polls have a response")
     with live.connect() as other:
         for _ in range(50):
             assert other.send(BEAT).error_code == 25

@@ -187,19 +187,19 @@ def test_the_record_of_the_campaign_is_complete() -> None:
 def test_an_interrupt_comes_at_its_event() -> None:
     """The events are calls of kcore's functions, and their calls of compiled functions."""
     lines: list[str] = []
-    for place in range(40):
+    for events_before in range(40):
         log = MemoryLogEngine()
         stored = fill(log.open(key()), log, 1)
         log.open(key()).append(batch(), 0)
         try:
-            with interrupted(place, MemoryError, lines.append) as interrupt:
+            with interrupted(events_before, MemoryError, lines.append) as interrupt:
                 log.commit()
         except MemoryError:
             assert interrupt.raised
         else:
             break
         assert contents(log.open(key()))[:1] == stored
-    assert 3 < len(lines) == place < 40
+    assert 3 < len(lines) == events_before < 40
     assert len(set(lines)) == len(lines)
 
 

@@ -28,7 +28,7 @@ def ledger() -> Ledger:
     return Ledger()
 
 
-def answered(client: Client, *responses: Any) -> None:
+def set_responses(client: Client, *responses: Any) -> None:
     """Sets the responses to the client's next requests. An exception among them is raised."""
     following = list(responses)
 
@@ -60,7 +60,7 @@ def test_an_offset_is_the_acknowledged_one_or_one_that_was_sent_later(
 ) -> None:
     writer = OffsetWriter("w", PORT, ledger, random.Random(1))
     writer.acknowledged, writer.sent = dict.fromkeys(range(4), 5), dict.fromkeys(range(4), 7)
-    answered(writer, fetched(5, offset, 5, 5))
+    set_responses(writer, fetched(5, offset, 5, 5))
     writer.check()
     assert dict(ledger.kinds) == kinds
 
@@ -80,8 +80,8 @@ def writer_of(ledger: Ledger, offsets: list[int]) -> IdempotentWriter:
 
 def test_a_sequence_may_be_refused_only_after_another_request(ledger: Ledger) -> None:
     writer = writer_of(ledger, [0, 1])
-    for place, kinds in ((1, {}), (0, {"error": 1})):
-        responses = [produced(2 + number) for number in range(place)] + [produced(-1, 45)]
+    for position, kinds in ((1, {}), (0, {"error": 1})):
+        responses = [produced(2 + number) for number in range(position)] + [produced(-1, 45)]
         writer.call_all = lambda api, version, bodies, responses=responses: responses  # type: ignore[method-assign]
         with pytest.raises(RetryError):
             writer.step()
@@ -203,7 +203,7 @@ def test_a_decreasing_epoch_is_found(ledger: Ledger) -> None:
 def test_the_committed_offset_shows_how_a_transaction_ended(offset: int, outcome: str, ledger: Ledger) -> None:
     writer = TransactionalWriter("p", PORT, ledger, random.Random(1), 1)
     transaction = Transaction([0], "unknown")
-    answered(writer, fetched(offset))
+    set_responses(writer, fetched(offset))
     writer.resolve(4, transaction)
     assert transaction.outcome == outcome
 
@@ -216,7 +216,7 @@ def test_only_the_timeout_may_end_a_transaction(
     writer.identity = (7, 0)
     times = [100.0, 100.0 + began_s_ago]
     monkeypatch.setattr("tools.soak.writers.time.monotonic", lambda: times.pop(0) if len(times) > 1 else times[0])
-    answered(writer, produced(-1, 47))
+    set_responses(writer, produced(-1, 47))
     writer.step()
     assert dict(ledger.kinds) == kinds
     assert (writer.transactions[0].outcome, writer.identity) == ("aborted", None)

@@ -36,13 +36,13 @@ def run(name: str, folder: Path, addresses: dict[str, str], *commands: list[str]
     missing = [command[0] for command in commands if shutil.which(command[0]) is None]
     if missing:
         pytest.skip(f"no {', '.join(missing)} on this machine")
-    place = folder / name
-    shutil.copytree(EXAMPLES / name, place, ignore=shutil.ignore_patterns("target", "node_modules"))
+    copy = folder / name
+    shutil.copytree(EXAMPLES / name, copy, ignore=shutil.ignore_patterns("target", "node_modules"))
     output = ""
     for command in commands:
         done = subprocess.run(
             command,
-            cwd=place,
+            cwd=copy,
             env={**os.environ, **addresses},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -225,7 +225,7 @@ def test_a_function_of_a_fault_that_fails_fails_the_test(inject: Act, message: s
         broker.__exit__(None, None, None)
 
 
-def test_an_error_of_the_test_goes_before_that_of_a_function() -> None:
+def test_an_error_of_the_test_takes_precedence_over_an_error_of_a_function() -> None:
     broker = Broker().start()
     broker.fail("Metadata", 3, where=lambda request: request.nothing)
     assert ask(broker) == 1

@@ -87,7 +87,7 @@ def test_docstrings_of_compiled_modules_break_no_rule() -> None:
 
 
 def test_comments_use_no_word_that_the_glossary_has_replaced() -> None:
-    assert not [(place, text) for place, text in comments() if RETIRED_WORDS.search(text)]
+    assert not [(where, text) for where, text in comments() if RETIRED_WORDS.search(text)]
 
 
 def test_glossary_has_at_most_forty_terms_in_order() -> None:

@@ -137,12 +137,12 @@ def test_a_hanging_transaction_is_found_and_aborted(
             }
         ],
     )
-    place = ("--topic", "stuck", "--partition", "0")
-    assert main(["transactions", "abort", *place, "--start-offset", "77", "--bootstrap", server.bootstrap]) == 1
+    partition = ("--topic", "stuck", "--partition", "0")
+    assert main(["transactions", "abort", *partition, "--start-offset", "77", "--bootstrap", server.bootstrap]) == 1
     assert "no open transaction begins at offset 77 of stuck-0" in capsys.readouterr().err
-    assert run(capsys, server, "transactions", "abort", *place, "--start-offset", "0")[0] == 0
+    assert run(capsys, server, "transactions", "abort", *partition, "--start-offset", "0")[0] == 0
     assert run(capsys, server, "transactions", "find-hanging", "--idle-minutes", "0") == (0, [])
-    status, rows = run(capsys, server, "producers", "describe", *place)
+    status, rows = run(capsys, server, "producers", "describe", *partition)
     found = (rows[0]["txn_start_offset"], rows[0]["last_stable_offset"], rows[0]["high_watermark"])
     assert found == (None, 3, 3)
 

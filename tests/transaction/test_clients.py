@@ -145,10 +145,10 @@ def test_offsets_are_committed_with_the_transaction(server: ServerProcess) -> No
     for commit, offset in ((False, -1001), (True, 10)):
         sender.begin_transaction()
         sender.produce(sink, b"copy")
-        places = consumer.position(consumer.assignment())
+        positions = consumer.position(consumer.assignment())
         # The commit marker follows the records, so positions are one higher.
-        places = [TopicPartition(source, 0, 10)] if places[0].offset >= 10 else places
-        sender.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), WAIT_S)
+        positions = [TopicPartition(source, 0, 10)] if positions[0].offset >= 10 else positions
+        sender.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), WAIT_S)
         if commit:
             sender.commit_transaction(WAIT_S)
         else:

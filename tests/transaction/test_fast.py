@@ -82,17 +82,17 @@ class Compared(World):
                 commits._shards, commits._topics, commits._verifier, commits._authorizer
             )
             apis.made[ApiKey.END_TXN] = GenericEnds(ends._coordinator, ends._authorizer)
-        self.answers: list[Any] = []
+        self.responses: list[Any] = []
         self.who = {tid: self.begin(tid) for tid in TIDS}
 
     def ask(self, request: Any, version: int) -> None:
-        place = len(self.answers)
-        self.answers.append(None)
+        number = len(self.responses)
+        self.responses.append(None)
         result = self.start(request, version)
         if isinstance(result, Pending):
-            result.on_complete(lambda response: self.answers.__setitem__(place, response))
+            result.on_complete(lambda response: self.responses.__setitem__(number, response))
         else:
-            self.answers[place] = result
+            self.responses[number] = result
 
     def observable_state(self) -> dict[str, Any]:
         """Returns all observable state."""
@@ -101,7 +101,7 @@ class Compared(World):
         names += [(name, index) for name in ("__consumer_offsets", "__transaction_state") for index in range(2)]
         found = [(name, self.engine.partitions.get(*name)) for name in names]
         return {
-            "answers": self.answers,
+            "answers": self.responses,
             "logs": {name: b"".join(batch for _, batch in log.log.batches()) for name, log in found if log is not None},
             "ends": {name: (log.last_stable_offset, log.high_watermark) for name, log in found if log is not None},
             "ids": [repr(self.engine.transactions.get(tid)) for tid in TIDS],
@@ -240,7 +240,7 @@ def commit_of(world: Compared, tid: str, group: str = "g") -> Any:
     )
     world.ask(request, 5)
     world.settle()
-    return world.answers[-1]
+    return world.responses[-1]
 
 
 @pytest.mark.parametrize("commit", [True, False])

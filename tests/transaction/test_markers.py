@@ -104,9 +104,9 @@ def test_markers_of_another_node_complete_later() -> None:
     who = open_transaction(world)
     remote = elsewhere(world)
     assert world.end("a", who, True) == (E.NONE, who)
-    marker, places, _ = remote.calls[0]
+    marker, topic_partitions, _ = remote.calls[0]
     assert marker == Marker(who.producer_id, who.producer_epoch, True, 0, 0)
-    assert places == [("t", 0), ("t", 1)]
+    assert topic_partitions == [("t", 0), ("t", 1)]
     assert world.state("a") == "PrepareCommit"
     assert world.init("a")[0] is E.CONCURRENT_TRANSACTIONS
     assert world.add("a", who, [("t", 0)]) == [E.CONCURRENT_TRANSACTIONS]
@@ -159,10 +159,10 @@ def test_no_marker_is_repeated_before_its_response() -> None:
     world.end("a", who, False)
     remote.respond(world, {("t", 0): E.NETWORK_EXCEPTION})
     world.advance(5_000)
-    assert [places for _, places, _ in remote.calls] == [[("t", 0), ("t", 1)]]
+    assert [topic_partitions for _, topic_partitions, _ in remote.calls] == [[("t", 0), ("t", 1)]]
     remote.respond(world, {("t", 1): E.NONE})
     world.advance(5_000)
-    assert [places for _, places, _ in remote.calls] == [[("t", 0), ("t", 1)], [("t", 0)]]
+    assert [topic_partitions for _, topic_partitions, _ in remote.calls] == [[("t", 0), ("t", 1)], [("t", 0)]]
     assert world.state("a") == "PrepareAbort"
     remote.respond(world, {("t", 0): E.NONE})
     assert world.state("a") == "CompleteAbort"
@@ -291,8 +291,8 @@ def test_a_manual_marker_ends_pending_offsets() -> None:
     who = world.begin("a")
     assert world.commit_offset("a", who, "g", 3, version=5) is E.NONE
     assert world.offset("g") == (E.UNSTABLE_OFFSET_COMMIT, -1)
-    places = [(topic.topic, index) for topic in world.describe("a").topics for index in topic.partitions]
-    assert world.mark(who, True, *places[0]) is E.NONE
+    topic_partitions = [(topic.topic, index) for topic in world.describe("a").topics for index in topic.partitions]
+    assert world.mark(who, True, *topic_partitions[0]) is E.NONE
     assert world.offset("g") == (E.NONE, 3)
     assert world.mark(who, True, "absent") is E.UNKNOWN_TOPIC_OR_PARTITION
     world.restart()

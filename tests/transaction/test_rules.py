@@ -311,15 +311,15 @@ def test_a_new_id_begins_at_epoch_zero_whatever_is_expected() -> None:
 def test_additions_depend_on_state_and_producer(state: TransactionStatus) -> None:
     """A pending completion is checked first, then the producer id, then the epoch (KAFKA-18660)."""
     found = transaction(state)
-    places = [("t", 0), ("u", 1), ("u", 1)]
+    topic_partitions = [("t", 0), ("u", 1), ("u", 1)]
     if state in COMPLETION:
         for pid, epoch in ((PID, 5), (PID + 1, 5), (PID, 9)):
-            assert adding.add(found, pid, epoch, places, 0, NOW) is E.CONCURRENT_TRANSACTIONS
+            assert adding.add(found, pid, epoch, topic_partitions, 0, NOW) is E.CONCURRENT_TRANSACTIONS
         return
-    assert adding.add(found, PID + 1, 9, places, 0, NOW) is E.INVALID_PRODUCER_ID_MAPPING
-    assert adding.add(found, PID, 4, places, 0, NOW) is E.PRODUCER_FENCED
-    assert adding.add(found, PID, 6, places, 0, NOW) is E.PRODUCER_FENCED
-    assert fields(adding.add(found, PID, 5, places, 2, NOW)) == fields(found) | {
+    assert adding.add(found, PID + 1, 9, topic_partitions, 0, NOW) is E.INVALID_PRODUCER_ID_MAPPING
+    assert adding.add(found, PID, 4, topic_partitions, 0, NOW) is E.PRODUCER_FENCED
+    assert adding.add(found, PID, 6, topic_partitions, 0, NOW) is E.PRODUCER_FENCED
+    assert fields(adding.add(found, PID, 5, topic_partitions, 2, NOW)) == fields(found) | {
         "state": ONGOING,
         "partitions": {"t": frozenset({0}), "u": frozenset({1})},
         "start_ms": NOW - 100 if state is ONGOING else NOW,

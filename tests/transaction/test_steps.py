@@ -109,7 +109,7 @@ def test_additions_are_equal(
     transaction: ReferenceTransaction | None,
     producer_id: int,
     producer_epoch: int,
-    places: list[tuple[str, int]],
+    partition_list: list[tuple[str, int]],
     client_version: int,
     wall_ms: int,
     own: bool,
@@ -118,9 +118,9 @@ def test_additions_are_equal(
         producer_id, producer_epoch = transaction.producer_id, transaction.producer_epoch
     made = compiled(transaction)
     before = values(made)
-    found = adding.add(made, producer_id, producer_epoch, places, client_version, wall_ms)
+    found = adding.add(made, producer_id, producer_epoch, partition_list, client_version, wall_ms)
     assert values(found) == values(
-        reference.add(transaction, producer_id, producer_epoch, places, client_version, wall_ms)
+        reference.add(transaction, producer_id, producer_epoch, partition_list, client_version, wall_ms)
     )
     assert values(made) == before
 
@@ -194,11 +194,11 @@ def test_many_partitions_are_added_in_linear_time() -> None:
     before = Transaction(1, -1, -1, 0, -1, 60_000, TransactionStatus.ONGOING, {"t": frozenset({0})}, 5, 5, 2)
 
     def measure(count: int) -> float:
-        places = [("t", index) for index in range(count)] + [("u", index) for index in range(count)]
+        partition_list = [("t", index) for index in range(count)] + [("u", index) for index in range(count)]
         times = []
         for _ in range(20):
             begun_s = time.thread_time()
-            result = adding.add(before, 1, 0, places, 2, 9)
+            result = adding.add(before, 1, 0, partition_list, 2, 9)
             times.append(time.thread_time() - begun_s)
             assert isinstance(result, Transaction)
             assert result.partitions == {name: frozenset(range(count)) for name in ("t", "u")}

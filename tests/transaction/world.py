@@ -88,9 +88,11 @@ class World(EngineHarness):
         assert code is NONE, code
         return identity
 
-    def add(self, tid: str, who: Identity, places: Iterable[tuple[str, int]], version: int = 3) -> list[ErrorCode]:
+    def add(
+        self, tid: str, who: Identity, topic_partitions: Iterable[tuple[str, int]], version: int = 3
+    ) -> list[ErrorCode]:
         topics: dict[str, list[int]] = {}
-        for topic, index in places:
+        for topic, index in topic_partitions:
             topics.setdefault(topic, []).append(index)
         response = self.call(
             AddPartitionsToTxnRequest(

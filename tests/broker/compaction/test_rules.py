@@ -248,7 +248,7 @@ def test_a_compressed_batch_is_rewritten_like_its_records(
 
 
 def with_codec(batch: bytes, codec: int) -> bytes:
-    """Compresses the records of a batch, even if they become longer."""
+    """Compresses the records of a batch, even if that makes the batch longer."""
     packed = bytearray(batch[:61] + compression.compress(codec, batch[61:]))
     rewrite._set_codec(packed, codec)
     return rewrite._seal(packed)
@@ -546,7 +546,7 @@ def test_an_old_value_in_the_batch_that_the_start_cuts_does_not_outlive_its_tomb
     assert offsets(world) == [2, 4, 5, 6], "the tombstone and the record that it deleted are removed"
 
 
-def test_the_start_may_move_while_a_pass_goes_on() -> None:
+def test_the_start_of_the_log_may_move_during_a_pass() -> None:
     world = World(slice_records=1, unread_batches=1)
     for number in range(6):
         world.write([(b"%d" % (number % 3), b"")])

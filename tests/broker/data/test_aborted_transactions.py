@@ -37,7 +37,7 @@ def test_few_entries_are_found_by_their_range_alone() -> None:
     assert firsts(index.of_batches([], 3, 12)) == [(number, number) for number in range(10)]
 
 
-def test_of_many_entries_those_of_the_read_producers_are_found() -> None:
+def test_the_aborts_of_the_read_producers_are_found_among_many() -> None:
     index = filled(FEW + 10, 10)
     assert firsts(index.of_batches(batches_of(7, 3, 7, 99), 3, 12)) == [(3, 3), (7, 7)]
     assert firsts(index.of_batches(batches_of(3), 3, 24)) == [(3, 3), (3, 23)]

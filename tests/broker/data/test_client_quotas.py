@@ -93,7 +93,7 @@ def test_the_most_specific_quota_applies(first: int) -> None:
     """Quotas of a (user, client id) pair precede those of a user, which precede those of a client id. Within each
     level, a name precedes the default.
     """
-    enforced, *_ = quotas({entity: 1_000.0 + place for place, entity in enumerate(ORDER) if place >= first})
+    enforced, *_ = quotas({entity: 1_000.0 + number for number, entity in enumerate(ORDER) if number >= first})
     context = RequestContext(9, "c", principal="User:u")
     found = enforced._find(PRODUCER_BYTE_RATE, context)
     assert found is not None

@@ -188,9 +188,9 @@ def requests(draw: Any) -> list[tuple[str, list[tuple[int, Spec]]]]:
     ]
     if draw(st.booleans()):
         _, batches = draw(st.sampled_from(parts))
-        place = draw(st.integers(0, len(batches) - 1))
-        index, spec = batches[place]
-        batches[place] = index, replace(spec, **draw(ODDITIES))
+        position = draw(st.integers(0, len(batches) - 1))
+        index, spec = batches[position]
+        batches[position] = index, replace(spec, **draw(ODDITIES))
     elif draw(st.integers(0, 5)) == 5:
         odd: tuple[str, list[tuple[int, Spec]]] = draw(
             st.sampled_from(

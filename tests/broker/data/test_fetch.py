@@ -99,7 +99,7 @@ def test_uncommitted_records_are_not_read() -> None:
     assert values_in(data_of(pending.response).records) == [(1, b"b")]
 
 
-def test_a_fetch_behind_an_append_without_acks_sees_it() -> None:
+def test_a_fetch_after_an_append_without_acks_returns_its_records() -> None:
     """The fetch returns the append even if there is other data: the producer got no response and may read at once."""
     plane = plane_with(batch_of(b"a"))
     assert plane.send(request(("t", 0, batch_of(b"b")), acks=0), 11) is None

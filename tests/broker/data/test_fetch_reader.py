@@ -107,7 +107,7 @@ class Pair:
         self.each(lambda plane: plane.partition("a", index).delete_before(plane.partition("a", index).high_watermark))
 
     def remake(self) -> None:
-        """Deletes a topic, or creates the topic (again, with another id)."""
+        """Deletes and recreates topic `a`, or deletes or creates topic `later`. A new topic has a new id."""
         self.commit()
         name = self.rng.choice(("a", "later"))
         if name in self.planes[0].topics and name != "a":

@@ -122,7 +122,7 @@ def test_an_overtaken_request_gets_an_error() -> None:
     assert waiting.response == FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=FIRST_ID)
 
 
-def test_partitions_with_data_go_behind_those_without() -> None:
+def test_partitions_with_data_move_behind_partitions_without_data() -> None:
     """If a response reaches its size limit, the next response begins with the partitions that had no data in this
     response.
     """

@@ -14,7 +14,7 @@ from kcore_ext.runtime.timer_wheel import TimerWheel
 INTERVAL_MS = 100
 
 
-def test_housekeeping_goes_on_after_a_run_that_could_not_be_queued() -> None:
+def test_housekeeping_continues_after_a_run_that_could_not_be_queued() -> None:
     wheel = TimerWheel(0)
     queued: list[Iterator[None]] = []
     has_memory = False

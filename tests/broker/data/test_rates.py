@@ -45,7 +45,7 @@ def throttles_of_bucket(steps: Steps, bound: float, window_ms: int, samples: int
 
 
 @pytest.mark.parametrize("run", VECTORS, ids=range(len(VECTORS)))
-def test_throttle_times_are_those_of_kafka(run: dict[str, object]) -> None:
+def test_throttle_times_equal_kafkas(run: dict[str, object]) -> None:
     steps: Steps = [tuple(step) for step in run["steps"]]  # type: ignore[attr-defined]
     measure = {"rate": throttles_of_rate, "bucket": throttles_of_bucket}[str(run["kind"])]
     throttles = measure(steps, run["bound"], run["window_ms"], run["samples"])  # type: ignore[arg-type]

@@ -89,7 +89,9 @@ def test_a_later_batch_waits_for_one_that_came_during_the_recovery(plane: DataPl
 
 
 def test_notes_are_forgotten_at_the_second_expiry(plane: DataPlane) -> None:
-    """Otherwise a client that gives up a batch without a new epoch would be refused forever."""
+    """The second expiry of producers discards the note about a refused batch. Otherwise a client that gives up the
+    batch and keeps its epoch would be refused forever.
+    """
     fail(plane, batch(0))
     producers = plane.partition("t").producers
     list(producers.expire(0, 1, 100))

@@ -22,18 +22,18 @@ def names(node: BrokerContext, kind: int, resource: str) -> list[str]:
     return [entry.name for entry in node.describe(kind, resource).configs]
 
 
-def test_the_orders_are_those_of_javas_hash_tables() -> None:
+def test_the_orders_equal_the_orders_of_javas_hash_tables() -> None:
     """The orders were recorded from Kafka. Settings in one slot of the hash table follow the order of Kafka's
     definitions.
     """
     for order, slots in ((TOPIC_ORDER, 64), (GROUP_ORDER, 32)):
-        places = [java_slot(name, slots) for name in order]
-        assert places == sorted(places)
+        slots_used = [java_slot(name, slots) for name in order]
+        assert slots_used == sorted(slots_used)
     assert set(TOPIC_ORDER) == set(TOPIC_SETTINGS)
     assert set(GROUP_ORDER) == set(GROUP_SETTINGS)
     positions = described_order()
-    places = [java_slot(name, 512) for name in sorted(positions, key=positions.__getitem__)]
-    assert places == sorted(places)
+    slots_used = [java_slot(name, 512) for name in sorted(positions, key=positions.__getitem__)]
+    assert slots_used == sorted(slots_used)
     assert sorted(positions.values()) == list(range(len(positions)))
     assert set(positions) == set(kafka_settings()) - unlisted_settings()
 

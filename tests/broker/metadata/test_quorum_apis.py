@@ -80,7 +80,7 @@ def test_other_partitions_have_no_quorum() -> None:
     assert node.call(quorum(0), 2).error_code == 31
 
 
-def test_partitions_can_be_reassigned_to_where_they_are() -> None:
+def test_partitions_can_be_reassigned_to_their_current_broker() -> None:
     """Any other target is refused with Kafka's code. There is never a reassignment to cancel."""
     node = BrokerContext()
     node.create("t", 2)

@@ -54,7 +54,7 @@ from kcore.runtime.cluster import Broker, Leader, SingleNodeCluster
 from tests.broker.context import CLUSTER_ID, DATA_DIR, HOST, NODE_ID, PORT, VOLUME, BrokerContext
 from tests.broker.metadata.test_create_topics import Only
 
-NOT_ASKED = -2147483648
+NOT_REQUESTED = -2147483648
 
 
 # ---------------------------------------------------------------- DeleteTopics
@@ -174,12 +174,12 @@ def test_a_metadata_response_has_nodes_cluster_and_topic() -> None:
 
 
 def test_cluster_operations_are_in_versions_8_to_10() -> None:
-    """Without access control, the value is 8096."""
+    """Without access control, cluster_authorized_operations is 8096."""
     node = BrokerContext()
     for version in (8, 9, 10):
         requested = MetadataRequest(topics=[], include_cluster_authorized_operations=True)
         assert node.call(requested, version).cluster_authorized_operations == 8096
-        assert node.call(MetadataRequest(topics=[]), version).cluster_authorized_operations == NOT_ASKED
+        assert node.call(MetadataRequest(topics=[]), version).cluster_authorized_operations == NOT_REQUESTED
 
 
 def test_the_leader_epoch_grows_with_every_start() -> None:

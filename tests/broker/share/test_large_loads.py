@@ -61,7 +61,7 @@ def test_the_search_for_a_start_offset_runs_in_slices(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("end", ["fenced", "closed"])
-def test_a_share_partition_that_ends_during_the_search(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+def test_a_share_partition_may_end_during_the_search(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     world = searching_world(monkeypatch)
     pending = world.start(world.fetch_request("m", 0, [0], max_wait_ms=5_000), 2)
     world.engine.slices.step()

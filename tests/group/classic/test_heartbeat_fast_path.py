@@ -56,26 +56,26 @@ class World(ClassicWorld):
         """Sends a heartbeat and returns the API's result. A response that is completed later is recorded, too."""
         api, context = self.heartbeat_api, RequestContext(version, "client")
         self.context.now.update()
-        place = len(self.responses)
+        index = len(self.responses)
         self.responses.append(None)
         try:
             result = serve(api, context, request)
         except KafkaError as error:
             result = api.error(context, request, error.code, error.message)
         if isinstance(result, Pending):
-            result.on_complete(lambda response: self.responses.__setitem__(place, response))
+            result.on_complete(lambda response: self.responses.__setitem__(index, response))
         else:
-            self.responses[place] = result
+            self.responses[index] = result
         self.context.finish()
         return result
 
-    def request(self, who: str, **said: Any) -> HeartbeatRequest:
+    def request(self, who: str, **fields: Any) -> HeartbeatRequest:
         """Returns the heartbeat of a named member (leader, follower, ...), or of a client that uses `who` as its member
         id.
         """
         group = self.context.machine.groups.get("g") if self.context.shards.get(0) else None
         generation = group.generation_id if isinstance(group, ClassicGroup) else GENERATION
-        fields = {"group_id": "g", "member_id": getattr(self, who, who), "generation_id": generation, **said}
+        fields = {"group_id": "g", "member_id": getattr(self, who, who), "generation_id": generation, **fields}
         return HeartbeatRequest(**fields)
 
     def observations(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class World(ClassicWorld):
 
 
 WHO = ("leader", "follower", "static", "pending", "nobody", "")
-SAID: list[dict[str, Any]] = [
+REQUEST_FIELDS: list[dict[str, Any]] = [
     {},
     *({"generation_id": generation} for generation in (-1, 0, GENERATION - 1, GENERATION, GENERATION + 1, 1 << 70)),
     *({"group_id": group} for group in ("", " ", "elsewhere", "denied", "ü")),
@@ -104,7 +104,7 @@ SAID: list[dict[str, Any]] = [
 ]
 states = st.sampled_from([None, STABLE, STABLE, STABLE, *GroupState])
 steps = st.one_of(
-    st.tuples(st.just("beat"), st.sampled_from(WHO), st.sampled_from([{}] * 5 + SAID)),
+    st.tuples(st.just("beat"), st.sampled_from(WHO), st.sampled_from([{}] * 5 + REQUEST_FIELDS)),
     st.tuples(st.just("wait"), st.sampled_from([0, 1, 5_000, SESSION_MS - 1, SESSION_MS, 300_000])),
     st.tuples(st.sampled_from(["join", "leave"]), st.sampled_from(["leader", "follower"])),
     st.tuples(st.sampled_from(["later", "at once", "fail", "reload", "restart", "unload", "upgrade", "delete"])),
@@ -116,8 +116,8 @@ def play(world: World, script: list[tuple[Any, ...]], state: GroupState | None) 
     world.build(state)
     for name, *details in script:
         match name, details:
-            case "beat", (who, said):
-                request = world.request(who, **said)
+            case "beat", (who, fields):
+                request = world.request(who, **fields)
                 for _ in range(2):
                     world.send(request)
             case "wait", (ms,):
@@ -184,7 +184,7 @@ def test_fast_path_equals_generic_path(denied: Any, script: list[Any], state: Gr
 @pytest.mark.parametrize("denied", [None, DENIED])
 @pytest.mark.parametrize("state", [None, *GroupState])
 def test_fast_path_equals_generic_path_in_every_state_for_every_request(state: GroupState | None, denied: Any) -> None:
-    script = [step for who in WHO for said in SAID for step in (("wait", 7), ("beat", who, said))]
+    script = [step for who in WHO for fields in REQUEST_FIELDS for step in (("wait", 7), ("beat", who, fields))]
     assert observations(HeartbeatApi, denied, script, state) == observations(GenericHeartbeatApi, denied, script, state)
 
 

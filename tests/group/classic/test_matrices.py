@@ -55,7 +55,7 @@ def cells(table: dict[str, tuple[Any, ...]]) -> list[Any]:
 
 FOREIGN = [("other", META)]
 
-JOIN_ASKS: dict[str, tuple[Callable[[World], str], dict[str, Any]]] = {
+JOIN_REQUESTS: dict[str, tuple[Callable[[World], str], dict[str, Any]]] = {
     "no id, v4 and later": (lambda w: "", {"version": 4}),
     "no id, v3": (lambda w: "", {"version": 3}),
     "no id, new instance": (lambda w: "", {"instance": "two"}),
@@ -101,7 +101,7 @@ JOIN = {
 def test_join_depends_on_caller_and_state(row: str, state: GroupState | None, expected: Any) -> None:
     """Checks the table of JoinGroup responses by caller and state."""
     world = World().build(state)
-    who, options = JOIN_ASKS[row]
+    who, options = JOIN_REQUESTS[row]
     member_id = who(world)
     version = options.get("version", 9)
     call = world.join(member_id, **options)
@@ -147,7 +147,7 @@ def test_join_of_a_full_group_depends_on_caller_and_state(row: str, state: Group
     if state in (PREPARING, COMPLETING, STABLE):
         # As if the limit had been lowered: three members, one of them parked in PreparingRebalance.
         world.context.config.group_max_size = 1
-    who, options = JOIN_ASKS[row]
+    who, options = JOIN_REQUESTS[row]
     call = world.join(who(world), **options)
     if expected == PARK:
         assert not call.done
@@ -235,7 +235,7 @@ def test_a_rejoin_without_changes_completes_at_once(state: GroupState, who: str,
 
 # ---------------------------------------------------------------- SyncGroup
 
-SYNC_ASKS: dict[str, tuple[Callable[[World], str], dict[str, Any]]] = {
+SYNC_REQUESTS: dict[str, tuple[Callable[[World], str], dict[str, Any]]] = {
     "follower": (lambda w: w.follower, {}),
     "static": (lambda w: w.static, {"instance": "one"}),
     "static, no instance": (lambda w: w.static, {}),
@@ -277,7 +277,7 @@ SYNC = {
 def test_sync_depends_on_caller_and_state(row: str, state: GroupState | None, expected: Any) -> None:
     """Checks the table of SyncGroup responses by caller and state."""
     world = World().build(state)
-    who, options = SYNC_ASKS[row]
+    who, options = SYNC_REQUESTS[row]
     if state is ABSENT:
         options = {"generation": 1, **options}
     version = options.get("version", 5)
@@ -298,7 +298,7 @@ def test_sync_depends_on_caller_and_state(row: str, state: GroupState | None, ex
 
 # ---------------------------------------------------------------- Heartbeat
 
-HEARTBEAT_ASKS: dict[str, tuple[Callable[[World], str], dict[str, Any]]] = {
+HEARTBEAT_REQUESTS: dict[str, tuple[Callable[[World], str], dict[str, Any]]] = {
     "member": (lambda w: w.follower, {}),
     "static": (lambda w: w.static, {"instance": "one"}),
     "static, no instance": (lambda w: w.static, {}),
@@ -332,7 +332,7 @@ HEARTBEAT = {
 def test_heartbeat_depends_on_caller_and_state(row: str, state: GroupState | None, expected: int) -> None:
     """Checks the table of Heartbeat responses by caller and state. Only the responses 0 and 27 re-arm the session."""
     world = World().build(state)
-    who, options = HEARTBEAT_ASKS[row]
+    who, options = HEARTBEAT_REQUESTS[row]
     member = world.group().members.get(who(world)) if state is not ABSENT else None
     deadline_ms = member.timer.deadline_ms if member is not None else 0
     world.context.clock.advance(5)
@@ -351,7 +351,7 @@ def test_heartbeat_depends_on_caller_and_state(row: str, state: GroupState | Non
 
 # ---------------------------------------------------------------- LeaveGroup
 
-LEAVE_ASKS: dict[str, Callable[[World], tuple[str, str | None]]] = {
+LEAVE_REQUESTS: dict[str, Callable[[World], tuple[str, str | None]]] = {
     "member": lambda w: (w.follower, None),
     "static": lambda w: (w.static, "one"),
     "static, no instance": lambda w: (w.static, None),
@@ -387,7 +387,7 @@ def test_leave_depends_on_caller_and_state(row: str, state: GroupState | None, e
     permits it.
     """
     world = World().build(state)
-    member_id, instance_id = LEAVE_ASKS[row](world)
+    member_id, instance_id = LEAVE_REQUESTS[row](world)
     response = world.leave((member_id, instance_id))
     if expected == TOP:
         assert response == LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -20,7 +20,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World({"kcore.max.group.metadata.bytes": LIMIT})
 
 
-def held(world: World) -> int:
+def total_bytes(world: World) -> int:
     """Returns the counted bytes of metadata, after checking that they are the sum over all members."""
     groups = world.context.machine.groups.values()
     sizes = [
@@ -51,48 +51,48 @@ def test_a_group_may_have_an_eighth_of_the_limit(world: World) -> None:
     assert code_of_join(world, GROUP_LIMIT - 10) == ErrorCode.NONE
     assert code_of_join(world, 11) == FULL
     assert code_of_join(world, 10) == ErrorCode.NONE
-    assert held(world) == GROUP_LIMIT
+    assert total_bytes(world) == GROUP_LIMIT
     assert code_of_join(world, GROUP_LIMIT, group="other") == ErrorCode.NONE
 
 
 def test_beyond_the_limit_only_small_groups_may_grow(world: World) -> None:
     for number in range(metadata_bound.MAX_GROUP_SHARE):
         assert code_of_join(world, GROUP_LIMIT, group=f"g{number}") == ErrorCode.NONE
-    assert held(world) == LIMIT
+    assert total_bytes(world) == LIMIT
     assert code_of_join(world, 1_001, group="new") == FULL
     assert code_of_join(world, 500, group="new") == ErrorCode.NONE
     assert code_of_join(world, 500, group="new") == ErrorCode.NONE
     assert code_of_join(world, 6, group="new") == FULL
-    assert held(world) == LIMIT + 1_000
+    assert total_bytes(world) == LIMIT + 1_000
 
 
 def test_members_that_leave_make_room(world: World) -> None:
     assert code_of_join(world, GROUP_LIMIT) == ErrorCode.NONE
     assert code_of_join(world, 100) == FULL
     world.context.advance(REBALANCE_MS + SESSION_MS + 400_000)
-    assert held(world) == 0
+    assert total_bytes(world) == 0
     assert code_of_join(world, GROUP_LIMIT) == ErrorCode.NONE
 
 
 def test_a_member_that_joins_again_counts_once(world: World) -> None:
     world.join(offer=[("range", bytes(5_000))], version=3)
     (member_id,) = world.group().members
-    before = held(world)
+    before = total_bytes(world)
     assert code_of_join(world, before, member_id=member_id) == ErrorCode.NONE
-    assert held(world) == before
+    assert total_bytes(world) == before
     assert code_of_join(world, GROUP_LIMIT, member_id=member_id) == ErrorCode.NONE
-    assert held(world) == GROUP_LIMIT
+    assert total_bytes(world) == GROUP_LIMIT
     assert code_of_join(world, GROUP_LIMIT + 1, member_id=member_id) == FULL
-    assert held(world) == 0, "as with group.max.size, the member is removed"
+    assert total_bytes(world) == 0, "as with group.max.size, the member is removed"
 
 
 def test_a_load_counts_the_members_of_the_log(world: World) -> None:
     world.build(GroupState.STABLE)
-    before = held(world)
+    before = total_bytes(world)
     assert before > 0
     world.context.commit()
     world.restart()
-    assert held(world) == before
+    assert total_bytes(world) == before
     world.context.machine.on_unloaded()
     assert world.context.machine.meters.metadata_bytes == 0
 

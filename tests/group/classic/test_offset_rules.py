@@ -11,7 +11,7 @@ from kcore.group.group import COMMIT_TIMESTAMP, ExpirationBase
 from tests.group.classic.test_matrices import cells
 from tests.group.classic.world import COMPLETING, DEAD, EMPTY, META, NOBODY, PREPARING, STABLE, World
 
-COMMIT_ASKS: dict[str, Callable[[World], tuple[str, str | None, int]]] = {
+COMMIT_REQUESTS: dict[str, Callable[[World], tuple[str, str | None, int]]] = {
     "anonymous": lambda w: ("", None, -1),
     "member": lambda w: (w.follower, None, w.generation),
     "member, other generation": lambda w: (w.follower, None, 99),
@@ -41,7 +41,7 @@ COMMIT = {
 def test_validation_of_an_offset_commit_depends_on_caller_and_state(row: str, state: GroupState, expected: int) -> None:
     """Checks the table of OffsetCommit results by caller and state."""
     world = World().build(state)
-    member_id, instance_id, generation_id = COMMIT_ASKS[row](world)
+    member_id, instance_id, generation_id = COMMIT_REQUESTS[row](world)
     assert world.group().validate_offset_commit(member_id, instance_id, generation_id, 9, False) == expected
 
 
@@ -63,7 +63,7 @@ def test_validation_of_a_transactional_commit_depends_on_caller_and_state(
     are commits in CompletingRebalance.
     """
     world = World().build(state)
-    member_id, instance_id, generation_id = COMMIT_ASKS[row](world)
+    member_id, instance_id, generation_id = COMMIT_REQUESTS[row](world)
     assert world.group().validate_offset_commit(member_id, instance_id, generation_id, 5, True) == expected
 
 

@@ -275,7 +275,7 @@ def test_later_record_replaces_the_group() -> None:
     assert group.subscribed_topics == frozenset({"topic", "other"})
 
 
-def test_records_lead_to_empty_and_back_and_away() -> None:
+def test_records_make_a_group_empty_and_stable_again_and_delete_it() -> None:
     """Covers logs in which records of a Stable group, records of an Empty group and tombstones follow each other in any
     order.
     """

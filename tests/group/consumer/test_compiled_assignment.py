@@ -73,7 +73,7 @@ def listed(owned: Owned) -> list[tuple[bytes, list[tuple[int, int]]]]:
 
 
 @given(steps)
-def test_the_steps_and_owners_are_those_of_the_reference(
+def test_the_steps_and_owners_equal_the_reference_implementation(
     history: list[tuple[str, Target, set[bytes], bool, int]],
 ) -> None:
     members = Members()

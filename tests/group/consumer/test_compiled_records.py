@@ -29,7 +29,7 @@ MAYBE = st.none() | TEXT
 TOPIC_IDS = st.binary(min_size=16, max_size=16)
 PARTITIONS = st.integers(0, (1 << 31) - 1)
 SHARES = st.sets(PARTITIONS, min_size=1, max_size=40).map(lambda some: tuple(sorted(some)))
-HELD = st.dictionaries(PARTITIONS, st.integers(0, (1 << 31) - 1), max_size=40)
+EPOCHS_BY_PARTITION = st.dictionaries(PARTITIONS, st.integers(0, (1 << 31) - 1), max_size=40)
 
 
 def of_topics(partitions: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[bytes, Any]]:
@@ -40,7 +40,7 @@ def of_topics(partitions: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[byte
 
 
 TARGETS = of_topics(SHARES)
-OWNED = of_topics(HELD)
+OWNED = of_topics(EPOCHS_BY_PARTITION)
 METADATA = st.builds(
     MemberMetadata,
     instance_id=MAYBE,

@@ -93,11 +93,11 @@ class World(ConsumerWorld):
     ) -> Any:
         """Sends a heartbeat and returns the API's result. A response that is completed later is recorded, too."""
         self.now.update()
-        place = len(self.responses)
+        index = len(self.responses)
         self.responses.append(None)
 
         def take(response: Any) -> None:
-            self.responses[place] = response
+            self.responses[index] = response
             if request.group_id == GROUP and not response.error_code and request.member_epoch >= 0:
                 _, owned = self.known.get(request.member_id, (0, {}))
                 if response.assignment is not None:

@@ -98,7 +98,7 @@ def test_partitions_move_to_a_third_member_one_heartbeat_at_a_time() -> None:
     ]
 
 
-def test_a_member_of_a_newer_version_s_state_is_fenced_until_it_has_nothing() -> None:
+def test_a_member_with_a_state_of_a_newer_version_is_fenced_until_it_owns_nothing() -> None:
     """In the state UNKNOWN, the member must drop all partitions. Then it gets its target, in the target's epoch."""
     table = Table(5, m={FOO: [0]})
     table.members["m"] = CurrentAssignment(5, 4, UNKNOWN, {FOO: {0: 5}})

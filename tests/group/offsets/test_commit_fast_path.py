@@ -75,13 +75,13 @@ class World(OffsetsContext):
     def send_commit(self, version: int, request: OffsetCommitRequest) -> None:
         """Sends a commit. A response that is completed later is recorded, too."""
         self.now.update()
-        place = len(self.responses)
+        response_index = len(self.responses)
         self.responses.append(None)
         result = serve(self.commits, RequestContext(version, "client"), request)
         if isinstance(result, Pending):
-            result.on_complete(lambda response: self.responses.__setitem__(place, response))
+            result.on_complete(lambda response: self.responses.__setitem__(response_index, response))
         else:
-            self.responses[place] = result
+            self.responses[response_index] = result
 
     def observations(self) -> dict[str, Any]:
         """Returns all observable state."""

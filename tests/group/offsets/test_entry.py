@@ -19,7 +19,7 @@ ONE, TWO = b"1" * 16, b"2" * 16
 
 
 @given(int64, int64, int32, st.text(), int64, int64, uuid)
-def test_it_keeps_its_arguments(record, offset, epoch, metadata, committed, expire, topic_id):
+def test_an_entry_keeps_its_arguments(record, offset, epoch, metadata, committed, expire, topic_id):
     entry = OffsetAndMetadata(record, offset, epoch, metadata, committed, expire, topic_id)
     assert entry.record_offset == record
     assert entry.committed_offset == offset
@@ -41,14 +41,14 @@ def test_every_field_affects_equality():
     assert len({entry, OffsetAndMetadata(*fields)}) == 1
 
 
-def test_it_is_immutable():
+def test_an_entry_is_immutable():
     entry = OffsetAndMetadata(1, 2, 3, "", 5, -1, ZERO)
     for name in ("record_offset", "committed_offset", "leader_epoch", "metadata", "commit_timestamp_ms", "topic_id"):
         with pytest.raises(AttributeError):
             setattr(entry, name, 1)
 
 
-def test_it_is_small_and_not_tracked_by_the_garbage_collector():
+def test_an_entry_is_small_and_not_tracked_by_the_garbage_collector():
     entry = OffsetAndMetadata(1, 2, 3, "", 5, -1, ZERO)
     assert sys.getsizeof(entry) == 80
     assert not gc.is_tracked(entry)

@@ -237,24 +237,24 @@ class FetchMachine(RuleBasedStateMachine):
         """An embedder may reuse its request object for another request."""
         self.changing[:] = partitions
 
-    @rule(places=st.lists(st.integers(0, 1_000), min_size=1, max_size=3))
-    def choose_the_last_requests(self, places: list[int]) -> None:
+    @rule(numbers=st.lists(st.integers(0, 1_000), min_size=1, max_size=3))
+    def choose_the_last_requests(self, numbers: list[int]) -> None:
         """Chooses the requests whose responses stay cached during the next steps."""
-        self.last = [place % len(self.requests) for place in places]
-        for place in self.last:
-            self._compare_paths(place, 3)
+        self.last = [index % len(self.requests) for index in numbers]
+        for index in self.last:
+            self._compare_paths(index, 3)
 
     @invariant()
     def both_paths_agree(self) -> None:
-        for place in self.last:
-            self._compare_paths(place, 1)
-        for place in range(len(self.requests)):
-            self._compare_paths(place, 3)
-        for place in self.last:
-            self._compare_paths(place, 3)
+        for index in self.last:
+            self._compare_paths(index, 1)
+        for index in range(len(self.requests)):
+            self._compare_paths(index, 3)
+        for index in self.last:
+            self._compare_paths(index, 3)
 
-    def _compare_paths(self, place: int, times: int) -> None:
-        version, request = self.requests[place]
+    def _compare_paths(self, index: int, times: int) -> None:
+        version, request = self.requests[index]
         context = RequestContext(version)
         for _ in range(times):
             response = serve(self.api, context, request)

@@ -84,10 +84,10 @@ class Model:
                 fact.settled = committed
 
     def expire(self, now_ms: int) -> None:
-        held = {where for _, where in self.pending()}
+        pending_keys = {where for _, where in self.pending()}
         for where, fact in self.materialised().items():
             due_ms = fact.committed_ms + RETENTION_MS if fact.expires_ms is None else fact.expires_ms
-            if now_ms >= due_ms and where not in held:
+            if now_ms >= due_ms and where not in pending_keys:
                 self.remove(where)
         used = {where[0] for where in [*self.materialised(), *(where for _, where in self.pending())]}
         self.groups &= used
@@ -183,7 +183,7 @@ class OffsetsMachine(RuleBasedStateMachine):
     @invariant()
     def same_offsets(self) -> None:
         expected = {where: fact.offset for where, fact in self.model.materialised().items()}
-        held = {where for _, where in self.model.pending()}
+        pending_keys = {where for _, where in self.model.pending()}
         found = {}
         for group in ("a", "b", "c"):
             stable = self.context.fetch(group, {topic: [0, 1, 2] for topic in ("t", "u")}, stable=True)
@@ -192,7 +192,7 @@ class OffsetsMachine(RuleBasedStateMachine):
                     found[group, topic, partition] = offset
             for topic, partitions in stable.items():
                 for partition, (_, _, _, code) in partitions.items():
-                    assert (code == 88) == ((group, topic, partition) in held)
+                    assert (code == 88) == ((group, topic, partition) in pending_keys)
         assert found == expected
 
     @invariant()
@@ -200,8 +200,8 @@ class OffsetsMachine(RuleBasedStateMachine):
         machine = self.context.machine
         assert set(machine.groups) == self.model.groups
         assert machine.offsets.offset_count == len(self.model.materialised())
-        held = {(p, where[0], where[1], where[2]) for p, where in self.model.pending()}
-        assert set(self.context.state()["pending"]) == held
+        pending_keys = {(p, where[0], where[1], where[2]) for p, where in self.model.pending()}
+        assert set(self.context.state()["pending"]) == pending_keys
 
     def teardown(self) -> None:
         self.context.assert_restart_changes_nothing()

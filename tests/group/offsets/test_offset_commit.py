@@ -165,12 +165,12 @@ def test_a_duplicate_partition_is_written_and_returned_twice_and_the_last_one_wi
         group_id="g", topics=[topic("topic", (0, 1), (1, 2), (0, 3)), topic("topic", (1, 4), (8, 1))]
     )
 
-    def answers(*codes: tuple[int, int]) -> OffsetCommitResponseTopic:
+    def topic_response(*codes: tuple[int, int]) -> OffsetCommitResponseTopic:
         partitions = [OffsetCommitResponsePartition(partition_index=p, error_code=c) for p, c in codes]
         return OffsetCommitResponseTopic(name="topic", partitions=partitions)
 
     assert context.call(context.api(OffsetCommitApi), request, version=9) == OffsetCommitResponse(
-        topics=[answers((0, 0), (1, 0), (0, 0)), answers((1, 0), (8, 3))]
+        topics=[topic_response((0, 0), (1, 0), (0, 0)), topic_response((1, 0), (8, 3))]
     )
     assert context.records() == [(key(0), value(1)), (key(1), value(2)), (key(0), value(3)), (key(1), value(4))]
     assert context.offset("g", "topic", 0) == 3

@@ -203,7 +203,7 @@ def test_by_id_offsets_of_a_deleted_topic_are_missing(context):
     assert context.offset("g", "topic", 0) == 5  # by name it still exists
 
 
-def test_by_id_all_topics_are_those_with_an_id(context):
+def test_a_fetch_of_all_topics_by_id_returns_the_topics_with_an_id(context):
     del context.topics._topics["topic"]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
     (group,) = context.call(context.api(OffsetFetchApi), request, version=10).groups

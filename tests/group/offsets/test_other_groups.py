@@ -69,7 +69,7 @@ class EpochGroup(Group):
         return ErrorCode.NONE
 
     def tombstones(self) -> list[Record]:
-        raise AssertionError("nobody asked for the end of this group")
+        raise AssertionError("tombstones of this group are not expected")
 
     def on_loaded(self) -> None:
         raise AssertionError("no log holds this group")

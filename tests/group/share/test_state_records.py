@@ -21,7 +21,7 @@ ID = b"i" * 16
 
 
 @given(STATES)
-def test_the_bytes_are_those_of_the_codec(state: StatePartitions) -> None:
+def test_the_bytes_equal_the_bytes_of_the_codec(state: StatePartitions) -> None:
     encoded = StateValue(state).encode_value(0)
     assert encoded == to_value(state).encode_value(0)
     assert from_value(ShareGroupStatePartitionMetadataValue.decode_value(encoded)) == state

@@ -90,7 +90,7 @@ def test_repartition_counts_follow_their_writers() -> None:
     assert counts == {"r1": 5, "r2": 5, "fixed": 7, "r3": 7, "log3": 7}
 
 
-def test_counts_are_those_of_repeated_sweeps() -> None:
+def test_counts_equal_the_counts_of_repeated_sweeps() -> None:
     """A sink takes the counts that are known when the sweep over all sinks reaches it, and does not change them
     later.
     """

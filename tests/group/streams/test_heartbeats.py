@@ -148,7 +148,7 @@ def test_long_names_do_not_make_a_status_too_long_to_encode() -> None:
     assert StreamsGroupHeartbeatResponse.decode(response.encode(0), 0) == response
 
 
-def test_a_deleted_source_topic_takes_the_tasks_away() -> None:
+def test_the_deletion_of_a_source_topic_revokes_its_tasks() -> None:
     """A group whose source topic disappears gets empty targets until the topic exists again."""
     world = World({"in": 2})
     (member,) = joined(world, "m1")

@@ -81,7 +81,7 @@ def group_of(world: World) -> Any:
     return shard.machine.groups["g"]
 
 
-def test_the_targets_are_those_of_one_decision() -> None:
+def test_the_targets_equal_the_targets_of_one_decision() -> None:
     """A node without slices decides at once. The status in a join's response shows that the assignment is delayed."""
     divided, at_once = make_world(), make_world(sliced=False)
     for number, member in enumerate(MEMBERS):

@@ -94,7 +94,7 @@ def described(world: World) -> Any:
     return group
 
 
-def test_the_responses_are_those_of_one_decision() -> None:
+def test_the_responses_equal_the_responses_of_one_decision() -> None:
     """A node without slices decides at once. With and without slices, two members get the same epochs and tasks."""
     divided, at_once = make_world(), make_world(sliced=False)
     for member in ("a", "b", "a"):
@@ -176,7 +176,7 @@ def test_a_topic_that_changes_between_slices_is_seen() -> None:
         (topology(subtopology("0", [*NAMES, "__consumer_offsets"])), E.STREAMS_INVALID_TOPOLOGY),
     ],
 )
-def test_errors_are_those_of_one_decision(requested: Topology, code: E) -> None:
+def test_errors_equal_the_errors_of_one_decision(requested: Topology, code: E) -> None:
     divided, at_once = (decided(make_world(sliced=sliced), join("m", requested)) for sliced in (True, False))
     assert divided == at_once
     assert divided.error_code == code

@@ -113,7 +113,7 @@ def control_batch() -> Attempt:
     return Attempt(action, check)
 
 
-def _asked(count: int) -> list[OffsetCommitRequestPartition]:
+def _requested(count: int) -> list[OffsetCommitRequestPartition]:
     return [
         OffsetCommitRequestPartition(partition_index=1000 + n, committed_offset=5000 + n, committed_metadata="meta")
         for n in range(count)
@@ -122,7 +122,7 @@ def _asked(count: int) -> list[OffsetCommitRequestPartition]:
 
 def offset_block() -> Attempt:
     """Commits more partitions than fit into the object itself: adds, writes and stores them."""
-    requested = _asked(9)
+    requested = _requested(9)
     done: list[Any] = []
 
     def action() -> None:
@@ -149,7 +149,7 @@ def offset_block() -> Attempt:
 def offset_records() -> Attempt:
     """Reads offset records of a log, as a load does."""
     block = OffsetBlock("group", 7, -1, 100, RuntimeRecord)
-    block.add("topic", bytes(16), _asked(5), None, dict, {})
+    block.add("topic", bytes(16), _requested(5), None, dict, {})
     batch = BatchBuilder(1 << 16, base_timestamp_ms=5)
     assert block.append_to(batch, 9)
     run = [(0, batch.build()), (5, _batch(5, 2))]
@@ -257,8 +257,8 @@ def log_tail() -> Attempt:
             cache.add(tail, [n], [batch])
 
     def check(succeeded: bool) -> None:
-        held = next((n for n in range(100) if tail.read(n, 1000, 1 << 20, True)), 100)
-        found = tail.read(held, 1000, 1 << 20, True) or []
-        assert found == batches[held : held + len(found)]
+        first_kept = next((n for n in range(100) if tail.read(n, 1000, 1 << 20, True)), 100)
+        found = tail.read(first_kept, 1000, 1 << 20, True) or []
+        assert found == batches[first_kept : first_kept + len(found)]
 
     return Attempt(action, check)
