@@ -140,7 +140,7 @@ class Member:
                 self.failures.append(line["reason"])
 
     def leave(self) -> None:
-        """Ends the process cleanly, like an application; it leaves its group."""
+        """Ends the process cleanly, like an application: the member leaves its group."""
         assert self._process.stdin is not None
         self._ending = True
         self._process.stdin.close()

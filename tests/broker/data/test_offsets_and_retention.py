@@ -273,8 +273,8 @@ def test_the_active_segment_is_kept_as_a_whole() -> None:
 
 
 def test_a_segment_ends_by_its_time() -> None:
-    """A batch that is more than segment.ms newer than the first batch of the segment begins the next segment. The
-    settings at its append apply.
+    """A batch that is more than segment.ms newer than the first batch of the segment begins the next segment. A change
+    of segment.ms applies to later appends only.
     """
     size = len(stamped(1))
     plane = plane_with(*[stamped(WALL_MS - age) for age in (500, 400, 300)], retention_bytes=size, segment_ms=300)

@@ -118,7 +118,7 @@ def test_invalid_requests_are_refused(invalid: InitProducerIdRequest, code: int)
 
 
 def test_transactional_ids_go_to_their_coordinator() -> None:
-    """The coordinator responds, at once or later."""
+    """InitProducerId with a transactional id returns the response of the transaction coordinator."""
 
     class Coordinator:
         def handle(self, context: Any, requested: InitProducerIdRequest) -> InitProducerIdResponse:

@@ -1,4 +1,4 @@
-"""A topic changes on which many groups depend: these groups are notified in slices."""
+"""If many groups depend on a changed topic, the groups are notified in slices."""
 
 from __future__ import annotations
 
