@@ -10,6 +10,7 @@ import threading
 from _thread import get_ident
 from typing import TYPE_CHECKING, Any
 
+from kcore.client.aio.results import release_after_interrupt
 from kcore.drivers.event_loop import AsyncDriver
 from kcore.drivers.forks import refuse_in_child
 from kcore.errors import EngineClosedError, KcoreError, ReentrantCallError
@@ -157,6 +158,7 @@ class LoopThreadDriver:
         except concurrent.futures.CancelledError:
             raise EngineClosedError("the engine was closed during this call") from None
         except BaseException:
+            release_after_interrupt(future)
             future.cancel()
             raise
 

@@ -150,3 +150,33 @@ def test_a_set_wakes_threads_that_wait_without_a_time_limit() -> None:
     assert woken == [True] * 4
     assert event._waiting == []
     assert event.wait(0) is False
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_an_interrupt_that_keeps_the_lock_of_a_future_does_not_block_the_event_loop(connected: bool) -> None:
+    """Simulates Ctrl-C between the acquisition of the lock and its `with` block."""
+
+    def interrupt(frame: Any, event: str, argument: Any) -> Any:
+        caller = frame.f_back.f_code.co_name if frame.f_back is not None else ""
+        if event == "return" and frame.f_code.co_name == "__enter__" and caller == "result":
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return interrupt
+
+    with kcore.open(config=SETTINGS) as node:
+        listening = node.listen()
+        called = kcore.connect(listening.bootstrap) if connected else node
+        previous = sys.gettrace()
+        sys.settrace(interrupt)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                called.topics.list()
+        finally:
+            sys.settrace(previous)
+        names: list[list[str]] = []
+        thread = threading.Thread(target=lambda: names.append([t.name for t in called.topics.list()]), daemon=True)
+        thread.start()
+        thread.join(30)
+        assert names == [[]]
+        if connected:
+            called.close()

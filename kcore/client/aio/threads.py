@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kcore.client.aio.broker import Broker
 from kcore.client.aio.cluster import TIMEOUT_S, AsyncCluster
-from kcore.client.aio.results import OnDone
+from kcore.client.aio.results import OnDone, release_after_interrupt
 from kcore.client.security import ClientSecurity
 from kcore.drivers.forks import refuse_in_child
 from kcore.errors import ConnectionClosedError
@@ -76,6 +76,7 @@ class Cluster:
         try:
             return future.result()
         except BaseException as error:
+            release_after_interrupt(future)
             future.cancel()  # the caller was interrupted, and does not need the result
             if isinstance(error, CancelledError) and self._closed:
                 raise ConnectionClosedError("the node is closed") from None
