@@ -36,12 +36,6 @@ def pair() -> Iterator[tuple[Server, Server]]:
         servers.close()
 
 
-@pytest.fixture(autouse=True)
-def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease_calls, "CALL_TIMEOUT_S", TIMEOUT_S)
-    monkeypatch.setitem(SETTINGS, "lock_timeout", "100ms")
-
-
 class Node:
     """A node that is the controller and leads one partition."""
 
@@ -51,12 +45,17 @@ class Node:
         self.shared = PostgresShared(primary.url(database))
         url = f"postgresql://kcore@127.0.0.1:{primary.port},127.0.0.1:{standby.port}/{database}"
         self.store = self.shared.open(url)
-        self.store.sessions.timeout_s = TIMEOUT_S
         self.lease = self.store.register(1, description(), TTL_MS)
         self.engine = SharedLogEngine(self.store.storage())
         self.controller = become_controller(self.store, self.lease, self.engine)
         create(self.engine, {0: 1})
         [self.log] = self.engine.adopt([Leadership(key(0), 0)])
+
+    def shorten_limits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Shortens the time limits of later calls; the set-up may take as long as the machine needs."""
+        monkeypatch.setattr(lease_calls, "CALL_TIMEOUT_S", TIMEOUT_S)
+        monkeypatch.setitem(SETTINGS, "lock_timeout", "100ms")
+        self.store.sessions.timeout_s = TIMEOUT_S
 
     def backend(self, server: Server) -> list[tuple[object, ...]]:
         """Returns the backend process of the writer if it waits for the standby."""
@@ -82,11 +81,14 @@ class Write(threading.Thread):
 
 
 @pytest.mark.parametrize("function", ["pg_cancel_backend", "pg_terminate_backend"])
-def test_commit_whose_wait_was_ended_is_not_acknowledged(pair: tuple[Server, Server], function: str) -> None:
+def test_commit_whose_wait_was_ended_is_not_acknowledged(
+    pair: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
     """PostgreSQL reports success after a cancelled wait, although no standby has the commit."""
     primary, standby = pair
     node = Node(pair, function)
     stored = fill(node.log, node.engine, 2)
+    node.shorten_limits(monkeypatch)
     node.store.sessions.timeout_s = 30
     standby.signal(signal.SIGSTOP)
     try:
@@ -125,10 +127,13 @@ def recover(engine: SharedLogEngine) -> None:
     wait_until(attempt, "the outcome")
 
 
-def test_promotion_loses_no_acknowledged_round_and_extends_the_leases(servers: Servers) -> None:
+def test_promotion_loses_no_acknowledged_round_and_extends_the_leases(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     primary = servers.server("one").create()
     standby = servers.server("two").copy_of(primary)
     node = Node((primary, standby), "promoted")
+    node.shorten_limits(monkeypatch)
     acknowledged: list[bytes] = []
     stopped = threading.Event()
     failures: list[BaseException] = []
