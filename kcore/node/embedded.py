@@ -92,10 +92,10 @@ class EmbeddedNode(Node):
             KcoreError: a request is parked already.
             OSError: the process cannot listen on the address.
         """
-        from kcore.node.listening import Listening, LoopThreadDriver  # noqa: PLC0415 - needs the whole server
+        from kcore.node.listening import Listening, LoopThreadDriver, run_on_thread  # noqa: PLC0415 - needs the whole server
 
         if not isinstance(self._engine._driver, LoopThreadDriver):
-            self._engine._driver = LoopThreadDriver(self.engine, self._engine._driver)
+            run_on_thread(self._engine)
         listening = Listening(self._engine._driver, address)
         self._calls.resources[listening] = None
         return listening

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import sys
 import threading
@@ -14,6 +15,7 @@ from kcore.client.aio.results import release_after_interrupt
 from kcore.drivers.event_loop import AsyncDriver
 from kcore.drivers.forks import refuse_in_child
 from kcore.errors import EngineClosedError, KcoreError, ReentrantCallError
+from kcore.node._sync.backend import Event
 from kcore.process_logging import log_failure
 from kcore.security.protocols import SecurityProtocol
 from kcore.server.listeners import ANYWHERE, Listener, parse_address
@@ -21,6 +23,7 @@ from kcore.server.server import Server
 
 if TYPE_CHECKING:
     from kcore.drivers.threads import ThreadDriver
+    from kcore.embed import SyncEngine
     from kcore.engine import Engine
     from kcore.runtime import Pending, RequestContext
 
@@ -69,49 +72,89 @@ async def listen_async(driver: AsyncDriver, address: str) -> AsyncListening:
     return AsyncListening(server)
 
 
+def run_on_thread(sync: SyncEngine) -> LoopThreadDriver:
+    """Moves an engine to an event loop in a separate thread.
+
+    After an exception, the engine either runs as before, or it refuses calls until it is closed.
+
+    Raises:
+        KcoreError: a request is parked, so its caller waits in the present driver.
+    """
+    previous = sync._driver
+    sync._driver = driver = LoopThreadDriver(sync.engine, previous)
+    try:
+        previous.hand_over()
+    except Exception:
+        sync._driver = previous
+        raise
+    driver.begin()
+    return driver
+
+
 class LoopThreadDriver:
     """A driver that runs an engine on an event loop in a separate thread, for callers on other threads.
 
     Args:
         engine: the engine.
         previous: the driver that ran the engine until now.
-
-    Raises:
-        KcoreError: a request is parked in the previous driver, which would never complete it.
     """
 
     def __init__(self, engine: Engine, previous: ThreadDriver) -> None:
         self.engine = engine
-        previous.hand_over()
+        self._previous = previous
+        self.driver: AsyncDriver
         self.loop = asyncio.new_event_loop()
-        self.driver = AsyncDriver(engine, self.loop)
         self._thread = threading.Thread(target=self._run_loop, name="kcore-engine", daemon=True)
-        self._closed = False
-        self._refusal = "the engine is closed"
+        self._runs = False  # the thread has begun
+        self._may_run = True
+        self._finished = Event()  # the thread has closed the engine and the loop
+        self._closed = True  # calls are refused
+        self._ended = False
+        self._stopped = False
+        self._failure: BaseException | None = None
+        self._refusal = "the start of the engine's thread was interrupted; close the node"
         self._closing = threading.Lock()  # no call begins after `_closed` is set
         refuse_in_child(self)
+
+    def begin(self) -> None:
+        """Starts the thread. The previous driver has handed over the engine."""
+        self.driver = AsyncDriver(self.engine, self.loop)
         self._thread.start()
-        self.run_on_loop(self._start())
+        _result(asyncio.run_coroutine_threadsafe(self._start(), self.loop), None)
+        self._closed = False
 
     def leave_to_parent(self, reason: str) -> None:
         """Implements `ForkedDriver.leave_to_parent`: the thread of the loop does not exist in the child."""
         self._closing = threading.Lock()
         self._refusal = reason
-        self._closed = True
+        self._closed = self._ended = True
 
     def _run_loop(self) -> None:
-        """Runs the loop until `close` stops it.
+        """Runs the loop until `close` stops it, and then closes the engine.
 
         An authorizer, an assignor or a watcher may raise KeyboardInterrupt or SystemExit, which ends the loop. This
         method then starts the loop again, because the threads that call the engine wait for their results.
         """
+        with self._closing:
+            if not self._may_run:
+                return
+            self._runs = True
         while True:
             try:
                 self.loop.run_forever()
                 break
             except (KeyboardInterrupt, SystemExit) as error:
                 log_failure(logger, error, "engine: code that the engine calls has raised %r on its thread", error)
-        self.loop.run_until_complete(self._cancel_calls())
+        try:
+            self.loop.run_until_complete(self._close())
+        except BaseException as error:
+            self._failure = error
+        finally:
+            try:
+                self.loop.run_until_complete(self._cancel_calls())
+            finally:
+                self.loop.close()
+                self._finished.set()
 
     async def _cancel_calls(self) -> None:
         """Cancels the unfinished calls of other threads, so that their callers do not wait for ever."""
@@ -153,14 +196,7 @@ class LoopThreadDriver:
                 coroutine.close()
                 raise EngineClosedError(self._refusal)
             future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
-        try:
-            return future.result(timeout_s)
-        except concurrent.futures.CancelledError:
-            raise EngineClosedError("the engine was closed during this call") from None
-        except BaseException:
-            release_after_interrupt(future)
-            future.cancel()
-            raise
+        return _result(future, timeout_s)
 
     def submit(self, context: RequestContext, request: Any, timeout_s: float | None = None) -> Any:
         """Decides a request and returns its response once it is durable; see `ThreadDriver.submit`."""
@@ -184,17 +220,40 @@ class LoopThreadDriver:
         self.driver.advance(ms)
 
     def close(self) -> None:
-        """Closes the engine and ends the thread; does nothing at the end of the interpreter, when no thread runs."""
-        if self._closed or sys.is_finalizing():
+        """Closes the engine and ends the thread; does nothing at the end of the interpreter, when no thread runs.
+
+        The engine is closed in its own thread, which no signal interrupts. If `close` raises, it may be called again.
+
+        Raises:
+            ReentrantCallError: the call comes from the engine's own thread.
+        """
+        if self._ended or sys.is_finalizing():
             return
-        try:
-            self.run_on_loop(self._close())
-        finally:
-            with self._closing:
-                self._closed = True
-            self.loop.call_soon_threadsafe(self.loop.stop)
+        if self.is_own_thread:
+            raise ReentrantCallError
+        with self._closing:
+            if not self._closed:
+                self._refusal = "the engine is closed"
+            self._closed = True
+            runs = self._may_run = self._runs
+        if runs:
+            with contextlib.suppress(RuntimeError):  # another call of `close` was faster
+                self.loop.call_soon_threadsafe(self._stop)
+            self._finished.wait()  # `Thread.join` may return too early after an interrupt in an earlier `join`
             self._thread.join()
+        else:
+            self._previous.close()  # does nothing after the hand-over
+            self.engine.close()
             self.loop.close()
+        self._ended = True
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _stop(self) -> None:
+        if not self._stopped:  # `close` may be called again; the loop then runs the last tasks
+            self._stopped = True
+            self.loop.stop()
 
     async def _close(self) -> None:
         try:
@@ -202,6 +261,18 @@ class LoopThreadDriver:
         finally:
             self.engine.close()
         await asyncio.sleep(0)  # parked callers get their errors before the loop stops
+
+
+def _result(future: concurrent.futures.Future[Any], timeout_s: float | None) -> Any:
+    """Waits for the result of a coroutine on the engine's loop; cancels the coroutine after an interrupt."""
+    try:
+        return future.result(timeout_s)
+    except concurrent.futures.CancelledError:
+        raise EngineClosedError("the engine was closed during this call") from None
+    except BaseException:
+        release_after_interrupt(future)
+        future.cancel()
+        raise
 
 
 class Listening:

@@ -17,7 +17,7 @@ from kcore.errors import ConfigError, KafkaError, KcoreError, ReentrantCallError
 from kcore.node._sync.transactional_producer import transactional_producer
 from kcore.node._sync.transactions import Transaction
 from kcore.node.embedded import EmbeddedNode
-from kcore.node.listening import NAME, LoopThreadDriver
+from kcore.node.listening import NAME, run_on_thread
 from kcore.protocol.compression import CompressionType
 from kcore.security.protocols import SecurityProtocol
 from kcore.server.listeners import ANYWHERE, Listener, parse_listeners
@@ -136,8 +136,8 @@ class Broker(Checks):
     def _start(self) -> None:
         engine = ObservedEngine(self._disk.open(), Config.of(self._settings), self._steppable, self._recorder)
         node = EmbeddedNode(engine)
-        node._engine._driver = driver = LoopThreadDriver(engine, node._engine._driver)
         try:
+            driver = run_on_thread(node._engine)
             self._driver, self._node = driver, node
             driver.run_on_loop(self._listen(engine))
         except BaseException:
