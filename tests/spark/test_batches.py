@@ -167,7 +167,7 @@ def test_segments_of_all_codecs_are_read(tmp_path: Path, codec: CompressionType)
         (9, 0x40, "needs 41"),
         (10, 0x7F, "the batch at position"),
         (11, 0x01, "the CRC of the batch at position"),
-        (16, 0x80, "magic 130 at position"),
+        (16, 0x80, "unknown magic 130 of the batch at position"),
         (70, 0x01, "the CRC of the batch at position"),
     ],
 )

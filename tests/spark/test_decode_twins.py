@@ -241,6 +241,7 @@ def test_an_executor_reads_and_decodes_without_the_extension(kafka_logs: Path, t
     folder, events, data = tmp_path / "logs", tmp_path / "events", tmp_path / "data"
     folder.mkdir()
     data.mkdir()
+    (data / "data.mdb").touch()
     for name in ("__consumer_offsets-0", "__transaction_state-1", "__share_group_state-3"):
         (folder / name).symlink_to(kafka_logs / "moment-1" / name)
     source = SegmentSource(folder)
