@@ -230,10 +230,12 @@ async def test_a_round_that_fails_on_the_thread_is_refused_and_the_next_one_work
         response = await asyncio.wait_for(future, LONG_S)
         assert response.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
     node.log.fails = False
-    for _ in range(100):  # the shard loads, one slice per turn of the loop
-        response = await node.send(commit("g", {("t", 0): 7}), 9)
-        if response.topics[0].partitions[0].error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            break
+    async with asyncio.timeout(LONG_S):
+        while True:  # the shard loads, one slice per turn of the loop
+            response = await node.send(commit("g", {("t", 0): 7}), 9)
+            if response.topics[0].partitions[0].error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                break
+            await asyncio.sleep(0)
     assert response.topics[0].partitions[0].error_code == 0
     assert (await node.send(offsets("g"), 9)).groups[0].topics[0].partitions[0].committed_offset == 7
     node.close()

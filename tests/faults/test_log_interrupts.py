@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from kcore.log import LogEngine, journal
+from tests.faults.allocations import require_failing_allocations
 from tests.faults.log_model import (
     Change,
     Subject,
@@ -113,7 +114,7 @@ def test_a_second_exception_while_the_first_one_is_handled_loses_nothing(
 def test_an_allocation_that_fails_in_a_commit_loses_nothing(
     store: str, change: str, commit: str, tmp_path: Path
 ) -> None:
-    pytest.importorskip("_testcapi", reason="this interpreter has no _testcapi, which makes allocations fail")
+    require_failing_allocations()
     folder = "-" if store == "memory" else str(tmp_path / "data")
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.faults.log_memory", folder, change, commit]
     command += ["beside"] if "beside" in store else []

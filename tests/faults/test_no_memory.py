@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.allocations import require_failing_allocations
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -41,7 +43,7 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_allocations_that_fail_lose_nothing_that_was_acknowledged(step: str, first: int, last: int, span: int) -> None:
-    pytest.importorskip("_testcapi", reason="only CPython's own test module can let an allocation fail")
+    require_failing_allocations()
     options = [f"--first={first}", f"--last={last}", f"--span={span}"]
     command = [sys.executable, "-m", "tools.interrupting.no_memory", step, *options]
     # In a separate process, because an unchecked allocation would end it.

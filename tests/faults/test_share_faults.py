@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.allocations import require_failing_allocations
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -35,7 +37,7 @@ def test_a_fault_loses_and_repeats_no_record(step: str, kind: str, least: int) -
     number of faults.
     """
     if kind == "memory":
-        pytest.importorskip("_testcapi", reason="only CPython's own test module can let an allocation fail")
+        require_failing_allocations()
     # In a separate process, because an unchecked allocation would end it.
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-m", "tests.faults.share_faults", step, kind],

@@ -14,6 +14,7 @@ from types import ModuleType
 
 import pytest
 
+from tests.faults.allocations import require_failing_allocations
 from tests.kcore_ext.allocation import (
     assignor_cases,
     client_cases,
@@ -37,6 +38,7 @@ MODULES = (assignor_cases, client_cases, codec_cases, column_cases, record_cases
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
 def test_each_failed_allocation_is_survived(module: ModuleType) -> None:
+    require_failing_allocations()
     cases = [
         name
         for name, case in inspect.getmembers(module, inspect.isfunction)

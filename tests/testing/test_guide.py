@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from pathlib import Path
@@ -43,8 +44,8 @@ def test_the_crash_test_of_the_guide_finds_a_commit_before_processing(pytester: 
     [("broker", Broker), ("kcore_node", VirtualNode), ("group", TestGroup), ("history", History)],
 )
 def test_the_guide_names_existing_methods(name: str, kind: type) -> None:
-    documented = (kind.__doc__ or "").partition("Attributes:")[2]
-    attributes = set(dir(kind)) | set(re.findall(r"^ {8}(\w+): ", documented, re.MULTILINE))
+    documented = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:")[2]
+    attributes = set(dir(kind)) | set(re.findall(r"^ {4}(\w+): ", documented, re.MULTILINE))
     names = set(re.findall(rf"(?<![.\w]){name}\.(\w+)", "\n".join([*FRAGMENTS, *re.findall(r"`([^`\n]+)`", GUIDE)])))
     assert names - attributes == set()
     assert names
