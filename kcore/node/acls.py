@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from kcore.errors import ConfigError
+from kcore.node.arguments import check_text
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.messages.create_acls import AclCreation
 from kcore.protocol.messages.delete_acls import DeleteAclsFilter
@@ -58,9 +59,7 @@ class Acl:
     def __post_init__(self) -> None:
         """Converts names to upper case, and checks all fields."""
         for field in ("resource_name", "principal", "host"):
-            value = getattr(self, field)
-            if not isinstance(value, str):
-                raise TypeError(f"{field}: {value!r} is not a string")
+            check_text(field, getattr(self, field))
         for field in NUMBERS:
             name = getattr(self, field)
             if name != UNKNOWN:  # a server may have names that this client does not know
