@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import threading
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -18,7 +16,7 @@ from kcore.node.types import OffsetAndMetadata
 from kcore.protocol.topic_partition import TopicPartition
 from tests.kit import fetch, wait_until
 from tests.node.conftest import SETTINGS
-from tools.simulate.interrupts import RELEASES
+from tools.simulate.interrupts import interrupted
 
 
 def produce_with_librdkafka(bootstrap: str, topic: str) -> None:
@@ -77,52 +75,16 @@ def test_a_wrong_address_is_refused() -> None:
         node.listen("nowhere")
 
 
-class Interrupter:
-    """A profile function that raises KeyboardInterrupt before one call in this thread.
-
-    It raises neither in the release of a lock nor between the acquisition and the block: a signal does not, either.
-
-    Args:
-        at: the number of the call, from 1.
-    """
-
-    def __init__(self, at: int) -> None:
-        self._left = at
-
-    @property
-    def fired(self) -> bool:
-        """True after the interrupt."""
-        return self._left <= 0
-
-    def __call__(self, frame: object, event: str, argument: Any) -> None:
-        if event not in ("call", "c_call") or (event == "c_call" and argument.__name__ in (*RELEASES, "setprofile")):
-            return
-        self._left -= 1
-        if self._left == 0:
-            sys.setprofile(None)
-            raise KeyboardInterrupt
-
-
-def interrupted(act: Callable[[], object], at: int) -> bool:
-    """Runs `act` with an interrupt before a call; returns False if `act` has fewer calls."""
-    interrupter = Interrupter(at)
-    sys.setprofile(interrupter)
-    try:
-        act()
-    except (KeyboardInterrupt, RuntimeError):  # Python's Condition.wait makes a RuntimeError of some interrupts
-        pass
-    finally:
-        sys.setprofile(None)
-    return interrupter.fired
-
-
 def engine_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "kcore-engine" and thread.is_alive()]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 @pytest.mark.parametrize("operation", ["listen", "close"])
-def test_an_interrupt_at_any_call_leaves_a_listening_node_that_can_be_closed(tmp_path: Path, operation: str) -> None:
+def test_an_interrupt_at_any_call_leaves_a_listening_node_that_can_be_closed(
+    tmp_path: Path, operation: str, error: type[BaseException]
+) -> None:
     """Otherwise the folder would stay locked, because the second `close` would find the driver closed."""
     others = engine_threads()
     settings = {**SETTINGS, "kcore.durability": "os"}
@@ -137,10 +99,12 @@ def test_an_interrupt_at_any_call_leaves_a_listening_node_that_can_be_closed(tmp
         acknowledged += 1
         if operation == "close":
             node.listen()
-        fired = interrupted(getattr(node, operation), at)
+        # Python's Condition.wait makes a RuntimeError of some interrupts.
+        with suppress(error, RuntimeError), interrupted(at, error, print, "") as interrupt:
+            getattr(node, operation)()
         node.close()
         wait_until(lambda: engine_threads() == others, "the end of the engine's thread")
-        if not fired:
+        if not interrupt.raised:
             break
     assert at > 20
     with kcore.open(tmp_path / "data", config=settings) as node:

@@ -18,11 +18,12 @@ RELEASES: Final = ("__exit__", "release")
 
 
 class InterruptAt:
-    """A profile function that raises an exception at the n-th event of kcore's functions.
+    """A profile function that raises an exception at the n-th event of kcore's functions, or of other modules.
 
     Args:
         events_before: the number of events before the exception.
         error: the exception, a key of `MOMENTS`.
+        modules: the prefix of the names of the modules whose events count.
 
     Attributes:
         left: the remaining number of events before the exception.
@@ -30,8 +31,9 @@ class InterruptAt:
         where: the function in which the exception was raised.
     """
 
-    def __init__(self, events_before: int, error: type[BaseException]) -> None:
+    def __init__(self, events_before: int, error: type[BaseException], modules: str = "kcore.") -> None:
         self.left = events_before
+        self._modules = modules
         self._error = error
         self._moments = MOMENTS[error]
         self.raised = False
@@ -39,7 +41,9 @@ class InterruptAt:
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         """Handles an event of `sys.setprofile`."""
-        if self.raised or event not in self._moments or not frame.f_globals.get("__name__", "").startswith("kcore."):
+        if self.raised or event not in self._moments:
+            return
+        if not frame.f_globals.get("__name__", "").startswith(self._modules):
             return
         if event == "c_call" and argument.__name__ in RELEASES:
             return
@@ -63,13 +67,15 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextmanager
-def interrupted(events_before: int, error: type[BaseException], trace: Callable[[str], None]) -> Iterator[InterruptAt]:
-    """Raises an exception at one event of the block."""
-    interrupt = InterruptAt(events_before, error)
+def interrupted(
+    events_before: int, error: type[BaseException], trace: Callable[[str], None], modules: str = "kcore."
+) -> Iterator[InterruptAt]:
+    """Raises an exception at one event of the block; the arguments are those of `InterruptAt`."""
+    interrupt = InterruptAt(events_before, error, modules)
     sys.setprofile(interrupt)
     try:
         yield interrupt
     finally:
         sys.setprofile(None)
         if interrupt.raised:
-            trace(f"{error.__name__} at event {events_before} of a commit: {interrupt.where}")
+            trace(f"{error.__name__} at event {events_before}: {interrupt.where}")
