@@ -9,7 +9,9 @@ pytest finds it by its entry point. The marker `kcore` configures the fixtures o
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,9 +23,30 @@ if TYPE_CHECKING:
     from kcore.testing.broker import Broker
     from kcore.testing.virtual import VirtualNode
 
+PACKAGES = ("kcore", "kcore_ext", "pyspark_kcore")
 OPTIONS = ("topics", "settings")
 MAX_LINES = 200  # events of each group in the report of a failed test
 SERVER_SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
+
+
+class PlainImports:
+    """A finder of kcore's modules, which pytest then does not rewrite for its reports on `assert`.
+
+    pytest would rewrite every module of a package that has a plugin. That parses each module again, and on CPython 3.11
+    two threads that parse at the same time can fail with a SystemError: kcore imports some modules on its first use.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Implements `MetaPathFinder.find_spec` for the modules of kcore."""
+        return PathFinder.find_spec(name, path, target) if name.partition(".")[0] in PACKAGES else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """Imports kcore's other modules without rewriting; the conftest files are among their first users."""
+    if PlainImports not in sys.meta_path:
+        sys.meta_path.insert(0, PlainImports)
 
 
 def pytest_configure(config: pytest.Config) -> None:
