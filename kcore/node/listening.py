@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import enum
 import logging
 import sys
 import threading
@@ -91,6 +92,17 @@ def run_on_thread(sync: SyncEngine) -> LoopThreadDriver:
     return driver
 
 
+class _State(enum.Enum):
+    """The life of a `LoopThreadDriver`."""
+
+    NEW = enum.auto()  # the thread has not begun
+    BEGUN = enum.auto()  # the thread runs; calls are refused until its loop has started the engine's driver
+    OPEN = enum.auto()  # calls are accepted
+    CLOSING = enum.auto()  # the thread closes the engine
+    CLOSING_WITHOUT_THREAD = enum.auto()  # closed when NEW: the thread returns at once, should it still begin
+    CLOSED = enum.auto()
+
+
 class LoopThreadDriver:
     """A driver that runs an engine on an event loop in a separate thread, for callers on other threads.
 
@@ -105,15 +117,12 @@ class LoopThreadDriver:
         self.driver: AsyncDriver
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="kcore-engine", daemon=True)
-        self._runs = False  # the thread has begun
-        self._may_run = True
+        self._state = _State.NEW
+        self._changing = threading.Lock()  # no call begins after the state is CLOSING
+        self._close_requested = asyncio.Event()
         self._finished = Event()  # the thread has closed the engine and the loop
-        self._closed = True  # calls are refused
-        self._ended = False
-        self._stopped = False
         self._failure: BaseException | None = None
         self._refusal = "the start of the engine's thread was interrupted; close the node"
-        self._closing = threading.Lock()  # no call begins after `_closed` is set
         refuse_in_child(self)
 
     def begin(self) -> None:
@@ -121,32 +130,35 @@ class LoopThreadDriver:
         self.driver = AsyncDriver(self.engine, self.loop)
         self._thread.start()
         _result(asyncio.run_coroutine_threadsafe(self._start(), self.loop), None)
-        self._closed = False
+        with self._changing:
+            if self._state is _State.BEGUN:
+                self._state = _State.OPEN
 
     def leave_to_parent(self, reason: str) -> None:
         """Implements `ForkedDriver.leave_to_parent`: the thread of the loop does not exist in the child."""
-        self._closing = threading.Lock()
+        self._changing = threading.Lock()
         self._refusal = reason
-        self._closed = self._ended = True
+        self._state = _State.CLOSED
 
     def _run_loop(self) -> None:
-        """Runs the loop until `close` stops it, and then closes the engine.
+        """Runs the loop until `close` is called, and then closes the engine.
 
         An authorizer, an assignor or a watcher may raise KeyboardInterrupt or SystemExit, which ends the loop. This
         method then starts the loop again, because the threads that call the engine wait for their results.
         """
-        with self._closing:
-            if not self._may_run:
+        with self._changing:
+            if self._state is not _State.NEW:
                 return
-            self._runs = True
-        while True:
-            try:
-                self.loop.run_forever()
-                break
-            except (KeyboardInterrupt, SystemExit) as error:
-                log_failure(logger, error, "engine: code that the engine calls has raised %r on its thread", error)
+            self._state = _State.BEGUN
+        closing = self.loop.create_task(self._close_when_requested())
         try:
-            self.loop.run_until_complete(self._close())
+            while not closing.done():
+                try:
+                    self.loop.run_until_complete(closing)
+                except (KeyboardInterrupt, SystemExit) as error:
+                    if closing.done():
+                        raise
+                    log_failure(logger, error, "engine: code that the engine calls has raised %r on its thread", error)
         except BaseException as error:
             self._failure = error
         finally:
@@ -166,8 +178,8 @@ class LoopThreadDriver:
 
     @property
     def closed(self) -> bool:
-        """True once the engine was closed, and in a forked child."""
-        return self._closed
+        """True if calls are refused: before the engine's thread has started, once `close` was called, in a child."""
+        return self._state is not _State.OPEN
 
     @property
     def is_own_thread(self) -> bool:
@@ -191,8 +203,8 @@ class LoopThreadDriver:
         if sys.is_finalizing():  # the loop does not run any more, so the call would never return
             coroutine.close()
             raise EngineClosedError("the interpreter ends")
-        with self._closing:
-            if self._closed:
+        with self._changing:
+            if self._state is not _State.OPEN:
                 coroutine.close()
                 raise EngineClosedError(self._refusal)
             future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
@@ -227,35 +239,33 @@ class LoopThreadDriver:
         Raises:
             ReentrantCallError: the call comes from the engine's own thread.
         """
-        if self._ended or sys.is_finalizing():
+        if self._state is _State.CLOSED or sys.is_finalizing():
             return
         if self.is_own_thread:
             raise ReentrantCallError
-        with self._closing:
-            if not self._closed:
+        with self._changing:
+            if self._state is _State.OPEN:
                 self._refusal = "the engine is closed"
-            self._closed = True
-            runs = self._may_run = self._runs
-        if runs:
-            with contextlib.suppress(RuntimeError):  # another call of `close` was faster
-                self.loop.call_soon_threadsafe(self._stop)
-            self._finished.wait()  # `Thread.join` may return too early after an interrupt in an earlier `join`
-            self._thread.join()
-        else:
+            if self._state in (_State.BEGUN, _State.OPEN):
+                self._state = _State.CLOSING
+            elif self._state is _State.NEW:
+                self._state = _State.CLOSING_WITHOUT_THREAD
+        if self._state is _State.CLOSING_WITHOUT_THREAD:
             self._previous.close()  # does nothing after the hand-over
             self.engine.close()
             self.loop.close()
-        self._ended = True
+        else:
+            with contextlib.suppress(RuntimeError):  # the thread has closed the loop already
+                self.loop.call_soon_threadsafe(self._close_requested.set)
+            self._finished.wait()  # `Thread.join` may return too early after an interrupt in an earlier `join`
+            self._thread.join()
+        self._state = _State.CLOSED
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
 
-    def _stop(self) -> None:
-        if not self._stopped:  # `close` may be called again; the loop then runs the last tasks
-            self._stopped = True
-            self.loop.stop()
-
-    async def _close(self) -> None:
+    async def _close_when_requested(self) -> None:
+        await self._close_requested.wait()
         try:
             self.driver.close()
         finally:
