@@ -17,7 +17,7 @@ import pytest
 import kcore
 from kcore.drivers import threads as driver_module
 from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
-from tests.faults.test_interrupts import InterruptAt
+from tests.faults.test_interrupts import interrupt_at
 from tests.kit import QUICK, commit, committed, heartbeat, join, make_topic, wait_until
 
 SETTINGS = {**QUICK, "offsets.topic.num.partitions": "3"}
@@ -249,7 +249,7 @@ def test_an_interrupt_of_a_waiting_thread_leaves_no_other_waiting(point: int) ->
 
     releaser = threading.Thread(target=release)
     releaser.start()
-    InterruptAt(point).during(lambda: node.send(commit("main", {("t", 0): 7}), 9))
+    interrupt_at(point, lambda: node.send(commit("main", {("t", 0): 7}), 9))
     returned.set()
     releaser.join()
     results = calls.end()

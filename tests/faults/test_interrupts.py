@@ -1,16 +1,12 @@
-"""An engine that is interrupted at any point: it continues to work, or it refuses everything until it is opened again.
-
-`sys.setprofile` raises at the n-th call or return of compiled code, which are the points at which CPython runs signal
-handlers.
-"""
+"""An engine that is interrupted at any point: it continues, or it refuses everything until it is opened again."""
 
 from __future__ import annotations
 
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -19,37 +15,21 @@ import kcore
 from kcore.errors import EngineInterruptedError, ReentrantCallError
 from tests.kit import commit, committed, fetch, make_topic, wait_until
 from tools.interrupting.ledger import SETTINGS, Ledger, RefusedError
+from tools.simulate.interrupts import InterruptAt, interrupted
 
-OURS = str(Path(kcore.__file__).parent)
 
+def interrupt_at(point: int, action: Callable[[], object]) -> bool:
+    """Calls `action` with a KeyboardInterrupt at an event of kcore's functions.
 
-class InterruptAt:
-    """Raises a `KeyboardInterrupt` at the `place`-th point in kcore's own code at which a signal handler may run."""
-
-    def __init__(self, point: int) -> None:
-        self.left = point
-        self.raised = False
-
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(OURS):
-            return
-        if self.left:
-            self.left -= 1
-            return
-        if not self.raised:
-            self.raised = True
-            raise KeyboardInterrupt
-
-    def during(self, action: Callable[[], object]) -> bool:
-        """Runs `action`. Returns True if the interrupt occurred, and False if the action ended before that point."""
-        sys.setprofile(self)
-        try:
-            action()
-        except (KeyboardInterrupt, EngineInterruptedError, RefusedError):
-            pass
-        finally:
-            sys.setprofile(None)
-        return self.raised
+    Returns:
+        True if the interrupt occurred; False if `action` ended before that event.
+    """
+    with (
+        suppress(KeyboardInterrupt, EngineInterruptedError, RefusedError),
+        interrupted(point, KeyboardInterrupt, lambda _: None) as interrupt,
+    ):
+        action()
+    return interrupt.raised
 
 
 def everywhere(action: Callable[[int], bool], most: int, step: int = 1) -> int:
@@ -69,15 +49,15 @@ def test_an_interrupt_at_any_call_loses_nothing_that_was_acknowledged(tmp_path: 
     ledger = Ledger(tmp_path / "data")
 
     def interrupt(point: int) -> bool:
-        interrupted = InterruptAt(point).during(ledger.steps[name])
+        was_interrupted = interrupt_at(point, ledger.steps[name])
         for other in ("commit", "produce", "transaction", "classic", "consumer"):
             ledger.until_acknowledged(other)
         if point % 20 < step:
             ledger.check_folder()
-        return interrupted
+        return was_interrupted
 
-    places = everywhere(interrupt, 3_000, step)
-    assert 20 < places < 3_000
+    points = everywhere(interrupt, 3_000, step)
+    assert 20 < points < 3_000
     ledger.check()
     ledger.check_folder()
     ledger.close()
@@ -92,12 +72,12 @@ def test_an_interrupted_open_leaves_nothing_locked(tmp_path: Path) -> None:
 
     def interrupt(point: int) -> bool:
         opened: list[kcore.EmbeddedNode] = []
-        interrupted = InterruptAt(point).during(lambda: opened.append(kcore.open(path, config=SETTINGS)))
+        was_interrupted = interrupt_at(point, lambda: opened.append(kcore.open(path, config=SETTINGS)))
         for engine in opened:
             engine.close()
         with kcore.open(path, config=SETTINGS) as engine:
             assert committed(engine, "g") == {("t", 0): 7}
-        return interrupted
+        return was_interrupted
 
     assert everywhere(interrupt, 100_000, 97) > 97
 
@@ -110,11 +90,11 @@ def test_an_interrupted_close_may_be_repeated_and_releases_the_folder(tmp_path: 
         if point == 0:
             make_topic(engine, "t")
         engine.send(commit("g", {("t", 0): point}), 9)
-        interrupted = InterruptAt(point).during(engine.close)
+        was_interrupted = interrupt_at(point, engine.close)
         engine.close()
         with kcore.open(path, config=SETTINGS) as again:
             assert committed(again, "g") == {("t", 0): point}
-        return interrupted
+        return was_interrupted
 
     assert everywhere(interrupt, 1_000) > 5
 
@@ -161,7 +141,7 @@ def test_an_interrupt_of_a_caller_that_waits_does_no_harm() -> None:
                 engine.send(fetch("t", wait_ms=1), 12)
 
             driver = engine._driver
-            wait, interrupt = driver._wait, InterruptAt(point)
+            wait, interrupt = driver._wait, InterruptAt(point, KeyboardInterrupt)
 
             def interrupted_wait(*arguments: Any, wait: Any = wait, interrupt: InterruptAt = interrupt) -> None:
                 sys.setprofile(interrupt)
