@@ -60,6 +60,7 @@ class EventReplay:
         first: int,
         last: int,
         last_timestamp_ms: int,
+        largest_timestamp_ms: int,
         log_first: int,
         last_gap: int,
         missing: Callable[[int, int], object] | None,
@@ -70,6 +71,7 @@ class EventReplay:
             first: the value of the attribute `first` at the checkpoint.
             last: the offset of the last replayed event; events up to it are skipped.
             last_timestamp_ms: the value of the attribute `last_timestamp_ms`.
+            largest_timestamp_ms: the value of the attribute `largest_timestamp_ms`.
             log_first: the value of the attribute `log_first`.
             last_gap: the value of the attribute `last_gap`.
             missing: called at a gap before the replay's end, with the first missing offset and the next existing
@@ -98,6 +100,10 @@ class EventReplay:
     @property
     def last_timestamp_ms(self) -> int:
         """The timestamp of the last replayed event; -1 if there is none."""
+
+    @property
+    def largest_timestamp_ms(self) -> int:
+        """The largest timestamp of a replayed event; -1 if there is none."""
 
     @property
     def repeated_at(self) -> int:

@@ -72,6 +72,7 @@ cdef class EventReplay:
     cdef readonly int64_t first
     cdef readonly int64_t last
     cdef readonly int64_t last_timestamp_ms
+    cdef readonly int64_t largest_timestamp_ms
     cdef readonly int64_t repeated_at
     cdef readonly int64_t last_gap
     cdef readonly Py_ssize_t fast_records
@@ -92,11 +93,12 @@ cdef class EventReplay:
         self.other = other
         self.decoder = OffsetDecoder.__new__(OffsetDecoder)
         self.log_first = self.log_last = self.first = self.last = self.last_timestamp_ms = -1
-        self.repeated_at = self.last_gap = -1
+        self.repeated_at = self.last_gap = self.largest_timestamp_ms = -1
 
-    def resume(self, int64_t first, int64_t last, int64_t last_timestamp_ms, int64_t log_first, int64_t last_gap,
-               missing):
+    def resume(self, int64_t first, int64_t last, int64_t last_timestamp_ms, int64_t largest_timestamp_ms,
+               int64_t log_first, int64_t last_gap, missing):
         self.first, self.last, self.last_timestamp_ms = first, last, last_timestamp_ms
+        self.largest_timestamp_ms = largest_timestamp_ms
         self.log_first, self.log_last, self.last_gap = log_first, last, last_gap
         self.missing = missing
 
@@ -124,6 +126,8 @@ cdef class EventReplay:
                 self.first = offset
             self.last = offset
             self.last_timestamp_ms = timestamp_ms
+            if timestamp_ms > self.largest_timestamp_ms:
+                self.largest_timestamp_ms = timestamp_ms
             if control or not self._put(events, row, &key, offset):
                 # The call may change any state: the cached dictionary of offsets is not valid any more.
                 self.names = None

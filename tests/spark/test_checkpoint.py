@@ -126,6 +126,20 @@ def test_a_log_of_share_states_without_its_front_stays_complete(kafka_logs: Path
     assert tables(rebuilt(part, [], resumed=again)) == tables(whole)
 
 
+def test_a_moment_before_any_record_of_the_checkpoint_is_refused() -> None:
+    """The clock of a coordinator was set back: the last record of the checkpoint is not the newest one."""
+    times = (100, 300, 200, 250)
+    rows = [EventRow(None, None, TRANSACTIONS, 0, offset, ms, 0, ()) for offset, ms in enumerate(times)]
+    part = SegmentPartition(TRANSACTIONS, 0, ())
+    begun = through_storage(rebuilt(part, rows[:1]))
+    resumed = through_storage(rebuilt(part, rows[1:3], resumed=begun))
+    assert replayed(part, rows, AsOf(None, 250)).state.next_offset == 1
+    with pytest.raises(KcoreError, match="the checkpoint has a record of 300, after 250"):
+        rebuilt(part, rows[3:], AsOf(None, 250), resumed=resumed)
+    resumed = through_storage(rebuilt(part, rows[1:3], resumed=through_storage(rebuilt(part, rows[:1]))))
+    assert rebuilt(part, rows[3:], AsOf(None, 300), resumed=resumed).state.next_offset == 4
+
+
 def test_a_checkpoint_of_another_topic_of_the_same_name_is_refused() -> None:
     event = EventRow(None, None, TRANSACTIONS, 0, 0, 1, 0, ())
     begun = rebuild_batches(TRANSACTIONS, 0, to_batches([event]), with_records=True)
@@ -170,12 +184,12 @@ def test_checkpoints_that_cannot_be_used_are_refused(kafka_logs: Path) -> None:
         resume(*part[:2], [table.slice(0, 5), table.slice(6)], None)
     with pytest.raises(KcoreError, match="the checkpoint is at offset 100, after 40"):
         rebuilt(part, rows[100:], AsOf(40), resumed=through_storage(begun))
-    last_ms = rows[99].timestamp_ms
+    last_ms = max(row.timestamp_ms for row in rows[:100])
     assert rebuilt(part, rows[100:], AsOf(None, last_ms), resumed=through_storage(begun)).state.next_offset >= 100
     with pytest.raises(KcoreError) as raised:
         rebuilt(part, rows[100:], AsOf(None, last_ms - 1), resumed=through_storage(begun))
     name = f"{TRANSACTIONS}-{part.partition}"
-    assert str(raised.value) == f"{name}: the last record of the checkpoint is of {last_ms}, after {last_ms - 1}"
+    assert str(raised.value) == f"{name}: the checkpoint has a record of {last_ms}, after {last_ms - 1}"
 
     compacted = rows[:20] + rows[40:]
     early = rebuild_batches(*part[:2], to_batches(compacted), AsOf(50), cleaned_to=len(rows), with_records=True)

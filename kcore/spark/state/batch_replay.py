@@ -97,15 +97,16 @@ class BatchReplay:
                 f"{state.topic}-{state.partition}: the checkpoint is at offset {state.next_offset}, "
                 f"after {as_of.offset}"
             )
-        if as_of.timestamp_ms is not None and as_of.timestamp_ms < state.last_timestamp_ms:
+        if as_of.timestamp_ms is not None and as_of.timestamp_ms < state.largest_timestamp_ms:
             raise KcoreError(
-                f"{state.topic}-{state.partition}: the last record of the checkpoint is of {state.last_timestamp_ms}, "
+                f"{state.topic}-{state.partition}: the checkpoint has a record of {state.largest_timestamp_ms}, "
                 f"after {as_of.timestamp_ms}"
             )
         self._walk.resume(
             state.first_offset,
             state.next_offset - 1,
             state.last_timestamp_ms,
+            state.largest_timestamp_ms,
             completeness.first_offset,
             completeness.last_gap,
             None if may_lack else self._refuse_gap,
@@ -146,6 +147,7 @@ class BatchReplay:
         if walk.first >= 0:
             state.first_offset, state.next_offset = walk.first, walk.last + 1
             state.last_timestamp_ms = walk.last_timestamp_ms
+            state.largest_timestamp_ms = walk.largest_timestamp_ms
         if walk.log_first >= 0:
             repeated_at = walk.repeated_at if walk.repeated_at >= 0 else None
             state.completeness.was_seen(walk.log_first, walk.gaps, walk.last_gap, repeated_at)

@@ -43,6 +43,8 @@ _OF_ROWS: Final = tuple(name for name in _SCHEMA.names if name not in ("topic", 
 _RECORD: Final = pa.struct([_SCHEMA.field(name) for name in _OF_ROWS])
 
 _COUNTERS: Final = ("first_offset", "next_offset", "last_timestamp_ms", "records", "unknown")
+LARGEST_TIMESTAMP: Final = "largest_timestamp_ms"
+"""The counter that checkpoints of earlier releases lack."""
 
 
 def checkpoint_batches(
@@ -87,7 +89,7 @@ def _properties(state: PartitionState, cut: bool) -> bytes:
     document = {
         "version": VERSION,
         "topic_id": state.topic_id,
-        **{name: getattr(state, name) for name in _COUNTERS},
+        **{name: getattr(state, name) for name in (*_COUNTERS, LARGEST_TIMESTAMP)},
         "complete": completeness.is_complete(state.last_stable_offset, cut),
         "lost": completeness.lost,
         "holes_to": completeness.holes_to,
@@ -165,6 +167,7 @@ def _restore(state: PartitionState, stored: dict[str, Any]) -> None:
     """Restores the parts of a state that its records do not contain."""
     for name in _COUNTERS:
         setattr(state, name, stored[name])
+    state.largest_timestamp_ms = stored.get(LARGEST_TIMESTAMP, state.last_timestamp_ms)
     state.faults = [LogFault(state.topic, state.partition, *fault) for fault in stored["faults"]]
     state.fault_count = stored["fault_count"]
     state.topic_id = stored.get("topic_id")

@@ -46,6 +46,7 @@ class PartitionState:
         producers: the producers that wrote to the partition.
         completeness: tracks compaction and gaps of the log.
         next_offset: the offset after the last row, -1 before the first.
+        largest_timestamp_ms: the largest timestamp of a row; -1 before the first. The last row may have a smaller one.
         records: the number of applied records.
         unknown: the number of records of unknown types, which are skipped as in Kafka.
         faults: the records that were not applied, and unreadable parts.
@@ -68,6 +69,7 @@ class PartitionState:
         self.next_offset = -1
         self.first_offset = -1
         self.last_timestamp_ms = -1
+        self.largest_timestamp_ms = -1
         self.records = 0
         self.unknown = 0
         self.faults: list[LogFault] = []
@@ -93,6 +95,7 @@ class PartitionState:
         self.completeness.saw(row, self.next_offset)
         self.next_offset = offset + 1
         self.last_timestamp_ms = row.timestamp_ms
+        self.largest_timestamp_ms = max(self.largest_timestamp_ms, row.timestamp_ms)
         self.replay(row)
 
     def replay(self, row: EventRow) -> None:
