@@ -149,10 +149,11 @@ def test_each_mode_of_an_output_acts_like_sparks_writer(spark: Any, tmp_path: Pa
 
     def write(mode: str, *numbers: int) -> list[int]:
         output = Output(spark, uri, mode=mode)
-        output.begin("done.json")
-        frame = spark.createDataFrame([(number,) for number in numbers], "n int").coalesce(1)
-        written = sorted(row[0] for row in output.write("t", frame).collect())
-        output.note("done.json", b"{}")
+        with output.run("source", "done.json", "t"):
+            output.begin("done.json")
+            frame = spark.createDataFrame([(number,) for number in numbers], "n int").coalesce(1)
+            written = sorted(row[0] for row in output.write("t", frame).collect())
+            output.note("done.json", b"{}")
         return written
 
     def table() -> list[int]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcore.errors import KcoreError
-from kcore.spark.export.storage import LocalStorage
+from kcore.spark.export.storage import Files, LocalStorage
 from kcore.spark.frames.hadoop import HadoopFiles
 from kcore.spark.frames.logs import Beside, EventLogs, LocalLogs, is_local
 from kcore.spark.frames.output import PARQUET, Output
@@ -27,10 +27,10 @@ def write_checkpoints(target: Output, checkpoints: DataFrame) -> None:
     """Writes checkpoints as Parquet, in a folder for each partition, and an index, which marks them as complete.
 
     Raises:
-        KcoreError: the output has no folder, or keeps rows of earlier runs.
+        ConfigError: the output has no folder, or keeps rows of earlier runs.
     """
-    if target.files is None or not target.replaces:
-        raise KcoreError("checkpoints need an output with a folder, and the mode overwrite or error")
+    target.check_checkpoints()
+    assert target.files is not None, "the check refuses an output without a folder"
     writer = checkpoints.write.format(PARQUET).mode("overwrite").partitionBy(*PLACE)
     writer.save(f"{target.files.uri}/{CHECKPOINT}")
     heads = checkpoints.where("number = 0").select(*PLACE, "offset").collect()
@@ -47,7 +47,19 @@ def checkpoints_at(spark: SparkSession, logs: EventLogs, previous: str | Path) -
     local = is_local(spark, previous)
     if local != isinstance(logs, LocalLogs):
         raise KcoreError(f"{previous} and {logs.name}: name both as paths or both as URIs")
-    files = LocalStorage(Path(previous).absolute()) if local else HadoopFiles(spark, previous)
+    return local_checkpoints(previous) if local else _checkpoints_in(HadoopFiles(spark, previous), previous)
+
+
+def local_checkpoints(previous: str | Path) -> Beside:
+    """Returns the checkpoints in the output of an earlier run on this machine.
+
+    Raises:
+        KcoreError: the output has no checkpoints, or they are incomplete.
+    """
+    return _checkpoints_in(LocalStorage(Path(previous).absolute()), previous)
+
+
+def _checkpoints_in(files: Files, previous: str | Path) -> Beside:
     names: dict[tuple[str, int], tuple[str, ...]] = {}
     for name in sorted(files.sizes()):
         for place in place_of(name):

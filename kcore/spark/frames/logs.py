@@ -226,6 +226,11 @@ def is_local(spark: SparkSession, path: str | Path) -> bool:
     return not is_uri(path) and str(spark.sparkContext.master).startswith("local")
 
 
+def exists_at(spark: SparkSession, place: str | Path) -> bool:
+    """Returns True if a path or URI exists, as the session resolves it."""
+    return Path(place).exists() if is_local(spark, place) else HadoopFiles(spark, place).exists("")
+
+
 def logs_at(spark: SparkSession, source: LogSource | EventLogs) -> EventLogs:
     """Opens the event logs of a source.
 

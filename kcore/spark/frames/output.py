@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kcore.errors import ConfigError, KcoreError
-from kcore.spark.export.storage import Files, LocalStorage
+from kcore.spark.export.storage import Files, LocalStorage, local_path
 from kcore.spark.frames.hadoop import HadoopFiles
 from kcore.spark.frames.logs import is_local
 
@@ -19,7 +23,10 @@ DELTA: Final = "delta"
 FORMATS: Final = (PARQUET, DELTA, ICEBERG)
 OVERWRITE: Final = "overwrite"
 APPEND: Final = "append"
-MODES: Final = (OVERWRITE, APPEND, "error")
+ERROR: Final = "error"
+DELTA_LOG: Final = "_delta_log"
+"""The folder of each table of Delta Lake with its versions."""
+MODES: Final = (OVERWRITE, APPEND, ERROR)
 
 
 class Output:
@@ -73,20 +80,64 @@ class Output:
         """True if the output has only the rows of this run."""
         return self._mode != APPEND
 
+    def check_checkpoints(self) -> None:
+        """Raises ConfigError if checkpoints cannot be part of this output."""
+        check_checkpoints(self.form, self._mode)
+
+    @contextmanager
+    def run(self, source: str, done: str, table: str) -> Iterator[None]:
+        """Refuses other runs with the same local folder until the end of the block. The output stays unchanged.
+
+        The lock is flock(2) on the folder itself. The kernel releases it when the process ends in any way.
+
+        Args:
+            source: the path, URI or address of the logs.
+            done: the name of the file that shows that an output is complete.
+            table: the name of a table that each output of the job has.
+
+        Raises:
+            KcoreError: another job writes to the folder, the output is inside the source, its tables have another
+                format, or the mode is `error` and there is an earlier output.
+        """
+        if self.form != ICEBERG:
+            check_apart(source, self._place)
+        folder = None
+        try:
+            if self._local:
+                folder = os.open(self._place, os.O_RDONLY)
+                try:
+                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise KcoreError(
+                        f"another job writes to {self._place}: wait for its end, or name another folder"
+                    ) from None
+                except OSError:
+                    pass  # the file system has no locks of folders
+            self._check(done, table)
+            yield
+        finally:
+            if folder is not None:
+                os.close(folder)
+
+    def _check(self, done: str, table: str) -> None:
+        """Raises KcoreError if this run cannot write to the output; `run` documents the arguments."""
+        if self.files is None:
+            return
+        check_new(self.files, self._place, self._mode, done)
+        of_delta = self.files.exists(f"{table}/{DELTA_LOG}")
+        if of_delta and self.form == PARQUET:
+            raise KcoreError(f"{self._place} has tables of Delta Lake: pass --format delta, or name another folder")
+        if not of_delta and self.form == DELTA and self.files.exists(done):
+            raise KcoreError(f"{self._place} has tables of Parquet: pass --format parquet, or name another folder")
+
     def begin(self, done: str) -> None:
-        """Removes the file which shows that an earlier output is complete.
+        """Removes the file which shows that an earlier output is complete. A job calls it before it changes a table.
 
         Args:
             done: the name of this file.
-
-        Raises:
-            KcoreError: the mode is `error`, and the file exists.
         """
-        if self.files is None:
-            return
-        if self._mode == "error" and self.files.exists(done):
-            raise KcoreError(f"{self._place} has an earlier output, {done}; --mode overwrite replaces it")
-        self.files.delete(done)
+        if self.files is not None:
+            self.files.delete(done)
 
     def table(self, name: str) -> str:
         """Returns the path or the name of a table."""
@@ -123,3 +174,46 @@ class Output:
             return False
         self.files.write(name, data)
         return True
+
+
+def check_checkpoints(form: str, mode: str) -> None:
+    """Raises ConfigError if an output of this format and mode cannot have checkpoints."""
+    if form == ICEBERG or mode == APPEND:
+        raise ConfigError("checkpoints need an output with a folder, and the mode overwrite or error")
+
+
+def check_new(files: Files, place: str, mode: str, done: str) -> None:
+    """Raises KcoreError if the mode is `error`, and the output has the file `done` of an earlier run.
+
+    Args:
+        files: the output's folder.
+        place: its name, for the message.
+        mode: one of `MODES`.
+        done: the name of the file.
+    """
+    if mode == ERROR and files.exists(done):
+        raise KcoreError(f"{place} has an earlier output, {done}; --mode overwrite replaces it")
+
+
+def check_apart(source: str | Path, out: str | Path) -> None:
+    """Raises ConfigError if an output is in the same folder as its source, or below it.
+
+    Args:
+        source: the path or URI of the logs.
+        out: the path or URI of the output.
+    """
+    folder, inside = _normal(source), _normal(out)
+    if inside == folder or inside.startswith(f"{folder.rstrip('/')}/"):
+        raise ConfigError(f"the output {out} would be inside of the source {source}: name a folder outside of it")
+
+
+def _normal(place: str | Path) -> str:
+    """Returns one spelling of a place, for comparisons."""
+    scheme = str(place).partition(":")[0]
+    if scheme in ("s3", "s3n"):
+        place = f"s3a{str(place)[len(scheme) :]}"
+    try:
+        path = local_path(place)
+    except KcoreError:
+        path = None
+    return str(path.resolve()) if path is not None else str(place).partition("?")[0].rstrip("/")

@@ -16,6 +16,7 @@ from kcore.spark.state.rebuild_report import (
     Uncertainties,
     absent_rows,
     uncertainties,
+    without_records,
 )
 from kcore.spark.state.table_schemas import table_ddl
 
@@ -52,12 +53,15 @@ def with_absent(spark: SparkSession, table: DataFrame, name: str, absent: Iterab
     return table.unionByName(spark.createDataFrame([tuple(row.values()) for row in rows], table_ddl(name)))
 
 
-def doubts_of_frames(partitions: DataFrame, faults: DataFrame | None) -> tuple[int, Uncertainties]:
+def doubts_of_frames(
+    partitions: DataFrame, faults: DataFrame | None, offsets: Mapping[tuple[str, int], int]
+) -> tuple[int, Uncertainties]:
     """Returns the number of partitions, and the uncertainties that the tables `partitions` and `faults` show.
 
     Args:
         partitions: the table.
         faults: the table; None if it has no rows.
+        offsets: the offsets of the moment in partitions whose ends are unknown.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -67,10 +71,14 @@ def doubts_of_frames(partitions: DataFrame, faults: DataFrame | None) -> tuple[i
         "count_if(not complete and not lost) as compacted",
         "count_if(holes_to is not null and not lost) as holes",
     ).collect()[0]
+    ends = []
+    if offsets:
+        places = partitions.select("topic", "coordinator_partition", "next_offset").collect()
+        ends = without_records([tuple(row) for row in places], offsets)
     if faults is None:
-        return count, uncertainties(DoubtCounts(lost, compacted, holes, 0, 0), [])
+        return count, uncertainties(DoubtCounts(lost, compacted, holes, 0, 0), [], ends)
     of_files = faults.where(f.col("kind").isin(*NAMED))
     columns = ("topic", "coordinator_partition", "offset", "detail")
     named = [tuple(row) for row in of_files.select(*columns).orderBy(*columns).limit(SHOWN).collect()]
     counts = DoubtCounts(lost, compacted, holes, faults.count(), of_files.count())
-    return count, uncertainties(counts, named)
+    return count, uncertainties(counts, named, ends)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kcore.errors import KcoreError
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.decode.columns import decode
-from kcore.spark.frames.logs import LogSource, logs_at
-from kcore.spark.frames.output import PARQUET
+from kcore.spark.frames.logs import LogSource, exists_at, logs_at
+from kcore.spark.frames.output import DELTA_LOG, PARQUET
 from kcore.spark.frames.transforms import coordinator_events
 from kcore.spark.state.table_schemas import GROUP, NUMBER, TABLES, TOPIC, Columns
 from kcore.spark.timeline.tables import TABLES as TIMELINE_TABLES
@@ -92,12 +93,14 @@ def register_views(
         The names of the views.
 
     Raises:
-        KcoreError: there are no logs at `events`.
+        KcoreError: there are no logs at `events`, or a table is of Delta Lake and `form` does not say so.
     """
     views: dict[str, tuple[DataFrame, Columns]] = {}
 
     def table(folder: str | Path, name: str, columns: Columns) -> DataFrame:
         reader = spark.read.format(form)
+        if form == PARQUET and exists_at(spark, f"{folder}/{name}/{DELTA_LOG}"):
+            raise KcoreError(f'{folder} has tables of Delta Lake: pass form="delta"')
         if form == PARQUET:  # a table that a stream keeps has no files until it has rows
             reader = reader.schema(", ".join(f"`{column}` {kind}" for column, kind, _ in columns))
         return reader.load(f"{folder}/{name}")

@@ -19,6 +19,7 @@ from kcore.spark.decode.record_types import TOPICS
 from kcore.spark.events.sources import Part
 from kcore.spark.frames.logs import EventLogs, LogSource, logs_at
 from kcore.spark.frames.output import Output
+from kcore.spark.jobs.early_checks import check_places
 from kcore.spark.jobs.session import (
     add_folder_argument,
     add_output_arguments,
@@ -78,36 +79,37 @@ def audit(
         shown: the maximum number of findings to return.
 
     Raises:
-        KcoreError: there are no logs.
+        KcoreError: there are no logs, or another job writes to the output.
     """
     from pyspark import StorageLevel  # noqa: PLC0415
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     target = out if isinstance(out, Output) else Output(spark, out)
-    target.begin(DONE)
     logs = logs_at(spark, path)
     parts = [part for part in logs.parts() if not topics or part.topic in topics]
     if not parts:
         raise KcoreError(f"{logs.name} contains no logs" + (f" of {', '.join(topics)}" if topics else ""))
-    results = results_of_logs(logs, parts).persist(StorageLevel.DISK_ONLY)
-    # More tasks than logs would have little to do, and each costs a round trip to a Python worker.
-    tasks = min(len(parts), 4 * spark.sparkContext.defaultParallelism)
-    try:
-        findings = audit_logs(results, logs_of(results, parts, now_ms=now_ms, grace_ms=grace_ms), tasks)
-        findings = findings.unionByName(frame_of(spark, _absent(parts)))
-        worst = f.array_position(f.array(*map(f.lit, SEVERITIES)), f.col("severity"))
-        order = (worst, "kind", "topic", "partition", "offset")
-        table = target.write(TABLE, findings.repartition(1).sortWithinPartitions(*order))
-    finally:
-        results.unpersist()
-    counts = {(row[0], row[1]): int(row[2]) for row in table.groupBy("severity", "kind").count().collect()}
-    first = table.orderBy(*order).limit(shown).collect()
-    done = {
-        "source": logs.name,
-        "logs": [f"{part.topic}-{part.partition}" for part in parts],
-        "findings": {kind: number for (_, kind), number in sorted(counts.items())},
-    }
-    target.note(DONE, json.dumps(done, indent=1).encode())
+    with target.run(logs.name, DONE, TABLE):
+        target.begin(DONE)
+        results = results_of_logs(logs, parts).persist(StorageLevel.DISK_ONLY)
+        # More tasks than logs would have little to do, and each costs a round trip to a Python worker.
+        tasks = min(len(parts), 4 * spark.sparkContext.defaultParallelism)
+        try:
+            findings = audit_logs(results, logs_of(results, parts, now_ms=now_ms, grace_ms=grace_ms), tasks)
+            findings = findings.unionByName(frame_of(spark, _absent(parts)))
+            worst = f.array_position(f.array(*map(f.lit, SEVERITIES)), f.col("severity"))
+            order = (worst, "kind", "topic", "partition", "offset")
+            table = target.write(TABLE, findings.repartition(1).sortWithinPartitions(*order))
+        finally:
+            results.unpersist()
+        counts = {(row[0], row[1]): int(row[2]) for row in table.groupBy("severity", "kind").count().collect()}
+        first = table.orderBy(*order).limit(shown).collect()
+        done = {
+            "source": logs.name,
+            "logs": [f"{part.topic}-{part.partition}" for part in parts],
+            "findings": {kind: number for (_, kind), number in sorted(counts.items())},
+        }
+        target.note(DONE, json.dumps(done, indent=1).encode())
     return Audited(counts, [finding_of(row.asDict(recursive=True)) for row in first])
 
 
@@ -153,6 +155,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the job in its own session; returns 1 if a finding has the severity `--fail-on` or a worse one."""
+    check_places(options, DONE)
     with session(options, "audit") as spark:
         audited = audit(
             spark,

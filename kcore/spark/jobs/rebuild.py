@@ -18,6 +18,7 @@ from kcore.spark.frames.folders import folder_checkpoints, folder_living, folder
 from kcore.spark.frames.logs import EventLogs, LogSource, logs_at
 from kcore.spark.frames.output import Output
 from kcore.spark.frames.transforms import table_of
+from kcore.spark.jobs.early_checks import check_places, check_rebuild
 from kcore.spark.jobs.session import (
     add_folder_argument,
     add_output_arguments,
@@ -29,7 +30,7 @@ from kcore.spark.jobs.session import (
 from kcore.spark.state.absent import Absent, absent_partitions
 from kcore.spark.state.data_folder import WrittenFolder, check_empty, write_data_folder
 from kcore.spark.state.partition_state import COORDINATOR_TOPICS
-from kcore.spark.state.rebuild_report import Uncertainties, absent_rows, doubts_of, placed_ids
+from kcore.spark.state.rebuild_report import Uncertainties, absent_rows, beyond_end, doubts_of, placed_ids
 from kcore.spark.state.table_files import WrittenFile, put_tables, staging_folder, write_tables
 from kcore.spark.state.table_schemas import CHECKPOINT, TABLES, table_ddl
 
@@ -108,32 +109,40 @@ def rebuild_with_doubts(
         since: the output of an earlier run with checkpoints, to continue from; None: replays the logs from their start.
 
     Raises:
-        KcoreError: the checkpoints do not fit the logs.
+        KcoreError: the checkpoints do not fit the logs, or another job writes to the output.
     """
     target = out if isinstance(out, Output) else Output(spark, out)
+    if checkpoint:
+        target.check_checkpoints()
     logs = logs_at(spark, path)
     previous = None if since is None else checkpoints_at(spark, logs, since)
     if previous is not None and target.files is not None and previous.uri == target.files.uri:
         raise KcoreError(f"{since} is also the output, which would replace the checkpoints: name another folder")
+    options: dict[str, Any] = {**moment._asdict(), "checkpoint": checkpoint, "previous": previous}
+    late, unknown = beyond_end(logs.parts(), moment.offsets)
+    with target.run(logs.name, DONE, "partitions"):
+        if target.folder is not None:
+            counts, absent, doubts = _written_by_tasks(spark, logs, target, options, partitions, unknown)
+        else:
+            frame = folder_checkpoints(spark, logs, **options)
+            counts, absent, doubts = _written_by_spark(spark, logs, target, frame, (partitions, unknown), checkpoint)
+        done = {
+            "source": logs.name,
+            "as_of": {
+                "timestamp_ms": moment.timestamp_ms,
+                "offsets": [[*place, at] for place, at in sorted(moment.offsets.items())],
+            },
+            "rows": counts,
+            "absent": [[topic.topic, partition] for topic in absent for partition in topic.partitions],
+        }
+        target.note(DONE, json.dumps(done, indent=1).encode())
+    return counts, doubts._replace(lines=[*late, *doubts.lines])
+
+
+def _begin(target: Output) -> None:
+    """Marks the earlier output and its checkpoints as incomplete. Until then, a failed run leaves them unchanged."""
     target.begin(DONE)
     forget_checkpoints(target)
-    options: dict[str, Any] = {**moment._asdict(), "checkpoint": checkpoint, "previous": previous}
-    if target.folder is not None:
-        counts, absent, doubts = _written_by_tasks(spark, logs, target, options, partitions)
-    else:
-        frame = folder_checkpoints(spark, logs, **options)
-        counts, absent, doubts = _written_by_spark(spark, logs, target, frame, partitions, checkpoint)
-    done = {
-        "source": logs.name,
-        "as_of": {
-            "timestamp_ms": moment.timestamp_ms,
-            "offsets": [[*place, at] for place, at in sorted(moment.offsets.items())],
-        },
-        "rows": counts,
-        "absent": [[topic.topic, partition] for topic in absent for partition in topic.partitions],
-    }
-    target.note(DONE, json.dumps(done, indent=1).encode())
-    return counts, doubts
 
 
 Written = tuple[dict[str, int], "list[Absent]", Uncertainties]
@@ -146,10 +155,12 @@ def _written_by_tasks(
     target: Output,
     options: Mapping[str, Any],
     partitions: Mapping[str, int] | None,
+    unknown: Mapping[tuple[str, int], int],
 ) -> Written:
     """Writes Parquet to a local folder without passing the rows through Spark.
 
-    The options are the arguments of `folder_tables`.
+    The options are the arguments of `folder_tables`, and `unknown` the offsets of the moment in partitions whose ends
+    are unknown.
     """
     folder = target.folder
     assert folder is not None, "the caller checks it"
@@ -159,10 +170,11 @@ def _written_by_tasks(
         written = [WrittenFile(*row) for row in frame.collect()]
         absent = absent_partitions(_present(logs), placed_ids(written, staging), partitions)
         written += write_tables(absent_rows(absent), staging)
+        _begin(target)
         counts = put_tables(written, staging, folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    return counts, absent, doubts_of(folder)
+    return counts, absent, doubts_of(folder, unknown)
 
 
 def _written_by_spark(
@@ -170,14 +182,18 @@ def _written_by_spark(
     logs: EventLogs,
     target: Output,
     state: DataFrame,
-    partitions: Mapping[str, int] | None,
+    given: tuple[Mapping[str, int] | None, Mapping[tuple[str, int], int]],
     checkpoint: bool,
 ) -> Written:
-    """Writes the tables with Spark's writers. The state is on the disks of executors until all are written."""
+    """Writes the tables with Spark's writers. The state is on the disks of executors until all are written.
+
+    `given` has the partition counts, and the offsets of the moment in partitions whose ends are unknown.
+    """
     from pyspark import StorageLevel  # noqa: PLC0415
 
     from kcore.spark.frames.uncertainties import doubts_of_frames, placed_ids_of, with_absent  # noqa: PLC0415
 
+    partitions, unknown = given
     state = state.persist(StorageLevel.DISK_ONLY)
     try:
         counts = {**dict.fromkeys(TABLES, 0), **{row[0]: row[1] for row in state.groupBy("table").count().collect()}}
@@ -189,8 +205,11 @@ def _written_by_spark(
         }
         for name in ("partitions", "faults"):
             counts[name] += sum(len(topic.partitions) for topic in absent)
+        _begin(target)
         written = {name: target.write(name, with_absent(spark, frames[name], name, absent)) for name in TABLES}
-        count, doubts = doubts_of_frames(written["partitions"], written["faults"] if counts["faults"] else None)
+        count, doubts = doubts_of_frames(
+            written["partitions"], written["faults"] if counts["faults"] else None, unknown
+        )
         if count != counts["partitions"]:
             raise KcoreError(
                 f"the driver does not find the rows that executors wrote to {target.table('partitions')}: "
@@ -317,6 +336,8 @@ def run(options: argparse.Namespace) -> int:
     written: WrittenFolder | None = None
     if options.data_folder is not None:
         check_empty(Path(options.data_folder))
+    check_places(options, DONE)
+    check_rebuild(options)
     with session(options, "rebuild") as spark:
         logs = logs_at(spark, source_of(options))
         target = Output(spark, options.out, options.format, options.mode)

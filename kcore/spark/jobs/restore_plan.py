@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import ConfigError
+from kcore.printable import clean
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.frames.folders import folder_state
 from kcore.spark.frames.logs import EventLogs, LogSource, logs_at
+from kcore.spark.jobs.early_checks import check_places
 from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, parse_offsets, session, source_of
 from kcore.spark.restore.plan import COMPACTED, DAMAGED, REFUSE, WHOLE, Checked, Plan, is_csv
 from kcore.spark.restore.planning import CommittedAsOf, counts, make_rows
 from kcore.spark.restore.target import by_group, look, open_target
 from kcore.spark.state.absent import PlacedId, absent_partitions
+from kcore.spark.state.rebuild_report import beyond_end
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -185,10 +188,16 @@ def run(options: argparse.Namespace) -> int:
     if options.as_of_ms is None and not options.as_of_offset:
         raise ConfigError("name the moment: --as-of-ms MS or --as-of-offset TOPIC-PARTITION:OFFSET")
     offsets = parse_offsets(options.as_of_offset)
+    others = sorted({topic for topic, _ in offsets} - {CONSUMER_OFFSETS})
+    if others:
+        raise ConfigError(f"--as-of-offset {others[0]}: only offsets of {CONSUMER_OFFSETS} define the moment of a plan")
     log = source_of(options)
+    check_places(options)
     with session(options, "restore-plan") as spark:
+        logs = logs_at(spark, log)
+        late, _ = beyond_end(logs.parts(), offsets)
         committed, histories = committed_as_of(
-            spark, log, offsets=offsets, timestamp_ms=options.as_of_ms, groups=frozenset(options.group)
+            spark, logs, offsets=offsets, timestamp_ms=options.as_of_ms, groups=frozenset(options.group)
         )
     with _target(options) as (brokers, where):
         checked = plan_restore(committed, brokers, where, include_same=options.include_same)
@@ -213,6 +222,8 @@ def run(options: argparse.Namespace) -> int:
     for of_kind, remark in ((compacted, COMPACTED_REMARK), (damaged, DAMAGED_REMARK)):
         if of_kind:
             print(f"partitions {', '.join(map(str, of_kind))} of {CONSUMER_OFFSETS}: {remark}")
+    for line in late:
+        print(clean(line))
     unknown_groups = sorted(set(options.group) - {row.group for row in plan.rows})
     for group in unknown_groups:
         print(f"group {group!r} had no offsets at that time")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kcore.errors import KcoreError
 from kcore.spark.frames.logs import EventLogs, LogSource, logs_at
 from kcore.spark.frames.output import Output
+from kcore.spark.jobs.early_checks import check_places
 from kcore.spark.jobs.session import (
     add_folder_argument,
     add_output_arguments,
@@ -77,34 +78,38 @@ def timeline(
 
     Returns:
         The content of the report.
+
+    Raises:
+        KcoreError: there are no logs, or another job writes to the output.
     """
     from pyspark import StorageLevel  # noqa: PLC0415
 
     options = options or TimelineOptions()
     target = out if isinstance(out, Output) else Output(spark, out)
-    target.begin(DONE)
     logs = logs_at(spark, path)
-    derived = timeline_events_of(logs, HistoryOptions(options.groups, options.session_timeout_ms))
-    derived = derived.persist(StorageLevel.DISK_ONLY)
+    with target.run(logs.name, DONE, "rebalances"):
+        target.begin(DONE)
+        derived = timeline_events_of(logs, HistoryOptions(options.groups, options.session_timeout_ms))
+        derived = derived.persist(StorageLevel.DISK_ONLY)
 
-    def stored(name: str, table: DataFrame) -> DataFrame:
-        return target.write(name, table.coalesce(1))
+        def stored(name: str, table: DataFrame) -> DataFrame:
+            return target.write(name, table.coalesce(1))
 
-    try:
-        bounds = _bounds(options, derived)
-        topics = shared_topics(derived)
-        rows = log_times_of(logs, topics, bounds.window_ms) if topics else None
-        ends = None if rows is None else log_ends(rows, topics, bounds.window_ms)
-        written = timeline_tables(derived, bounds, stored, ends)
-    finally:
-        derived.unpersist()
-    summary = summarise(written, bounds)
-    summary["source"] = logs.name
-    summary["groups_asked"] = sorted(options.groups or ())
-    target.note(REPORT, render(summary).encode())
-    counts = {name: table.count() for name, table in written.items()}
-    done = {"source": logs.name, "bounds": bounds._asdict(), "groups": summary["groups_asked"], "rows": counts}
-    target.note(DONE, json.dumps(done, indent=1).encode())
+        try:
+            bounds = _bounds(options, derived)
+            topics = shared_topics(derived)
+            rows = log_times_of(logs, topics, bounds.window_ms) if topics else None
+            ends = None if rows is None else log_ends(rows, topics, bounds.window_ms)
+            written = timeline_tables(derived, bounds, stored, ends)
+        finally:
+            derived.unpersist()
+        summary = summarise(written, bounds)
+        summary["source"] = logs.name
+        summary["groups_asked"] = sorted(options.groups or ())
+        target.note(REPORT, render(summary).encode())
+        counts = {name: table.count() for name, table in written.items()}
+        done = {"source": logs.name, "bounds": bounds._asdict(), "groups": summary["groups_asked"], "rows": counts}
+        target.note(DONE, json.dumps(done, indent=1).encode())
     return summary
 
 
@@ -193,6 +198,7 @@ def timeline_options(options: argparse.Namespace) -> TimelineOptions:
 def run(options: argparse.Namespace) -> int:
     """Runs the job in its own session."""
     chosen = timeline_options(options)
+    check_places(options, DONE)
     with session(options, "timeline") as spark:
         target = Output(spark, options.out, options.format, options.mode)
         summary = timeline(spark, source_of(options), target, chosen)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow.parquet as pq
 
@@ -12,6 +13,9 @@ from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.spark.state.absent import Absent, PlacedId
 from kcore.spark.state.table_batches import TableBatch, rows_batch
 from kcore.spark.state.table_files import WrittenFile
+
+if TYPE_CHECKING:
+    from kcore.spark.events.sources import Part
 
 ID_COLUMNS: Final = {"groups": (CONSUMER_OFFSETS, "group_id"), "transactions": (TRANSACTION_STATE, "transactional_id")}
 """Table -> the topic that its ids are hashed to, and the column of the ids."""
@@ -60,13 +64,54 @@ class Uncertainties(NamedTuple):
     are_grave: bool
 
 
-def doubts_of(out: str | Path) -> Uncertainties:
+Offsets = Mapping[tuple[str, int], int]
+"""(topic, partition) -> an offset."""
+
+
+def beyond_end(parts: Iterable[Part], offsets: Offsets) -> tuple[list[str], dict[tuple[str, int], int]]:
+    """Returns a message for each log that ends before the offset of the moment, and the offsets of logs whose ends are
+    unknown.
+
+    Args:
+        parts: the partitions of the logs.
+        offsets: the offsets before which to stop.
+    """
+    lines, unknown = [], {}
+    for part in parts:
+        offset = offsets.get(part[:2])
+        if offset is None:
+            continue
+        if part.end is None:
+            unknown[part[:2]] = offset
+        elif part.end < offset:
+            lines.append(
+                f"{part.topic}-{part.partition} ends at offset {part.end}, before {offset}: the state is as of its end"
+            )
+    return lines, unknown
+
+
+def without_records(partitions: Iterable[tuple[str, int, int]], offsets: Offsets) -> list[str]:
+    """Returns a message for each partition that has no records right before the offset of the moment.
+
+    Args:
+        partitions: the topic, the partition and `next_offset` of rows of the table `partitions`.
+        offsets: the offsets before which to stop.
+    """
+    return [
+        f"{topic}-{partition} has no records from offset {end} up to {offsets[topic, partition]}"
+        for topic, partition, end in sorted(partitions)
+        if end < offsets.get((topic, partition), end)
+    ]
+
+
+def doubts_of(out: str | Path, offsets: Offsets = MappingProxyType({})) -> Uncertainties:
     """Returns the uncertainties that the tables `partitions` and `faults` of a rebuild show.
 
     Args:
         out: the folder of its tables.
+        offsets: the offsets of the moment in partitions whose ends are unknown.
     """
-    columns = ["complete", "lost", "holes_to"]
+    columns = ["topic", "coordinator_partition", "next_offset", "complete", "lost", "holes_to"]
     partitions = pq.read_table(Path(out) / "partitions", columns=columns).to_pylist()
     faults = pq.read_table(Path(out) / "faults").to_pylist()
     named = sorted(
@@ -77,7 +122,8 @@ def doubts_of(out: str | Path) -> Uncertainties:
     lost = sum(row["lost"] for row in partitions)
     compacted = sum(not row["complete"] and not row["lost"] for row in partitions)
     holes = sum(row["holes_to"] is not None and not row["lost"] for row in partitions)
-    return uncertainties(DoubtCounts(lost, compacted, holes, len(faults), len(named)), named[:SHOWN])
+    ends = without_records((tuple(row.values())[:3] for row in partitions), offsets)
+    return uncertainties(DoubtCounts(lost, compacted, holes, len(faults), len(named)), named[:SHOWN], ends)
 
 
 class DoubtCounts(NamedTuple):
@@ -98,14 +144,17 @@ class DoubtCounts(NamedTuple):
     named: int
 
 
-def uncertainties(counts: DoubtCounts, named: Iterable[tuple[str, int, int, str]]) -> Uncertainties:
+def uncertainties(
+    counts: DoubtCounts, named: Iterable[tuple[str, int, int, str]], ends: Iterable[str] = ()
+) -> Uncertainties:
     """Returns the messages on a state.
 
     Args:
         counts: the numbers.
         named: topic, partition, offset and detail of the first faults of whole logs and files, up to `SHOWN`.
+        ends: the messages of `without_records`.
     """
-    lines = [f"{topic}-{partition}: {detail}" for topic, partition, _, detail in named]
+    lines = [*ends, *(f"{topic}-{partition}: {detail}" for topic, partition, _, detail in named)]
     lost, compacted, holes, faults, of_files = counts
     if of_files > SHOWN:
         lines.append(f"and {of_files - SHOWN} more missing logs and files; see the table `faults`")
