@@ -19,7 +19,7 @@ from kcore.spark.export.exporter import export
 from kcore.spark.frames.views import register_views
 from kcore.spark.jobs.rebuild import rebuild
 from kcore.spark.jobs.submit import main
-from kcore.spark.jobs.watch import WatchRun, cause_in
+from kcore.spark.jobs.watch import WatchRun, cause_in, known_at
 from kcore.spark.state.table_batches import rows_batch
 from kcore.spark.state.table_schemas import TABLES
 from kcore.spark.timeline.event_kinds import EVENT_KINDS
@@ -228,6 +228,24 @@ def test_bad_arguments_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     ):
         assert main(["watch", str(tmp_path), "--out", str(tmp_path / "out"), *arguments]) == 1
         assert capsys.readouterr().err == f"kcore: {expected}\n"
+
+
+def test_the_tables_are_as_old_as_the_last_micro_batch() -> None:
+    """A transaction that was open when a slow micro-batch began has ended since then: it must not count as hanging."""
+    began, now_ms = "2026-01-01T00:00:00.250Z", 1_767_225_700_000
+    waiting = {"message": "Waiting for next trigger", "isDataAvailable": False, "isTriggerActive": False}
+    after_batch = {**waiting, "isDataAvailable": True}
+    starting = {**waiting, "message": "Initializing sources"}
+    working = {"message": "Processing new data", "isDataAvailable": True, "isTriggerActive": True}
+    for status, batch, expected in (
+        (after_batch, began, 1_767_225_600_250),
+        (working, began, 1_767_225_600_250),
+        (working, None, 0),
+        (starting, None, 0),
+        (waiting, began, now_ms - 60_000),
+        (waiting, None, now_ms - 60_000),
+    ):
+        assert known_at(batch, status, now_ms, 60_000) == expected, status
 
 
 def test_the_cause_of_a_failed_stream_is_named() -> None:

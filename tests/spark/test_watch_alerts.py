@@ -62,6 +62,9 @@ def test_transactions_beyond_their_timeout_or_without_markers_are_alerts(spark: 
         ("hanging-transaction", "late", NOW_MS - 35_001),
         ("hanging-transaction", "no markers", NOW_MS - 5_001),
     ]
+    # The table is as old as its micro-batch: what was in time then may have ended since.
+    earlier = hanging_transactions(frame, NOW_MS, LIMITS, NOW_MS - 1)
+    assert alerts_of(earlier) == []
     assert "Ongoing, producer 1 with epoch 0, timeout 30000 ms, 1 partitions" in {r["detail"] for r in found.collect()}
 
 
@@ -142,6 +145,8 @@ def test_groups_with_members_and_lag_but_no_commits_are_alerts(spark: Any) -> No
         ("no-commits", "stalled", NOW_MS - 60_000),
         ("no-commits", "unknown", NOW_MS - 60_000),
     ]
+    earlier = groups_without_commits(groups, offsets, known, NOW_MS, LIMITS, NOW_MS - 1)
+    assert alerts_of(earlier) == [("no-commits", "never", NOW_MS - 70_000)]
     details = {row["subject"]: row["detail"] for row in found.collect()}
     assert details["stalled"] == f"2 members, last commit at {NOW_MS - 60_000}, lag 6"
     assert details["never"] == "2 members, no commit, lag unknown"

@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import TYPE_CHECKING, Self
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self
 
 from kcore.errors import ConfigError, KcoreError
 from kcore.printable import clean
 from kcore.spark.frames.logs import KafkaCluster
 from kcore.spark.frames.output import FORMATS, ICEBERG
+from kcore.spark.jobs.early_checks import check_places
 from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, parse_settings, session, source_of
 from kcore.spark.timeline.history import HistoryOptions
 from kcore.spark.watch.alerts import Limits
+from kcore.spark.watch.continuation import STREAM
 from kcore.spark.watch.watch import Watch, WatchOptions
 
 if TYPE_CHECKING:
@@ -27,6 +31,10 @@ RETAINED_BATCHES = "10"
 
 WORKER_TIMEOUT = "Python worker failed to connect back"
 """A part of Spark's message. Spark waits ten seconds for the worker of a Python source, and has no setting for it."""
+WAITING = "Waiting"
+"""The first word of Spark's message on the status of a query between two triggers."""
+MS = 1_000_000
+"""Nanoseconds in a millisecond."""
 RESTARTS = 5
 """The maximum number of consecutive restarts after this failure, which a busy machine causes."""
 
@@ -134,6 +142,7 @@ def run(options: argparse.Namespace) -> int:
         KcoreError: a query failed.
     """
     source, watch_options = source_of(options), options_of(options)
+    check_places(options, STREAM)
     with session(options, "watch") as spark:
         prepare(spark, set(parse_settings(options.conf)))
         watch = Watch(spark, source, options.out, watch_options)
@@ -141,7 +150,8 @@ def run(options: argparse.Namespace) -> int:
             running = True
             while running:
                 running = stream.wait(None if watch_options.once else watch_options.trigger_ms / 1000)
-                for alert in watch.report(time.time_ns() // 1_000_000):
+                now_ms = time.time_ns() // MS
+                for alert in watch.report(now_ms, stream.known_ms(now_ms, watch_options)):
                     print(clean(f"{alert['kind']}: {alert['subject']}: {alert['detail']}"), flush=True)
     return 0
 
@@ -155,7 +165,12 @@ class WatchRun:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._queries = watch.start()
+        self._known_ms = 0
+        self._start()
+
+    def _start(self) -> None:
+        self._started_ms = time.time_ns() // MS
+        self._queries = self._watch.start()
 
     def __enter__(self) -> Self:
         return self
@@ -166,6 +181,21 @@ class WatchRun:
     def _stop(self) -> None:
         for query in self._queries:
             query.stop()
+
+    def known_ms(self, now_ms: int, options: WatchOptions) -> int:
+        """Returns the time up to which the tables of the state have the events of the source.
+
+        Args:
+            now_ms: the time.
+            options: the options of the stream.
+        """
+        if options.once:  # the queries read what existed at their start
+            return self._started_ms
+        query = self._queries[0]
+        progress = query.lastProgress
+        batch = None if progress is None else progress["timestamp"]
+        self._known_ms = max(self._known_ms, known_at(batch, query.status, now_ms, options.trigger_ms))
+        return self._known_ms
 
     def wait(self, timeout_s: float | None) -> bool:
         """Waits until the queries end, at most `timeout_s`. Returns True if a query still runs.
@@ -183,8 +213,22 @@ class WatchRun:
             except WorkerStartError as error:
                 print(f"kcore: {error}: starting the stream again", file=sys.stderr, flush=True)
                 self._stop()
-                self._queries = self._watch.start()
+                self._start()
         return wait(self._queries, timeout_s)
+
+
+def known_at(batch: str | None, status: Mapping[str, Any], now_ms: int, trigger_ms: int) -> int:
+    """Returns the time up to which a query has read its source; 0 if it is unknown.
+
+    Args:
+        batch: the start of the last finished micro-batch, in ISO 8601; None: there is none.
+        status: the status of the query, with Spark's keys.
+        now_ms: the time.
+        trigger_ms: the time between two triggers.
+    """
+    if status["message"].startswith(WAITING) and not status["isDataAvailable"]:
+        return now_ms - trigger_ms  # the last trigger found no new data
+    return 0 if batch is None else round(datetime.fromisoformat(batch).timestamp() * 1_000)
 
 
 def wait(queries: list[StreamingQuery], timeout_s: float | None) -> bool:

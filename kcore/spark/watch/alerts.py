@@ -56,8 +56,18 @@ def lag_by_group(offsets: DataFrame, ends: DataFrame, now_ms: int) -> DataFrame:
     )
 
 
-def hanging_transactions(transactions: DataFrame, now_ms: int, limits: Limits) -> DataFrame:
-    """Returns an alert for each transaction that is open beyond its timeout, or whose markers are overdue."""
+def hanging_transactions(
+    transactions: DataFrame, now_ms: int, limits: Limits, known_ms: int | None = None
+) -> DataFrame:
+    """Returns an alert for each transaction that is open beyond its timeout, or whose markers are overdue.
+
+    Args:
+        transactions: the table `transactions`.
+        now_ms: the time of the alerts.
+        limits: the limits.
+        known_ms: the time of the table, which a slow micro-batch may leave behind; None: `now_ms`. A transaction may
+            have ended since then.
+    """
     return transactions.sparkSession.sql(
         """
         select {now_ms} as at_ms, {kind} as kind, transactional_id as subject,
@@ -66,11 +76,12 @@ def hanging_transactions(transactions: DataFrame, now_ms: int, limits: Limits) -
                       ' ms, ', size(partitions), ' partitions') as detail
         from {transactions}
         where (state = 'Ongoing' and start_timestamp_ms >= 0
-               and {now_ms} - start_timestamp_ms > timeout_ms + {grace_ms})
-           or (state in ('PrepareCommit', 'PrepareAbort') and {now_ms} - last_update_timestamp_ms > {grace_ms})
+               and {known_ms} - start_timestamp_ms > timeout_ms + {grace_ms})
+           or (state in ('PrepareCommit', 'PrepareAbort') and {known_ms} - last_update_timestamp_ms > {grace_ms})
         """,
         transactions=transactions,
         now_ms=now_ms,
+        known_ms=now_ms if known_ms is None else known_ms,
         kind=HANGING,
         grace_ms=limits.grace_ms,
     )
@@ -95,7 +106,7 @@ def rebalance_storms(rebalances: DataFrame, now_ms: int, limits: Limits) -> Data
 
 
 def groups_without_commits(
-    groups: DataFrame, offsets: DataFrame, lags: DataFrame, now_ms: int, limits: Limits
+    groups: DataFrame, offsets: DataFrame, lags: DataFrame, now_ms: int, limits: Limits, known_ms: int | None = None
 ) -> DataFrame:
     """Returns an alert for each group that has members and did not commit for a while.
 
@@ -105,8 +116,9 @@ def groups_without_commits(
         groups: the table `groups`.
         offsets: the table `offsets`.
         lags: the result of `lag_by_group`.
-        now_ms: the time.
+        now_ms: the time of the alerts.
         limits: the limits.
+        known_ms: the time of the tables; None: `now_ms`.
     """
     return groups.sparkSession.sql(
         """
@@ -125,12 +137,13 @@ def groups_without_commits(
                concat(member_count, ' members, ',
                       if(last_ms is null, 'no commit', concat('last commit at ', last_ms)), ', lag ',
                       coalesce(cast(lag as string), 'unknown')) as detail
-        from found where since_ms > 0 and {now_ms} - since_ms >= {gap_ms} and coalesce(lag, 1) > 0
+        from found where since_ms > 0 and {known_ms} - since_ms >= {gap_ms} and coalesce(lag, 1) > 0
         """,
         groups=groups,
         offsets=offsets,
         lags=lags,
         now_ms=now_ms,
+        known_ms=now_ms if known_ms is None else known_ms,
         kind=STALLED,
         own_groups=f"{OWN_GROUPS}-",
         gap_ms=limits.gap_ms,

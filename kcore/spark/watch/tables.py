@@ -65,6 +65,9 @@ class WatchTables:
             rows are only written.
         form: the format of the tables, one of `output.FORMATS`.
 
+    Attributes:
+        place: their place.
+
     Raises:
         KcoreError: the format is unknown, or the folder cannot be reached.
     """
@@ -76,6 +79,7 @@ class WatchTables:
         publish: Callable[[str, DataFrame], None] | None = None,
         form: str = PARQUET,
     ) -> None:
+        self.place = str(place)
         self._publish = publish
         self._storage = table_storage(spark, place, form)
         created = {table for table, ddl in DDLS.items() if self._storage.create(table, ddl, _partitioned(table))}
@@ -86,6 +90,10 @@ class WatchTables:
     def table(self, name: str) -> DataFrame:
         """Returns the rows of a table as of now."""
         return self._storage.read(name, DDLS[name])
+
+    def has_rows(self, name: str) -> bool:
+        """Returns True if a table has a row of an earlier run."""
+        return name in self._unknown and not self.table(name).isEmpty()
 
     def apply(self, watched_rows: DataFrame, batch_id: int) -> None:
         """Writes a micro-batch of `watched`.

@@ -11,7 +11,7 @@ from kcore.errors import ConfigError
 from kcore.spark.frames.hadoop import HadoopFiles
 from kcore.spark.frames.kafka_logs import cluster_parts, kafka_options
 from kcore.spark.frames.logs import KafkaCluster, LogSource
-from kcore.spark.frames.output import ICEBERG, PARQUET
+from kcore.spark.frames.output import ICEBERG, PARQUET, check_apart
 from kcore.spark.timeline.history import HistoryOptions
 from kcore.spark.watch.alerts import (
     Limits,
@@ -20,6 +20,7 @@ from kcore.spark.watch.alerts import (
     lag_by_group,
     rebalance_storms,
 )
+from kcore.spark.watch.continuation import check_stream, check_tables
 from kcore.spark.watch.continued import FINDINGS, STATE, TIMELINE
 from kcore.spark.watch.streams import as_json, decoded, events_of, watched
 from kcore.spark.watch.tables import ALERTS, ALERTS_DDL, EVENTS, LAG, LAG_DDL, WatchTables
@@ -75,7 +76,8 @@ class Watch:
         options: the options. A later stream with the same folder of checkpoints continues.
 
     Raises:
-        KcoreError: the output cannot be reached, or Iceberg has no folder of checkpoints.
+        KcoreError: the output cannot be reached or is inside the source, Iceberg has no folder of checkpoints, or the
+            checkpoints belong to other tables.
     """
 
     def __init__(
@@ -88,13 +90,22 @@ class Watch:
         if place is None and self._options.form == ICEBERG:
             raise ConfigError("tables of Iceberg have no folder: name one for the checkpoints of the stream")
         publish = None if self._options.publish is None else self._publish
-        self.tables = WatchTables(spark, out, publish, self._options.form)
+        if not isinstance(source, KafkaCluster) and self._options.form != ICEBERG:
+            check_apart(source, out)
         self._checkpoints = HadoopFiles(spark, f"{out}/{CHECKPOINT}" if place is None else place)
+        if place is not None:  # otherwise, the checkpoints are below the tables
+            tables = str(out) if self._options.form == ICEBERG else HadoopFiles(spark, out).uri
+        check_stream(self._checkpoints, self._options.form, None if place is None else tables)
+        self.tables = WatchTables(spark, out, publish, self._options.form)
         self._writing = threading.Lock()  # a report does not read tables while a micro-batch replaces their files
         self._alerting: set[tuple[str, str]] = set()
 
     def start(self) -> list[StreamingQuery]:
-        """Starts the queries. They continue where the queries of an earlier stream with the same output ended."""
+        """Starts the queries. They continue where the queries of an earlier stream with the same output ended.
+
+        Raises:
+            KcoreError: the tables are those of an earlier stream, whose checkpoints are missing.
+        """
         options = self._options
         hides_control = isinstance(self._source, KafkaCluster)
         events = events_of(self._spark, self._source, options.max_offsets)
@@ -104,6 +115,7 @@ class Watch:
         return queries
 
     def _query(self, name: str, rows: DataFrame, write: Callable[[DataFrame, int], None]) -> StreamingQuery:
+        check_tables(self._checkpoints, name, self.tables)
         writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", f"{self._checkpoints.uri}/{name}")
         if self._options.once:
             return writer.trigger(availableNow=True).start()
@@ -122,22 +134,24 @@ class Watch:
         records = as_json(rows, table, KEYS.get(table, "group_id"))
         kafka_options(records.write.format("kafka"), cluster).option("topic", topic).save()
 
-    def report(self, now_ms: int) -> list[Row]:
+    def report(self, now_ms: int, known_ms: int | None = None) -> list[Row]:
         """Appends the lag of groups, if the source is a cluster, and new alerts; returns the new alerts.
 
         An alert is new if its condition did not hold at the previous report of this stream.
 
         Args:
             now_ms: the time.
+            known_ms: the time up to which the tables have the events of the source; None: `now_ms`. Later events may
+                have ended a condition.
         """
         with self._writing:
             lags = self._lag(now_ms)
             tables, limits = self.tables, self._options.limits
-            alerts = hanging_transactions(tables.table(f"{STATE}/transactions"), now_ms, limits)
+            alerts = hanging_transactions(tables.table(f"{STATE}/transactions"), now_ms, limits, known_ms)
             for others in (
                 rebalance_storms(tables.table(f"{TIMELINE}/rebalances"), now_ms, limits),
                 groups_without_commits(
-                    tables.table(f"{STATE}/groups"), tables.table(f"{STATE}/offsets"), lags, now_ms, limits
+                    tables.table(f"{STATE}/groups"), tables.table(f"{STATE}/offsets"), lags, now_ms, limits, known_ms
                 ),
             ):
                 alerts = alerts.unionByName(others)

@@ -1,0 +1,65 @@
+"""Checks that checkpoints and tables belong to the same stream.
+
+A stream without its checkpoints starts at the beginning of the logs, with micro-batch 0. Growing tables would then have
+rows of the earlier stream twice. A stream whose checkpoints belong to other tables would leave out all earlier rows.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from kcore.errors import KcoreError
+from kcore.json_text import parse_json
+from kcore.spark.frames.hadoop import HadoopFiles
+from kcore.spark.watch.continued import STATE
+from kcore.spark.watch.tables import EVENTS, WatchTables
+
+STREAM: Final = "stream.json"
+"""The file in the folder of the checkpoints with the format and the place of the stream's tables."""
+METADATA: Final = "metadata"
+"""The file that Spark writes to the checkpoints of a query when it starts for the first time."""
+TABLE_OF: Final = {"watch": f"{STATE}/partitions", EVENTS: EVENTS}
+"""Query -> a table that has rows as soon as the query has processed an event."""
+
+
+def check_stream(checkpoints: HadoopFiles, form: str, out: str | None) -> None:
+    """Checks that checkpoints belong to tables of this format and place; records both for a new stream.
+
+    Args:
+        checkpoints: the folder of the checkpoints.
+        form: the format of the tables.
+        out: the place of the tables; None: the folder of the checkpoints is below it.
+
+    Raises:
+        KcoreError: the checkpoints belong to other tables.
+    """
+    try:
+        stored = parse_json(checkpoints.read(STREAM))
+    except FileNotFoundError:
+        checkpoints.write(STREAM, json.dumps({"format": form, "out": out}).encode())
+        return
+    if stored["format"] != form or (None not in (stored["out"], out) and stored["out"] != out):
+        place = "" if stored["out"] is None else f" in {stored['out']}"
+        raise KcoreError(
+            f"the checkpoints in {checkpoints.uri} belong to a stream with tables of {stored['format']}{place}: "
+            "name another folder for the checkpoints, where the stream starts from the beginning"
+        )
+
+
+def check_tables(checkpoints: HadoopFiles, query: str, tables: WatchTables) -> None:
+    """Checks that the tables of a new query are empty.
+
+    Args:
+        checkpoints: the folder of the checkpoints.
+        query: the name of the query, a key of `TABLE_OF`.
+        tables: the tables.
+
+    Raises:
+        KcoreError: the tables have rows, and the checkpoints of the query are missing.
+    """
+    if not checkpoints.exists(f"{query}/{METADATA}") and tables.has_rows(TABLE_OF[query]):
+        raise KcoreError(
+            f"{tables.place} has tables of an earlier stream, whose checkpoints are not in {checkpoints.uri}/{query}: "
+            "name a new output folder"
+        )
