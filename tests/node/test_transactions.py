@@ -232,3 +232,29 @@ def test_records_whose_abort_failed_are_not_committed_by_the_next_transaction(
     with node.transaction(name) as txn:
         txn.append(name, "committed")
     assert stored(topic, 1) == [b"committed"]
+
+
+@pytest.mark.parametrize("request_after", ["offsets", "records", "commit"])
+def test_a_transaction_that_timed_out_does_not_fence_its_producer(request_after: str) -> None:
+    """The coordinator aborts the transaction with a new epoch, which no other producer has. The next transaction of the
+    id succeeds.
+    """
+    with kcore.open(clock=kcore.ManualClock()) as node:
+        topic = node.topics.create("t")
+
+        def time_out() -> None:
+            with node.transaction("id", timeout=1.0) as txn:
+                txn.commit_offsets("g", {("t", 0): 1})
+                node.advance(60_000)
+                if request_after == "offsets":
+                    txn.commit_offsets("g", {("t", 0): 2})
+                elif request_after == "records":
+                    txn.append("t", "late")
+
+        with pytest.raises((errors.InvalidProducerEpochError, errors.InvalidTxnStateError)):
+            time_out()
+        with node.transaction("id", timeout=1.0) as txn:
+            txn.append("t", "next")
+            txn.commit_offsets("g", {("t", 0): 3})
+        assert stored(topic, 1) == [b"next"]
+        assert node.group("g").committed()["t", 0].offset == 3

@@ -252,7 +252,18 @@ class TransactionalProducer:
         return stored
 
     def commit_offsets(self, group: tuple[str, str, int, str | None], offsets: Offsets) -> None:
-        """Adds offsets of a group to the transaction."""
+        """Adds offsets of a group to the transaction.
+
+        A refused epoch in version 2 of the protocol does not fence the producer: the coordinator may have aborted the
+        transaction at its timeout. Then it accepts the abort that follows, and responds with the next epoch. It refuses
+        the abort if another producer has fenced this one.
+
+        Raises:
+            InvalidProducerEpochError: the coordinator has aborted the transaction, or another producer has fenced this
+                one.
+            CommitFailedError: the group has removed the member.
+            KafkaError: the coordinator refused the request.
+        """
         group_id, member_id, epoch, instance_id = group
         if not self.implicit:
 
@@ -292,9 +303,15 @@ class TransactionalProducer:
         )
         at_most = None if self.implicit else versions.TRANSACTION_V1_COMMIT
         action = f"commit of group {group_id!r} in a transaction"
+        read = lambda response: check_commit(action, response, len(offsets))  # noqa: E731
         try:
-            self._coordinate(request, lambda response: check_commit(action, response, len(offsets)), at_most)
+            if self.implicit:
+                self.calls.call(request, read, at_most=at_most)
+            else:
+                self._coordinate(request, read, at_most)
         except KafkaError as error:
+            if self.implicit and error.code in FENCED:
+                raise KafkaError.of(ErrorCode.INVALID_PRODUCER_EPOCH, action) from error
             if member_id and error.code in NOT_A_MEMBER:
                 raise CommitFailedError("the member was removed from the group before the commit") from error
             raise
