@@ -28,6 +28,9 @@ MAX_COMPILED: Final = 64
 MAX_NAMED_GROUPS: Final = 16
 """Maximum number of named groups: RE2 always captures them, at a cost quadratic in their number."""
 
+MAX_MATCH_STEPS: Final = 2_000_000
+"""Maximum `match_steps` of matches between two reads of the sockets: 2 million steps take about 40 ms."""
+
 _REPETITION: Final = re.compile(r"\{(?:\d+,)?(\d{1,9})(?:,)?\}")
 _UNICODE_CLASS: Final = re.compile(r"\\[pP]")
 
@@ -68,6 +71,19 @@ def compile_pattern(text: str) -> Any:
     if compiled.groups > MAX_NAMED_GROUPS:
         raise PatternError(f"it has {compiled.groups} named groups; the maximum is {MAX_NAMED_GROUPS}")
     return compiled
+
+
+def match_steps(pattern: Any, text: str) -> int:
+    """Returns the steps of RE2's slowest matching method: bytes of the text times instructions of the program.
+
+    RE2 uses this method if the states of a pattern do not fit into `MAX_PROGRAM_BYTES`. A step then takes up to 20 ns.
+
+    Args:
+        pattern: the result of `compile_pattern`.
+        text: the text to match.
+    """
+    size: int = max(pattern.programsize, 1)
+    return size * (len(text) if text.isascii() else len(text.encode(errors="replace")))
 
 
 def _beyond_limits(text: str) -> str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kcore.errors import KafkaError
 from kcore.group.consumer import records as group_records
 from kcore.group.consumer.subscriptions import NO_NAMES
-from kcore.patterns import PatternError, compile_pattern
+from kcore.patterns import MAX_MATCH_STEPS, PatternError, compile_pattern
 from kcore.process_logging import limited_logger
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.machine import Outcome
@@ -30,9 +30,6 @@ MIN_INTERVAL_MS: Final = 10_000
 
 SLICE_NAMES: Final = 1_000
 """Names matched per slice, if they are short and the pattern is small."""
-
-SLICE_STEPS: Final = 2_000_000
-"""Limit per slice in steps of the slowest matching method: characters times instructions of the program."""
 
 
 def _compiled(regex: str) -> Any:
@@ -152,7 +149,7 @@ def _matching(regex: str, names: list[str]) -> Iterator[list[str]]:
             matched.append(name)
         tested += 1
         steps += len(name) * size
-        if steps >= SLICE_STEPS or tested >= SLICE_NAMES:
+        if steps >= MAX_MATCH_STEPS or tested >= SLICE_NAMES:
             yield matched
             matched = []
             tested = steps = 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from kcore.patterns import PatternError, compile_pattern
+from kcore.patterns import MAX_MATCH_STEPS, PatternError, compile_pattern, match_steps
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -22,6 +22,8 @@ from kcore.runtime.sliced import step
 from kcore.transaction.states import BY_NAME, NAMES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.sliced import Work
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
 IDS_PER_STEP: Final = 500
 ID_COST: Final = 5
 """The cost of one transactional id, in microseconds."""
+STEPS_PER_STEP: Final = 500_000
+"""Matching steps of a pattern after which a slice may end."""
+MATCH_STEPS_PER_COST: Final = 50
+"""Matching steps of a pattern in a microsecond."""
 
 
 class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]):
@@ -63,13 +69,13 @@ class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]
             return self.error(context, request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
         def work() -> Work:
-            parts = []
+            parts: list[Any] = []
             for shard in shards or ():
-                ids = list(shard.machine.transactions)
-                for first in range(0, max(1, len(ids)), IDS_PER_STEP):
-                    some = ids[first : first + IDS_PER_STEP]
+                for some, cost in selection.divide(list(shard.machine.transactions)):
+                    if selection.pattern_fault:
+                        return parts
                     parts.append(shard.run(self, context, _Part(selection, some)))
-                    yield 1 + ID_COST * len(some)
+                    yield cost
             return parts
 
         def build(responses: list[Any]) -> ListTransactionsResponse:
@@ -81,6 +87,8 @@ class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]
             )
 
         def join(parts: list[Any]) -> Any:
+            if selection.pattern_fault:
+                return self.error(context, request, ErrorCode.INVALID_REGULAR_EXPRESSION)
             return gather(self, context, request, parts, build)
 
         slices = None if shards is None else shards.slices
@@ -136,7 +144,7 @@ class _Selection:
 
     Attributes:
         unknown_states: state filters that are not the name of a state.
-        pattern_fault: whether the pattern is invalid.
+        pattern_fault: whether the pattern is invalid, or too large for the match of an id.
     """
 
     __slots__ = ("_duration_ms", "_pattern", "_producer_ids", "_states", "pattern_fault", "unknown_states")
@@ -154,6 +162,28 @@ class _Selection:
                 self._pattern = compile_pattern(request.transactional_id_pattern)
             except PatternError:
                 self.pattern_fault = True
+
+    def divide(self, ids: list[str]) -> Iterator[tuple[list[str], int]]:
+        """Divides ids into parts, each of which is decided at once.
+
+        A part ends after `IDS_PER_STEP` ids, or after the matching steps of a slow pattern. An id that needs more than
+        `MAX_MATCH_STEPS` sets `pattern_fault`, because one match cannot be divided.
+
+        Yields:
+            A pair: the ids of a part, and its cost in microseconds. At least one part, which may be empty.
+        """
+        some: list[str] = []
+        steps = 0
+        for transactional_id in ids:
+            if self._pattern is not None:
+                added = match_steps(self._pattern, transactional_id)
+                self.pattern_fault |= added > MAX_MATCH_STEPS
+                steps += added
+            some.append(transactional_id)
+            if self.pattern_fault or len(some) >= IDS_PER_STEP or steps >= STEPS_PER_STEP:
+                yield some, 1 + ID_COST * len(some) + steps // MATCH_STEPS_PER_COST
+                some, steps = [], 0
+        yield some, 1 + ID_COST * len(some) + steps // MATCH_STEPS_PER_COST
 
     def matches(self, transactional_id: str, transaction: Any, wall_ms: int) -> bool:
         """Returns True if a transactional id passes all filters."""
