@@ -17,19 +17,23 @@ from typing import Final, NamedTuple
 
 from kcore.testing.server import ServerProcess
 from tests.apache.broker import PROPERTIES, ApacheKafka
+from tools.differential.acls import Acls
 from tools.differential.admin import Admin
+from tools.differential.cluster import ClusterArea
 from tools.differential.data import Data
 from tools.differential.groups import Groups
 from tools.differential.known import described
 from tools.differential.program import Area
 from tools.differential.runner import Pair, await_coordinators, run_renamed, shortened
 from tools.differential.share import Share
+from tools.differential.share_state import ShareState
 from tools.differential.side import Side
 from tools.differential.streams import Streams
 from tools.differential.transactions import Transactions
 
 AREAS: Final[dict[str, Area]] = {
-    area.NAME: area for area in (Groups(), Transactions(), Data(), Admin(), Share(), Streams())
+    area.NAME: area
+    for area in (Groups(), Transactions(), Data(), Admin(), Share(), Streams(), Acls(), ClusterArea(), ShareState())
 }
 JOBS: Final = 6
 """Programs that run at the same time: most of their time is spent in waiting."""
@@ -40,6 +44,8 @@ SETTINGS: Final = {
     "group.streams.assignment.interval.ms": "0",
     "group.streams.initial.rebalance.delay.ms": "0",
     "offsets.retention.check.interval.ms": "86400000",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
 }
 """The settings of both servers in addition to those of `tests/apache/broker.py`."""
 KCORE_SETTINGS: Final = {

@@ -29,6 +29,8 @@ class Known(NamedTuple):
 
 MAX_TIMESTAMP: Final = -3
 RELEASE: Final = 2
+NOT_FOR_ACLS: Final = frozenset({1, 2})
+"""The values ANY and MATCH of a pattern type; 1 is ANY of the other fields, too."""
 
 
 def _asks_for_the_largest(arguments: dict[str, Any]) -> bool:
@@ -39,7 +41,40 @@ def _releases(arguments: dict[str, Any]) -> bool:
     return any(RELEASE in types for _, _, types in arguments["ranges"])
 
 
+def _has_a_filters_value(arguments: dict[str, Any]) -> bool:
+    return any(
+        row["pattern"] in NOT_FOR_ACLS or 1 in (row["resource"], row["operation"], row["permission"])
+        for row in arguments["rows"]
+    )
+
+
+def _has_several_entries(arguments: dict[str, Any]) -> bool:
+    return len(arguments["rows"]) > 1
+
+
 KNOWN: Final = (
+    Known(
+        "acls",
+        "create",
+        re.compile(
+            r"\.results\[\d+\]\.error_code: Kafka -1, kcore (42|0)|\.results\[\d+\]\.error_message: Kafka null, .*"
+        ),
+        "A CreateAcls entry with a value that only filters may have",
+        _has_a_filters_value,
+    ),
+    Known(
+        "cluster",
+        "markers",
+        re.compile(r"response: Kafka \"no response\", kcore .*|\.markers: Kafka .*"),
+        "Each entry of a WriteTxnMarkers request",
+        _has_several_entries,
+    ),
+    Known(
+        "data",
+        "fetch",
+        re.compile(r"\.responses\[\d+\]\.partitions\[[1-9]\d*\]\.records: Kafka \[\], kcore \[.*"),
+        "only whole batches count towards `max_bytes`",
+    ),
     Known(
         "share",
         "fetch",
@@ -146,6 +181,27 @@ KNOWN: Final = (
             r"|\.(member_id|member_epoch|heartbeat_interval_ms|assignment): Kafka (null|0), kcore .*"
         ),
         "while its members join again with other protocols",
+    ),
+    Known(
+        "groups",
+        "delete_offsets",
+        re.compile(r"\.error_code: Kafka 69, kcore 0|\.topics: Kafka \[\], kcore .*"),
+        "After all consumers (KIP-848) of a group have left",
+    ),
+    Known(
+        "groups",
+        None,
+        re.compile(
+            r"\.records\..*\[\d+\]: only kcore \{\"type\": "
+            r"\"ConsumerGroup(TargetAssignmentMetadata|PartitionMetadata|Metadata)Key\", .*\"value\": null\}"
+        ),
+        "After all consumers (KIP-848) of a group have left",
+    ),
+    Known(
+        "groups",
+        None,
+        re.compile(r"\.records\..*\.value\.leader: .*"),
+        "the classic member that joined first",
     ),
     Known(
         "groups",

@@ -41,7 +41,11 @@ GROUP: Final = 0
 TRANSACTION: Final = 1
 SHARE: Final = 2
 """Key types of FindCoordinator."""
-LISTS: Final = (("groups", "group_id"), ("transaction_states", "transactional_id"))
+LISTS: Final = (
+    ("groups", "group_id"),
+    ("transaction_states", "transactional_id"),
+    ("config_resources", "resource_name"),
+)
 """Fields of responses that may list everything on the server, and the field of a row with its name."""
 
 

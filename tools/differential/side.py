@@ -24,13 +24,18 @@ CHOSEN_MEMBERS: Final = frozenset(
     {"nobody", *(f"{kind}-{name}" for kind in ("consumer", "share", "streams") for name in CLIENT_IDS)}
 )
 """The member ids that programs choose themselves."""
+CHOSEN_PRODUCERS: Final = frozenset({900_001, 900_002})
+"""The producer ids that programs choose themselves; the servers' own ids are smaller."""
 
 MEMBERS: Final = frozenset({"member_id", "leader"})
 TOPIC_IDS: Final = frozenset({"topic_id"})
 PRODUCERS: Final = frozenset({"producer_id", "ongoing_txn_producer_id", "previous_producer_id", "next_producer_id"})
 DROPPED: Final = frozenset(
-    {"throttle_time_ms", "client_host", "coordinator_epoch", "documentation", "brokers", "cluster_id"}
-)
+    {
+        "throttle_time_ms", "client_host", "coordinator_epoch", "documentation", "brokers", "cluster_id", "log_dir",
+        "total_bytes", "usable_bytes", "finalized_features_epoch",
+    }
+)  # fmt: skip
 MOMENTS: Final = frozenset(
     {
         "log_append_time_ms", "transaction_start_time_ms", "last_timestamp", "commit_timestamp",
@@ -42,12 +47,15 @@ MOMENTS: Final = frozenset(
 MESSAGES: Final = frozenset(
     {"error_message", "batch_index_error_message", "acknowledge_error_message", "status_detail"}
 )
+QUORUM_FEATURE: Final = "kraft.version"
+"""A feature whose level depends on how the quorum of a Kafka cluster was formatted."""
 ORDERED: Final = frozenset({"records", "aborted_transactions", "configs", "synonyms"})
 """Lists whose order means something. Kafka takes others from hash maps, or puts failed entries first."""
 SORT_KEYS: Final = (
     "name", "partition_index", "index", "group_id", "transactional_id", "client_id", "group_instance_id", "offset",
-    "resource_type", "resource_name", "entity_type", "key", "partition_id", "protocol_type", "group_state", "topic",
-    "subtopology_id", "user_endpoint", "status_code",
+    "resource_type", "resource_name", "entity_type", "key", "partition_id", "partition", "protocol_type", "group_state",
+    "topic", "subtopology_id", "user_endpoint", "status_code", "user", "principal", "host", "operation",
+    "permission_type", "mechanism",
 )  # fmt: skip
 """Fields by which lists are sorted."""
 NO_UUID: Final = bytes(16)
@@ -164,15 +172,18 @@ class Side:
             return {name: self.plain(getattr(value, name), name, texts) for name in names}
         if isinstance(value, (list, tuple)):
             rows = value if field in ORDERED else sorted(value, key=self._sort_key)
+            rows = [row for row in rows if getattr(row, "name", None) != QUORUM_FEATURE]
             return [self.plain(each, field, texts) for each in rows]
         if field in MESSAGES and not texts:
             return "<text>" if value else None
         if field in MEMBERS and value and value not in CHOSEN_MEMBERS:
             return self.label("member", value)
+        if field == "port" and value == self._address[1]:
+            return "<port>"
         if field in TOPIC_IDS and value != NO_UUID:
             names = [name for name, topic_id in self.topic_ids.items() if topic_id == value]
             return names[0] if names else self.label("topic", value)
-        if field in PRODUCERS and value >= 0:
+        if field in PRODUCERS and value >= 0 and value not in CHOSEN_PRODUCERS:
             return self.label("producer", value)
         if (field in MOMENTS and value not in (0, -1)) or (field == "timestamp" and value > 0 and value != NOW_MS):
             return "<moment>"
