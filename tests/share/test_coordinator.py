@@ -97,6 +97,19 @@ def test_without_updates_every_write_is_a_snapshot() -> None:
     assert kinds(world) == [("ShareSnapshot", 0), ("ShareSnapshot", 1), ("ShareSnapshot", 2)]
 
 
+def test_a_read_writes_a_leader_epoch_only_if_it_is_the_highest() -> None:
+    """An initialization writes leader epoch 0, but the coordinator still fences lower epochs than those before it."""
+    world = World()
+    read(world, leader_epoch=5)
+    world.initialize([0], start_offset=4, state_epoch=2)
+    before = len(world.records())
+    assert read(world, leader_epoch=5) == (0, 4, [])
+    assert len(world.records()) == before
+    assert read(world, leader_epoch=4)[0] == ErrorCode.FENCED_LEADER_EPOCH
+    assert read(world, leader_epoch=6) == (0, 4, [])
+    assert [value.leader_epoch for _, value in world.records()[before:]] == [6]
+
+
 def test_a_restart_rebuilds_the_same_state() -> None:
     world = World({"share.coordinator.snapshot.update.records.per.snapshot": 2}, partitions=3)
     for offset in range(7):

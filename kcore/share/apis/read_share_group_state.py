@@ -40,7 +40,7 @@ class ReadShareGroupStateApi(ShareStateApi[ReadShareGroupStateRequest, ReadShare
     small_responses: ClassVar[bool] = False
 
     def decide_partition(self, machine: ShareShard, key: SharePartitionKey, data: PartitionData) -> Any:
-        """Returns the state; also writes the leader epoch if it is not the recorded one."""
+        """Returns the state; also writes the leader epoch if it is higher than every recorded one."""
         state = initialized(machine, key)
         check_leader_epoch(state, data.leader_epoch)
         if not self.partition_exists(key):
@@ -54,7 +54,7 @@ class ReadShareGroupStateApi(ShareStateApi[ReadShareGroupStateRequest, ReadShare
                 for first, last, delivery_state, count in state.batches
             ],
         )
-        if data.leader_epoch in (-1, state.leader_epoch):
+        if data.leader_epoch in (-1, state.highest_leader_epoch):
             return response
         record = write_record(
             machine,
