@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Fault = tuple[ErrorCode, str | None]
 
 _MECHANISMS = frozenset(ScramMechanism)
+_NO_KEYS: Fault = (ErrorCode.UNKNOWN_SERVER_ERROR, None)  # Kafka fails to compute the keys of an empty password
 _TWICE: Fault = (ErrorCode.DUPLICATE_RESOURCE, "a user's credential cannot be altered twice in one request")
 
 
@@ -104,8 +105,8 @@ def _result(user: str, fault: Fault | None) -> AlterUserScramCredentialsResult:
 
 
 def _repeated(fault: Fault | None) -> Fault:
-    """Returns the error for a repeated user; the first change of the user counts, as in Kafka."""
-    return _TWICE if fault is None else fault
+    """Returns the error for a repeated user, as in Kafka: that of the first change, if Kafka finds it before the end."""
+    return _TWICE if fault in (None, _NO_KEYS) else fault
 
 
 def _fault(user: str, mechanism: int) -> Fault | None:
@@ -133,7 +134,7 @@ def _upsertion_fault(upsertion: ScramCredentialUpsertion) -> Fault | None:
     if fault is None and len(upsertion.salt) > MAX_SALT_BYTES:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, f"the salt is longer than {MAX_SALT_BYTES} bytes"
     if fault is None and not upsertion.salted_password:
-        return ErrorCode.UNKNOWN_SERVER_ERROR, None  # Kafka fails to compute the keys of an empty password
+        return _NO_KEYS
     return fault
 
 

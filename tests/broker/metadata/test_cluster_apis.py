@@ -366,6 +366,24 @@ def test_a_new_node_has_no_client_quotas(components: list[ComponentData], code: 
             assert (response.error_code, response.entries, bool(response.error_message)) == (code, None, True)
 
 
+def test_a_user_that_is_named_twice_is_refused_although_the_first_password_is_empty() -> None:
+    node = BrokerContext()
+
+    def results(*changes: tuple[str, int, bytes]) -> list[tuple[str, int]]:
+        upsertions = [
+            ScramCredentialUpsertion(
+                name=name, mechanism=mechanism, iterations=4096, salt=b"s", salted_password=password
+            )
+            for name, mechanism, password in changes
+        ]
+        response: Any = node.call(AlterUserScramCredentialsRequest(upsertions=upsertions))
+        return [(result.user, result.error_code) for result in response.results]
+
+    first = ("a", 1, b"")
+    assert results(first) == [("a", ErrorCode.UNKNOWN_SERVER_ERROR)]
+    assert results(first, ("a", 2, b"p")) == [("a", ErrorCode.DUPLICATE_RESOURCE)]
+
+
 def test_descriptions_of_scram_users_have_no_secrets() -> None:
     """Unknown users get RESOURCE_NOT_FOUND, and duplicates DUPLICATE_RESOURCE. An empty request lists all users."""
     node = BrokerContext()
