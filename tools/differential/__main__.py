@@ -25,6 +25,7 @@ from tools.differential.groups import Groups
 from tools.differential.known import described
 from tools.differential.program import Area
 from tools.differential.runner import Pair, await_coordinators, run_renamed, shortened
+from tools.differential.sessions import Sessions
 from tools.differential.share import Share
 from tools.differential.share_state import ShareState
 from tools.differential.side import Side
@@ -33,7 +34,18 @@ from tools.differential.transactions import Transactions
 
 AREAS: Final[dict[str, Area]] = {
     area.NAME: area
-    for area in (Groups(), Transactions(), Data(), Admin(), Share(), Streams(), Acls(), ClusterArea(), ShareState())
+    for area in (
+        Groups(),
+        Transactions(),
+        Data(),
+        Admin(),
+        Share(),
+        Streams(),
+        Acls(),
+        ClusterArea(),
+        ShareState(),
+        Sessions(),
+    )
 }
 JOBS: Final = 6
 """Programs that run at the same time: most of their time is spent in waiting."""

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from kcore.protocol.messages import delete_share_group_state as share_state
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kcore.protocol.messages.fetch import FetchableTopicResponse, FetchResponse
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.metadata import MetadataRequest
@@ -202,7 +203,16 @@ def _partitions(topics: dict[str, Any]) -> dict[str, int]:
 
 
 def own_rows(response: Any, name: str) -> Any:
-    """Removes the groups and transactions of other programs from a response that lists all of them."""
+    """Removes the rows of other programs from a response that lists everything, and joins the rows of one topic in a
+    Fetch response: the order of its partitions has no meaning, but a topic has a row for each run of its partitions.
+    """
+    if isinstance(response, FetchResponse):
+        topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
+        for row in response.responses:
+            known = topics.setdefault((row.topic, row.topic_id), row)
+            if known is not row:
+                known.partitions = [*known.partitions, *row.partitions]
+        response.responses = list(topics.values())
     for field, key in LISTS:
         if hasattr(response, field):
             rows = [row for row in getattr(response, field) if getattr(row, key, name).startswith(name)]

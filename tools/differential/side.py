@@ -82,6 +82,7 @@ class Side:
         topic_ids: a topic's name -> its id.
         assignments: a consumer's name -> its last assignment.
         sessions: a share member's name -> the next epoch of its share session.
+        fetch_sessions: a client's name -> the id of its fetch session, and the session's next epoch.
         subscribed: a share group's name -> the topics that its members have subscribed to.
     """
 
@@ -105,6 +106,7 @@ class Side:
         self.topic_ids: dict[str, bytes] = {}
         self.assignments: dict[str, tuple[Any, ...]] = {}
         self.sessions: dict[str, int] = {}
+        self.fetch_sessions: dict[str, tuple[int, int]] = {}
         self.subscribed: dict[str, set[str]] = {}
         self._labels: dict[tuple[str, Any], str] = {}
 
@@ -183,6 +185,8 @@ class Side:
         if field in TOPIC_IDS and value != NO_UUID:
             names = [name for name, topic_id in self.topic_ids.items() if topic_id == value]
             return names[0] if names else self.label("topic", value)
+        if field == "session_id" and value:
+            return self.label("session", value)
         if field in PRODUCERS and value >= 0 and value not in CHOSEN_PRODUCERS:
             return self.label("producer", value)
         if (field in MOMENTS and value not in (0, -1)) or (field == "timestamp" and value > 0 and value != NOW_MS):
