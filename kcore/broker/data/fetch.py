@@ -25,8 +25,9 @@ _BASE_OFFSET_AND_LAST_DELTA = struct.Struct(">q15xi")
 
 def refused_early(index: int, error: ErrorCode) -> PartitionData:
     """Makes the response of a partition that was refused before its log was read."""
+    aborted = None if error is ErrorCode.INCONSISTENT_TOPIC_ID else ()  # as in Kafka, which finds this error later
     return PartitionData(
-        partition_index=index, error_code=error, high_watermark=-1, aborted_transactions=(), records=b""
+        partition_index=index, error_code=error, high_watermark=-1, aborted_transactions=aborted, records=b""
     )
 
 

@@ -101,15 +101,16 @@ def test_sessions_by_id_know_their_topics_names() -> None:
     first = plane.call(FetchRequest(topics=[unknown, known], session_id=0, session_epoch=0), 13)
     assert [response.partitions[0].error_code for response in first.responses] == [ErrorCode.UNKNOWN_TOPIC_ID, 0]
 
-    def code(epoch: int) -> int:
+    def partition(epoch: int) -> Any:
         response = plane.call(FetchRequest(session_id=FIRST_ID, session_epoch=epoch), 13)
-        found = {one.topic_id: one.partitions[0].error_code for one in response.responses}
-        return int(found[topic.topic_id])
+        return {one.topic_id: one.partitions[0] for one in response.responses}[topic.topic_id]
 
     plane.partitions.on_topic_deleted(topic)
-    assert code(1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    deleted = partition(1)
+    assert (deleted.error_code, deleted.aborted_transactions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ())
     plane.topic("t")
-    assert code(2) == ErrorCode.INCONSISTENT_TOPIC_ID
+    again = partition(2)
+    assert (again.error_code, again.aborted_transactions) == (ErrorCode.INCONSISTENT_TOPIC_ID, None)
 
 
 def test_an_overtaken_request_gets_an_error() -> None:
