@@ -105,7 +105,7 @@ def _result(user: str, fault: Fault | None) -> AlterUserScramCredentialsResult:
 
 
 def _repeated(fault: Fault | None) -> Fault:
-    """Returns the error for a repeated user, as in Kafka: that of the first change, if Kafka finds it before the end."""
+    """Returns the error of a user that is named twice: that of the first change, if Kafka finds it before the end."""
     return _TWICE if fault in (None, _NO_KEYS) else fault
 
 
