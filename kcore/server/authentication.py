@@ -113,7 +113,14 @@ class ListenerSecurity:
             ConfigError: the keys or certificates cannot be loaded.
         """
         if self._make_tls is not None:
-            self._make_tls(self._config.for_listener(self.name, changed), self.name)
+            from kcore.server.key_material import check_key  # noqa: PLC0415
+
+            settings = self._config.for_listener(self.name, changed)
+            try:
+                check_key(settings)
+            except ConfigError as error:
+                raise ConfigError(f"listener {self.name}: {error}") from None
+            self._make_tls(settings, self.name)
 
     def reload_keys(self) -> None:
         """Loads keys and certificates again, for connections from now on.

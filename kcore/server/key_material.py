@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kcore.errors import ConfigError
+from kcore.server.key_cost import check_key_cost
 
 if TYPE_CHECKING:
     import ssl
@@ -57,6 +58,21 @@ def load_keystore(context: ssl.SSLContext, settings: SecuritySettings) -> None:
         return
     with _copy_of(location) as chain_path, _copy_of(settings.kcore_ssl_key_location or location) as key_path:
         context.load_cert_chain(chain_path, key_path, password=password)
+
+
+def check_key(settings: SecuritySettings) -> None:
+    """Checks that OpenSSL can decrypt the server's private key in a short time, because the event loop waits for it.
+
+    Raises:
+        ConfigError: the decryption would take too long. A file that cannot be read is no error here.
+    """
+    if settings.ssl_keystore_type == "PKCS12":
+        return
+    check_key_cost((settings.ssl_keystore_key or "").encode())
+    for location in (settings.ssl_keystore_location, settings.kcore_ssl_key_location):
+        if location:
+            with contextlib.suppress(OSError):
+                check_key_cost(_read(location))
 
 
 def load_truststore(context: ssl.SSLContext, settings: SecuritySettings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import socket
 import ssl
@@ -37,7 +38,7 @@ from kcore.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from kcore.server import key_material
+from kcore.server import key_cost, key_material
 from kcore.server.listeners import parse_listeners
 from kcore.server.server import Server
 from kcore.server.tls import server_context
@@ -282,6 +283,59 @@ def test_bad_keys_are_refused_with_the_reason(rotated: Rotated, authority: Autho
     settings = rotated.live.call(lambda: dict(rotated.live.engine.topics.settings_of(ConfigType.BROKER, "1")))
     assert settings == {}
     assert rotated.name(authority.file) == "first"
+
+
+def test_keys_that_are_slow_to_decrypt_are_refused_at_run_time(
+    rotated: Rotated, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenSSL takes 11 s for 20 million iterations, on the event loop. A client would stop the server with one small
+    request.
+    """
+    file = authority.issue("second.pem", (NameOID.COMMON_NAME, "second"), password=KEY_PASSWORD)
+    text = file.read_text()
+    key, begin, chain = text.partition("-----BEGIN CERTIFICATE")
+
+    def alter(pem: str) -> tuple[int, str | None]:
+        """Sets the key as a file, which must be refused, if the text is refused."""
+        text_result = rotated.alter(
+            ("listener.name.ssl.ssl.keystore.location", SET, ""),
+            ("listener.name.ssl.ssl.keystore.key", SET, pem),
+            ("listener.name.ssl.ssl.keystore.certificate.chain", SET, begin + chain),
+            ("listener.name.ssl.ssl.key.password", SET, KEY_PASSWORD),
+        )
+        file.write_text(pem + begin + chain)
+        if text_result[0]:
+            assert rotated.alter((LOCATION, SET, str(file))) == text_result
+        return text_result
+
+    with monkeypatch.context() as patched:
+        patched.setattr(key_cost, "MAX_ITERATIONS", 1_000)
+        code, message = alter(key)
+        assert code == 42
+        assert "iterations; the maximum at run time is 1000" in (message or "")
+    lines = key.splitlines()
+    body = base64.b64decode("".join(lines[1:-1]))
+    scheme = bytes.fromhex("2a864886f70d0105")
+    foreign = base64.b64encode(body.replace(scheme + b"\x0d", scheme + b"\x03")).decode()
+    for pem, reason in [
+        ("\n".join([lines[0], foreign, lines[-1], ""]), "its encryption is not PBES2 with PBKDF2"),
+        ("\n".join([lines[0], "Name: value", "", *lines[1:], ""]), "it is not well-formed PEM"),
+    ]:
+        code, message = alter(pem)
+        assert code == 42
+        assert reason in (message or "")
+    assert rotated.name(authority.file) == "first"
+    assert alter(key) == (0, None)
+    assert rotated.name(authority.file) == "second"
+
+
+@pytest.mark.parametrize("length", range(0, 120, 7))
+def test_an_encrypted_key_that_is_cut_is_refused(authority: Authority, length: int) -> None:
+    text = authority.issue("cut.pem", (NameOID.COMMON_NAME, "cut"), password=KEY_PASSWORD).read_text()
+    lines = text.partition("-----BEGIN CERTIFICATE")[0].splitlines()
+    body = base64.b64encode(base64.b64decode("".join(lines[1:-1]))[:length]).decode()
+    with pytest.raises(ConfigError, match="is not PBES2"):
+        key_cost.check_key_cost("\n".join([lines[0], body, lines[-1]]).encode())
 
 
 TYPE = "listener.name.ssl.ssl.keystore.type"
