@@ -259,7 +259,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
             member.error = ErrorCode.NONE
         elif partitions is None and member.topic is None:
             member.error = ErrorCode.UNKNOWN_TOPIC_ID
-        elif partitions is None and member.topic in self._partitions.names:
+        elif partitions is None and self._partitions.get(member.topic or "", member.index) is not None:
             # The topic was deleted and created again: the session has the name with the old topic id.
             member.error = ErrorCode.INCONSISTENT_TOPIC_ID
         else:

@@ -113,6 +113,20 @@ def test_sessions_by_id_know_their_topics_names() -> None:
     assert (again.error_code, again.aborted_transactions) == (ErrorCode.INCONSISTENT_TOPIC_ID, None)
 
 
+def test_a_session_by_id_finds_no_partition_that_a_new_topic_of_the_name_lacks() -> None:
+    plane = plane_with()
+    topic = plane.topics["t"]
+    known = FetchTopic(topic_id=topic.topic_id, partitions=[entry(0), entry(0, 7)])
+    plane.call(FetchRequest(topics=[known], session_id=0, session_epoch=0), 13)
+    plane.partitions.on_topic_deleted(topic)
+    plane.topic("t")
+    (response,) = plane.call(FetchRequest(session_id=FIRST_ID, session_epoch=1), 13).responses
+    assert {one.partition_index: one.error_code for one in response.partitions} == {
+        0: ErrorCode.INCONSISTENT_TOPIC_ID,
+        7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+
+
 def test_an_overtaken_request_gets_an_error() -> None:
     """Of two concurrent requests of one session, the parked request gets INVALID_FETCH_SESSION_EPOCH (71)."""
     plane = plane_with()
