@@ -82,7 +82,16 @@ KNOWN: Final = (
             r"\.error_code: Kafka -1, kcore 0|\.acquisition_lock_timeout_ms: .*"
             r"|\.responses: Kafka \[\], .*code\": 100,.*"
         ),
-        "A ShareFetch that names an unknown topic id",
+        "A ShareFetch or ShareAcknowledge that names an unknown topic id",
+    ),
+    Known(
+        "share",
+        "acknowledge",
+        re.compile(
+            r"\.error_code: Kafka -1, kcore 0|\.acquisition_lock_timeout_ms: .*"
+            r"|\.responses: Kafka \[\], .*code\": 100,.*"
+        ),
+        "A ShareFetch or ShareAcknowledge that names an unknown topic id",
     ),
     Known(
         "data",
