@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from kcore.errors import KcoreError
+from kcore.protocol.records.base import CONSUMER_OFFSETS
+from kcore.protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey
 from kcore.spark.audit.finding import Finding
 from kcore.spark.audit.frames import findings_batch
 from kcore.spark.audit.partition import PartitionAudit
@@ -19,10 +21,12 @@ from kcore.spark.events.sources import SegmentSource
 from kcore.spark.state.batch_replay import rebuild_batches
 from kcore.spark.state.partition_state import COORDINATOR_TOPICS
 from kcore.spark.state.table_batches import all_tables
+from kcore.spark.timeline.causes import GONE, LEFT
 from kcore.spark.timeline.event_kinds import kind_batch
 from kcore.spark.timeline.history import History, HistoryOptions
 from kcore.spark.watch.continued import ANY_OFFSET, ContinuedPartition, Stored
 from tests.seeds import SEED
+from tests.spark.timeline.test_epochs import SESSION_MS, member_goes, one_member
 
 ABOUT_THE_LOG = ("state/partitions", "state/faults")
 """Tables about the whole log, of which a micro-batch sees a part."""
@@ -104,3 +108,21 @@ def test_a_stream_of_another_version_is_refused(kafka_logs: Path) -> None:
     assert stored is not None
     with pytest.raises(KcoreError, match=r"written by kcore 0\.0\.1, .*another output folder"):
         ContinuedPartition(part.topic, part.partition, HistoryOptions(), False, stored._replace(version="0.0.1"))
+
+
+def test_a_later_run_may_have_another_session_timeout() -> None:
+    """The timeout applies to all groups from the next micro-batch on, and not only to new groups."""
+    log = one_member()
+    known = len(log.rows)
+    # The epoch without members ends with the deletion of the group.
+    rows = member_goes(log.passes(SESSION_MS - 1)).put(ConsumerGroupMetadataKey(group_id="g"), None).rows
+    for options, cause in ((HistoryOptions(None, SESSION_MS), LEFT), (HistoryOptions(), GONE)):
+        before = HistoryOptions(None, None if cause == LEFT else SESSION_MS)
+        first = ContinuedPartition(CONSUMER_OFFSETS, 0, before, False)
+        for batch in to_batches(rows[:known]):
+            first.add(batch)
+        second = ContinuedPartition(CONSUMER_OFFSETS, 0, options, False, first.stored())
+        for batch in to_batches(rows[known:]):
+            second.add(batch)
+        found = [row for table, batch in second.tables() if table == "timeline/rebalances" for row in batch.to_pylist()]
+        assert [row["cause"] for row in found if row["left"]] == [cause]

@@ -141,6 +141,10 @@ class EpochGroup:
         self._partition = partition
         self._session_timeout_ms = session_timeout_ms
 
+    def change_session_timeout(self, session_timeout_ms: int | None) -> None:
+        """Sets the session timeout of members of consumer groups; None: unknown."""
+        self._session_timeout_ms = session_timeout_ms
+
     # ---- processing of a record
 
     def replay(self, part: str, key: Any, value: Any, position: LogPosition, whole: bool) -> Iterator[TimelineEvent]:

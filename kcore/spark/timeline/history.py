@@ -92,6 +92,12 @@ class History:
         self._gone: Gone | None = None
         self._offset = OffsetDecoder().decode
 
+    def change_session_timeout(self, session_timeout_ms: int | None) -> None:
+        """Sets the session timeout of members of consumer groups for later events; None: unknown."""
+        self._wanted = self._wanted._replace(session_timeout_ms=session_timeout_ms)
+        for group in self._epochs.values():
+            group.change_session_timeout(session_timeout_ms)
+
     def events(self, rows: Iterable[EventRow], active_offset: int | None = None) -> Iterator[TimelineEvent]:
         """Reads a log to its end.
 

@@ -7,44 +7,66 @@ rows of the earlier stream twice. A stream whose checkpoints belong to other tab
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Final
 
 from kcore.errors import KcoreError
 from kcore.json_text import parse_json
+from kcore.spark.decode.record_types import TOPICS
+from kcore.spark.events.sources import open_source
 from kcore.spark.frames.hadoop import HadoopFiles
+from kcore.spark.frames.logs import KafkaCluster, LogSource
 from kcore.spark.watch.continued import STATE
 from kcore.spark.watch.tables import EVENTS, WatchTables
 
 STREAM: Final = "stream.json"
-"""The file in the folder of the checkpoints with the format and the place of the stream's tables."""
+"""The file in the folder of the checkpoints with the format and place of the stream's tables, and the ids of topics."""
 METADATA: Final = "metadata"
 """The file that Spark writes to the checkpoints of a query when it starts for the first time."""
 TABLE_OF: Final = {"watch": f"{STATE}/partitions", EVENTS: EVENTS}
 """Query -> a table that has rows as soon as the query has processed an event."""
 
 
-def check_stream(checkpoints: HadoopFiles, form: str, out: str | None) -> None:
-    """Checks that checkpoints belong to tables of this format and place; records both for a new stream.
+def topic_ids(source: LogSource) -> dict[str, str]:
+    """Returns the ids of the internal topics in a folder, by name. A live cluster and some folders do not have them."""
+    if isinstance(source, KafkaCluster):
+        return {}
+    with open_source(source) as logs:
+        return {part.topic: part.topic_id for part in logs.parts() if part.topic in TOPICS and part.topic_id}
+
+
+def check_stream(checkpoints: HadoopFiles, form: str, out: str | None, ids: Mapping[str, str]) -> None:
+    """Checks that checkpoints belong to these logs, and to tables of this format and place; records all for a new
+    stream.
 
     Args:
         checkpoints: the folder of the checkpoints.
         form: the format of the tables.
         out: the place of the tables; None: the folder of the checkpoints is below it.
+        ids: the ids of topics, by name, as far as they are known.
 
     Raises:
-        KcoreError: the checkpoints belong to other tables.
+        KcoreError: the checkpoints belong to other tables or logs.
     """
     try:
         stored = parse_json(checkpoints.read(STREAM))
     except FileNotFoundError:
-        checkpoints.write(STREAM, json.dumps({"format": form, "out": out}).encode())
-        return
+        stored = {"format": form, "out": out, "topics": {}}
     if stored["format"] != form or (None not in (stored["out"], out) and stored["out"] != out):
         place = "" if stored["out"] is None else f" in {stored['out']}"
         raise KcoreError(
             f"the checkpoints in {checkpoints.uri} belong to a stream with tables of {stored['format']}{place}: "
             "name another folder for the checkpoints, where the stream starts from the beginning"
         )
+    known = stored.get("topics", {})
+    other = sorted(topic for topic, topic_id in ids.items() if known.get(topic, topic_id) != topic_id)
+    if other:
+        raise KcoreError(
+            f"{other[0]} has the id {ids[other[0]]}, and {known[other[0]]} in the checkpoints in {checkpoints.uri}: it "
+            "is another log; name a new output folder"
+        )
+    stored["topics"] = {**known, **ids}
+    checkpoints.write(STREAM, json.dumps(stored).encode())
 
 
 def check_tables(checkpoints: HadoopFiles, query: str, tables: WatchTables) -> None:

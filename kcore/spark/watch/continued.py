@@ -67,7 +67,7 @@ class ContinuedPartition:
     Args:
         topic: the internal topic.
         partition: its partition.
-        options: the options of the history.
+        options: the options of the history. A later micro-batch may have another session timeout.
         hides_control: True if the rows lack transaction markers, so that any gap may be one.
         stored: the partition after the previous micro-batch; None: there was none.
 
@@ -101,6 +101,7 @@ class ContinuedPartition:
         resumed, beside = (self._resume(stored.checkpoint) for _ in range(2))
         self._replay = BatchReplay(topic, partition, with_records=True, resumed=resumed, may_lack=True)
         self._history, self._audit = _Unpickler(io.BytesIO(stored.history), beside.state.groups).load()
+        self._history.change_session_timeout(options.session_timeout_ms)
 
     def _resume(self, checkpoint: bytes) -> Any:
         with pa.ipc.open_stream(pa.py_buffer(checkpoint)) as reader:

@@ -20,7 +20,7 @@ from kcore.spark.watch.alerts import (
     lag_by_group,
     rebalance_storms,
 )
-from kcore.spark.watch.continuation import check_stream, check_tables
+from kcore.spark.watch.continuation import check_stream, check_tables, topic_ids
 from kcore.spark.watch.continued import FINDINGS, STATE, TIMELINE
 from kcore.spark.watch.streams import as_json, decoded, events_of, watched
 from kcore.spark.watch.tables import ALERTS, ALERTS_DDL, EVENTS, LAG, LAG_DDL, WatchTables
@@ -95,7 +95,7 @@ class Watch:
         self._checkpoints = HadoopFiles(spark, f"{out}/{CHECKPOINT}" if place is None else place)
         if place is not None:  # otherwise, the checkpoints are below the tables
             tables = str(out) if self._options.form == ICEBERG else HadoopFiles(spark, out).uri
-        check_stream(self._checkpoints, self._options.form, None if place is None else tables)
+        check_stream(self._checkpoints, self._options.form, None if place is None else tables, topic_ids(source))
         self.tables = WatchTables(spark, out, publish, self._options.form)
         self._writing = threading.Lock()  # a report does not read tables while a micro-batch replaces their files
         self._alerting: set[tuple[str, str]] = set()
