@@ -30,11 +30,17 @@ def complete_with(pending: Pending, read: Callable[..., Any], *arguments: Any) -
     """
     try:
         response = read(*arguments)
-    except LogError:
-        _log_failed_read(pending, pending.api.storage_error, "; if this repeats, run `kcore log verify`")
+    except LogError as error:  # no traceback: damage is no error of kcore's code, and each retry of a client repeats it
+        logger.error(
+            "%s: the data cannot be read, and the client gets %s; if this repeats, run `kcore log verify`: %s",
+            _reader(pending), pending.api.storage_error.name, error,
+        )  # fmt: skip
         pending.fail(pending.api.storage_error)
     except Exception:
-        _log_failed_read(pending, ErrorCode.UNKNOWN_SERVER_ERROR, ", because of an internal error of kcore: report it")
+        logger.exception(
+            "%s: the data cannot be read, and the client gets %s, because of an internal error of kcore: report it",
+            _reader(pending), ErrorCode.UNKNOWN_SERVER_ERROR.name,
+        )  # fmt: skip
         pending.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
     else:
         if isinstance(response, Pending):
@@ -43,14 +49,8 @@ def complete_with(pending: Pending, read: Callable[..., Any], *arguments: Any) -
             pending.complete(response)
 
 
-def _log_failed_read(pending: Pending, code: ErrorCode, hint: str) -> None:
-    logger.exception(
-        "%s of client %r: the data cannot be read, and the client gets %s%s",
-        type(pending.api).__name__.removesuffix("Api"),
-        pending.context.client_id,
-        code.name,
-        hint,
-    )
+def _reader(pending: Pending) -> str:
+    return f"{type(pending.api).__name__.removesuffix('Api')} of client {pending.context.client_id!r}"
 
 
 class Reader(Protocol):
