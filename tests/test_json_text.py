@@ -61,7 +61,7 @@ def test_every_reader_refuses_deep_nesting_with_its_own_error(tmp_path: Path, de
     deep = nested(depth)
     with pytest.raises(InvalidRequestError, match="the body is not valid JSON: the JSON has more than"):
         parse_body(deep.encode())
-    with pytest.raises(ValueError, match="not a node description"):
+    with pytest.raises(ValueError, match="are not the description of a node"):
         NodeDescription.decode(deep.encode())
     (tmp_path / "manifest.json").write_text(deep)
     with pytest.raises(KcoreError, match="the manifest cannot be read: the JSON has more than"):

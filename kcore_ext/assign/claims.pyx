@@ -60,7 +60,7 @@ cdef class ClaimReader:
                 self.add_all(<dict>owned)
         except (TypeError, ValueError, OverflowError) as error:
             topic = f": topic {<object>self.at!r}" if self.at != NULL else ""
-            raise ValueError(f"member {member_id!r}{topic}: no partition numbers: {error}") from error
+            raise ValueError(f"member {member_id!r}{topic}: invalid partition numbers: {error}") from error
         return 0
 
     cdef int add_all(self, dict owned) except -1:

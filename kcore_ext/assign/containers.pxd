@@ -52,7 +52,7 @@ cdef inline u64 mixed(u64 mix, u64 word) noexcept nogil:
 
 
 cdef class Scratch:
-    """Owns the memory of one call and frees it at its end."""
+    """Owner of the memory of one call, which is freed at the end of the call."""
     cdef Memory memory
 
 

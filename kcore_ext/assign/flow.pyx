@@ -438,7 +438,7 @@ cdef int least_imbalance(Problem p, Memory* memory, const int* previous, bint ra
     """Fills `owner` with the optimum. `previous` has the earlier owners, -1 for none; owners that may not own the
     partition are ignored.
 
-    `previous` and `owner` may be the same array, because it is read before it is written.
+    `previous` and `owner` may be the same array, because `previous` is read before `owner` is written.
     """
     cdef int* topic_of = ints(memory, p.partitions)
     cdef int* pool_of = ints(memory, p.partitions)

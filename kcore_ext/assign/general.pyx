@@ -5,9 +5,9 @@ Kafka tests before every partition whether the whole assignment is balanced. Tha
 a partition that can move proves that the assignment is not balanced. So this module leaves the test out. The least
 loaded subscriber comes from a tournament tree instead of a walk over a sorted set.
 
-Kafka's loop may never end. Instead of a partition it may move another partition of the topic back, and so take that
-from a third member. A sweep that ends in an earlier state would then repeat forever. This code detects the repetition
-(Brent's method) and then uses the most balanced assignment with the fewest moves.
+Kafka's loop may run forever. In place of a partition, it may move another partition of the topic back, and so take this
+other partition from a third member. If a sweep ends in an earlier state, the same sweeps repeat forever. This code
+detects the repetition (Brent's method) and then uses the most balanced assignment with the fewest moves.
 """
 
 
@@ -37,7 +37,7 @@ from kcore_ext.assign.moves cimport Moves, actual_partition, record_move, start_
 from kcore_ext.assign.problem cimport Problem
 from kcore_ext.assign.sticky cimport Front
 
-# Far above the sweeps that terminating runs need; limits the time if the period is long.
+# Far more sweeps than a run needs that ends by itself; limits the time if the states repeat after a long period.
 cdef enum:
     MOST_SWEEPS = 1000
 
@@ -136,8 +136,8 @@ cdef int _sweep(Problem p, const IntVec* partitions, State* state) except -1 nog
 
 
 cdef int _reassign(Problem p, const IntVec* partitions, State* state) except -1 nogil:
-    """Repeats sweeps until one changes nothing. Sets `endless` when a state repeats. Returns the number of sweeps that
-    moved.
+    """Repeats sweeps until a sweep changes nothing. Sets `endless` when a state repeats. Returns the number of sweeps
+    that moved a partition.
     """
     cdef size_t size = p.partitions * sizeof(int)
     cdef int* seen_owner = NULL

@@ -11,7 +11,8 @@ cdef struct Seat:
 
 cdef struct Loads:
     # A class of topics is split by rack into cells; each cell is a tournament of its members, pairs (load, index), in
-    # which the least wins. The winner of a cell of n lies at 1, its members lie at n to 2 n - 1.
+    # which the least wins. In a cell of n members, index 1 has the winner, and the indices n to 2 n - 1 have the
+    # members.
     int* load                      # members
     int* class_cell_first          # classes + 1
     int* cell_rack                 # -1: no rack

@@ -83,7 +83,7 @@ cdef class Problem:
         if generations is not None:
             given = _ints(generations, "generations")
             if given.size != p.members:
-                raise ValueError("generations: one number a member is needed")
+                raise ValueError("generations: one number for each member is needed")
             p.generation = p.subscription_generation = _copy(&p.memory, given)
         if member_racks is not None:
             p._set_racks(_ints(member_racks, "member_racks"), _ints(rack_first, "rack_first"),
@@ -96,11 +96,11 @@ cdef class Problem:
 
     def _set_racks(self, member_racks, rack_first, rack_list):
         if member_racks.size != self.members or rack_first.size != self.partitions + 1:
-            raise ValueError("member_racks, rack_first: one entry a member, one a partition and one more")
+            raise ValueError("member_racks needs one entry for each member, rack_first one more than partitions")
         top = 1 + max(int(member_racks.max(initial=-1)), int(rack_list.max(initial=-1)))
         _check_rows(rack_first, rack_list, top, "rack_first", "rack_list")
         if member_racks.size and member_racks.min() < -1:
-            raise ValueError("member_racks: below -1")
+            raise ValueError("member_racks: a number is below -1")
         self.racks = top
         self.member_rack = _copy(&self.memory, member_racks)
         self.rack_first = _copy(&self.memory, rack_first)
@@ -332,7 +332,7 @@ def _check_rows(bounds, values, int top, str first_name, str name):
     if bounds.size < 1 or bounds[0] != 0 or bounds[bounds.size - 1] != values.size or bool((np.diff(bounds) < 0).any()):
         raise ValueError(f"{first_name}: must rise from 0 to the length of {name}")
     if values.size and (values.min() < 0 or values.max() >= top):
-        raise ValueError(f"{name}: an index outside 0..{top - 1}")
+        raise ValueError(f"{name}: an index is outside of 0..{top - 1}")
 
 
 cdef int* _copy(Memory* memory, object array) except NULL:
@@ -403,7 +403,7 @@ cdef int checked_rows(Problem problem, object claim_first, object claims, Memory
     bounds = _ints(claim_first, "first")
     values = _ints(claims, "rows")
     if bounds.size != problem.members + 1:
-        raise ValueError("first: one entry a member and one more")
+        raise ValueError("first: one entry for each member and one more are needed")
     _check_rows(bounds, values, problem.partitions, "first", "rows")
     first[0] = _copy(memory, bounds)
     rows[0] = _copy(memory, values)

@@ -28,7 +28,7 @@ cdef int without_racks(Problem p, int* owner) except -1 nogil:
         share = n // m
         extra = n % m
         at = p.first[t]
-        # With more members than partitions the walk ends with the partitions.
+        # If there are more members than partitions, the walk ends after the last partition.
         for i in range(m if share else extra):
             size = share + (1 if i < extra else 0)
             for j in range(at, at + size):
@@ -123,7 +123,7 @@ cdef int _together(Problem p, Memory* memory, const int* topics, int count, cons
             if (r < 0 or on[r] == count) and _room(quota, taken[i]) > 0:
                 for k in range(count):
                     owner[p.first[topics[k]] + q] = members[i]
-                # All topics of the group advance alike, so one quota stands for each.
+                # All topics of the group advance in the same way, so one quota is enough for all of them.
                 _take(quota, &taken[i], 1)
                 if _room(quota, taken[i]) == 0:
                     left -= 1

@@ -12,9 +12,9 @@ cdef class GroupAssignment(AssignedRows):
     cdef int hint                     # topic of the row built last
     cdef int* withheld_rows
     cdef int withheld_count
-    cdef list built  # the members' rows, None: not built yet; None: no row is
+    cdef list built  # the members' rows, with None for a row that is not built; None: no row is built
     cdef tuple all_built              # all rows; None: not all are built
-    cdef GroupAssignment before  # shares its equal rows
+    cdef GroupAssignment before  # the previous assignment, whose equal rows are reused
     cdef int* table                   # see `translation`, from `before` to this (NULL: not made yet)
 
     cdef MemberAssignment made_row(self, int member)

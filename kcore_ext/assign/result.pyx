@@ -184,8 +184,8 @@ cdef class GroupAssignment(AssignedRows):
         out = MemberAssignment.__new__(MemberAssignment)
         values = out
         if end - i > 5:
-            # There may be more topics than a new dict has room for: fill a template, whose table is then copied at
-            # once.
+            # A new dict may have too little room for the topics. Fill a template instead: its copy gets a table of the
+            # right size at once.
             topics = 1
             for j in range(i + 1, end):
                 if rows[j] >= self.first[t + 1]:
@@ -203,7 +203,7 @@ cdef class GroupAssignment(AssignedRows):
             i = j
         if topics > 5:
             PyDict_Update(out, values)
-        # As with the tuples: the dict cannot be part of a cycle.
+        # Like the tuples, the dict cannot be part of a reference cycle.
         PyObject_GC_UnTrack(out)
         return out
 
@@ -262,7 +262,7 @@ cdef class GroupAssignment(AssignedRows):
         cdef bint collecting
         if self.all_built is not None:
             return self.all_built
-        # No object made here can be garbage before the return; collections would be much of the work.
+        # No object that is made here can be garbage before the return, so garbage collections would only cost time.
         collecting = PyGC_Disable()
         try:
             if self.before is not None:

@@ -35,8 +35,8 @@ cdef struct Share:
     char* below                    # members
     int* load
     int* want
-    int* mark  # members: last partition that had this one
-    int* given  # members: last partition that got this one
+    int* mark  # members: the last visited partition that the member reads already
+    int* given  # members: the last partition that was assigned to the member
     const i64* readers             # pairs (partition, member) of this portion, ascending
     int reader_count
     char* gone                     # readers that lose the partition
@@ -379,7 +379,7 @@ cdef char* _usable(Lowered low, Memory* memory, object assignable) except NULL:
                 if 0 <= number < p.first[t + 1] - p.first[t]:
                     usable[p.first[t] + number] = 1
         except (TypeError, OverflowError) as error:
-            raise ValueError(f"assignable: topic {topic!r}: no partition numbers: {error}") from error
+            raise ValueError(f"assignable: topic {topic!r}: invalid partition numbers: {error}") from error
     return usable
 
 

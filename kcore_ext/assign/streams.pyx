@@ -51,7 +51,7 @@ cdef struct Streams:
     Quota total_quota
     Heap queue                     # processes by load
     Heap* member_queue             # processes: their members by count
-    char* queued  # processes: their queue holds the present counts
+    char* queued  # processes: whether the queue has the present counts
     int* polled
 
 
@@ -61,7 +61,7 @@ cdef inline double _load(Streams* s, int process) noexcept nogil:
 
 cdef inline bint _less(Streams* s, bint by_count, int a, int b) noexcept nogil:
     """Orders a queue of members (by their tasks) or of processes (by tasks per member)."""
-    # A process's queue holds its own members' counts, so the live count is the queued one.
+    # The queue of a process has the counts of its own members, so the present count equals the queued count.
     return s.count[a] < s.count[b] if by_count else _load(s, a) < _load(s, b)
 
 
@@ -192,7 +192,7 @@ cdef int _least_previous(Streams* s, int task, bint for_standby) noexcept nogil:
         if (_load(s, s.process_of[other]) < _load(s, s.process_of[best])
                 and not (for_standby and _holds(s, s.process_of[other], task)) and s.count[other] < s.count[best]):
             best = other
-    # Kafka 4.3 checks the first one's process here, even if another was chosen.
+    # Kafka 4.3 checks the process of the first member here, even if another member was chosen.
     return -1 if for_standby and _holds(s, s.process_of[first], task) else best
 
 
@@ -507,15 +507,15 @@ cdef int _read(Lowered low, Streams* s, object stateful) except -1:
 cdef int _read_arrays(Streams* s, Problem p, object process_of, object stateful, object active, object standby) except -1:
     """Checks the arrays and converts them."""
     cdef Memory* memory = s.memory
-    cdef int* processes = numbers_of(memory, process_of, p.members, "process_of: one number a member is needed")
-    cdef int* keeps = numbers_of(memory, stateful, p.topics, "stateful: one truth value a subtopology is needed")
+    cdef int* processes = numbers_of(memory, process_of, p.members, "process_of: one number for each member is needed")
+    cdef int* keeps = numbers_of(memory, stateful, p.topics, "stateful: one truth value for each subtopology is needed")
     cdef char* kept = flags(memory, p.topics, False)
     cdef int* claim_first
     cdef int* claims
     cdef int m, t
     for m in range(p.members):
         if processes[m] < 0:
-            raise ValueError(f"process_of: member {m} has process {processes[m]}")
+            raise ValueError(f"process_of: member {m} has the invalid process number {processes[m]}")
     if p.members == 0 and p.partitions > 0:
         raise ValueError("there are tasks but no members")
     for t in range(p.topics):
@@ -555,7 +555,7 @@ def run(Problem problem not None, process_of, stateful, standby_replicas, active
 
 cdef int _checked_replicas(object standby_replicas, int tasks) except -1:
     if not 0 <= standby_replicas <= MOST_PARTITIONS // max(tasks, 1) - 1:
-        raise ValueError(f"num_standby_replicas: {standby_replicas} copies of each of {tasks} tasks")
+        raise ValueError(f"num_standby_replicas: {standby_replicas} replicas for each of {tasks} tasks are too many")
     return standby_replicas
 
 

@@ -250,7 +250,7 @@ cdef inline void _extremes(Problem p, int c, const int* load, int* low, int* hig
             high[0] = value
 
 
-cdef int _place(Problem p, Memory* memory, int t, Balancer* balancer, int* load, int* owner) except -1 nogil:
+cdef int _fill_levels(Problem p, Memory* memory, int t, Balancer* balancer, int* load, int* owner) except -1 nogil:
     """Fills the lowest levels of a topic's subscribers with its free partitions."""
     cdef int q, c = p.class_of[t], low = 0, high = 0, m
     cdef bint started = False
@@ -267,48 +267,50 @@ cdef int _place(Problem p, Memory* memory, int t, Balancer* balancer, int* load,
     return 0
 
 
-cdef struct Held:
+cdef struct OwnedRows:
     i64* rows                      # pairs (owner, partition) of one topic, ascending
     int* start                     # members: their row
     int* stop
 
 
-cdef int _held(Problem p, int t, const int* owner, Held* held) noexcept nogil:
+cdef int _sort_by_owner(Problem p, int t, const int* owner, OwnedRows* owned) noexcept nogil:
     """Sorts a topic's partitions by owner."""
     cdef int c = p.class_of[t], n = p.first[t + 1] - p.first[t], i, m
     for i in range(n):
-        held.rows[i] = pair(owner[p.first[t] + i], p.first[t] + i)
-    sort_longs(held.rows, n)
+        owned.rows[i] = pair(owner[p.first[t] + i], p.first[t] + i)
+    sort_longs(owned.rows, n)
     for i in range(p.class_first[c], p.class_first[c + 1]):
-        held.start[p.class_members[i]] = held.stop[p.class_members[i]] = 0
+        owned.start[p.class_members[i]] = owned.stop[p.class_members[i]] = 0
     for i in range(n):
-        m = first_of(held.rows[i])
-        if i == 0 or first_of(held.rows[i - 1]) != m:
-            held.start[m] = i
-        held.stop[m] = i + 1
+        m = first_of(owned.rows[i])
+        if i == 0 or first_of(owned.rows[i - 1]) != m:
+            owned.start[m] = i
+        owned.stop[m] = i + 1
     return 0
 
 
-cdef int _balance(Problem p, Memory* memory, int t, Balancer* balancer, int* load, int* owner, Held* held) except -1 nogil:
+cdef int _balance(
+    Problem p, Memory* memory, int t, Balancer* balancer, int* load, int* owner, OwnedRows* owned
+) except -1 nogil:
     """Moves partitions of one topic from its most to its least loaded subscribers. Returns their number."""
     cdef int c = p.class_of[t], low = 0, high = 0, m, to, moved = 0
     _extremes(p, c, load, &low, &high)
     if high - low <= 1:
         return 0
     _start(balancer, memory, p.class_members + p.class_first[c], p.class_first[c + 1] - p.class_first[c], low, high)
-    _held(p, t, owner, held)
+    _sort_by_owner(p, t, owner, owned)
     while True:
         m = _next_most(balancer)
-        while m >= 0 and held.stop[m] == held.start[m]:
+        while m >= 0 and owned.stop[m] == owned.start[m]:
             _exclude(balancer)
             m = _next_most(balancer)
         if m < 0:
             return moved
-        held.stop[m] -= 1
+        owned.stop[m] -= 1
         to = _next_least(balancer)
         if balancer.high_level - balancer.low_level <= 1:
             return moved
-        owner[second_of(held.rows[held.stop[m]])] = to
+        owner[second_of(owned.rows[owned.stop[m]])] = to
         load[m] -= 1
         load[to] += 1
         moved += 1
@@ -320,7 +322,7 @@ cdef int heterogeneous(Problem p, Memory* memory, int* owner) except -1 nogil:
     cdef int* sequence = ints(memory, p.topics)
     cdef int i, t, c, sweep, count, shared = 0, most = 0, last_changed = 0
     cdef Balancer balancer
-    cdef Held held
+    cdef OwnedRows owned
     memset(&balancer, 0, sizeof(balancer))
     balancer.load = load
     balancer.sorted = ints(memory, p.members)
@@ -329,20 +331,20 @@ cdef int heterogeneous(Problem p, Memory* memory, int* owner) except -1 nogil:
     count = _topic_sequence(p, memory, sequence)
     for i in range(count):
         t = sequence[i]
-        _place(p, memory, t, &balancer, load, owner)
+        _fill_levels(p, memory, t, &balancer, load, owner)
         c = p.class_of[t]
         if p.class_first[c + 1] - p.class_first[c] >= 2:
             sequence[shared] = t
             shared += 1
             most = max(most, p.first[t + 1] - p.first[t])
-    held.rows = longs(memory, most)
-    held.start = ints(memory, p.members)
-    held.stop = ints(memory, p.members)
+    owned.rows = longs(memory, most)
+    owned.start = ints(memory, p.members)
+    owned.stop = ints(memory, p.members)
     for sweep in range(MOST_SWEEPS):
         for i in range(shared):
             if sweep and i == last_changed:
                 return 0
-            if _balance(p, memory, sequence[i], &balancer, load, owner, &held):
+            if _balance(p, memory, sequence[i], &balancer, load, owner, &owned):
                 last_changed = i
     return 0
 

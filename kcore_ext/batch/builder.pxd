@@ -19,7 +19,7 @@ cdef class BatchBuilder:
     cdef int32_t base_sequence
     cdef int16_t attributes
     cdef object compress
-    cdef bint keeps_codec               # whether to compress also records that become larger, within the limit
+    cdef bint keeps_codec               # True: writes compressed records even if they are larger, within the limit
     cdef readonly tuple marker
 
     cdef bint add(self, int64_t timestamp_ms, bytes key, bytes value, bytes headers, int32_t offset_delta) except -1

@@ -82,7 +82,7 @@ cdef class BatchBuilder:
         marker: the tuple (coordinator epoch, True for a commit, transaction.version) of an end marker, else None.
 
     Raises:
-        ValueError: a number is out of its range, or a codec is given without `compress`.
+        ValueError: a number is out of its range, or there is a codec without `compress`.
     """
 
     def __cinit__(self):
@@ -99,7 +99,7 @@ cdef class BatchBuilder:
         if not 0 <= compression <= HIGHEST_CODEC:
             raise ValueError(f"compression must be from 0 to {HIGHEST_CODEC}, not {compression}")
         if compression and compress is None:
-            raise ValueError(f"codec {compression} needs compress")
+            raise ValueError(f"codec {compression} needs the argument compress")
         self.max_size_bytes = max_size_bytes
         self.base_timestamp_ms = base_timestamp_ms
         self.max_timestamp_ms = base_timestamp_ms
@@ -192,7 +192,7 @@ cdef class BatchBuilder:
 
     cdef bint add(self, int64_t timestamp_ms, bytes key, bytes value, bytes headers, int32_t offset_delta) except -1:
         """Adds a record; `headers` is the result of encode_headers."""
-        # Deltas of the widest kind wrap like Java's; the reader's addition reverses it.
+        # A difference beyond 64 bits wraps around, as in Java; the addition in the reader reverses this.
         cdef int64_t timestamp_delta = <int64_t>(<uint64_t>timestamp_ms - <uint64_t>self.base_timestamp_ms)
         cdef Py_ssize_t key_size = -1 if key is None else PyBytes_GET_SIZE(key)
         cdef Py_ssize_t value_size = -1 if value is None else PyBytes_GET_SIZE(value)
@@ -278,7 +278,7 @@ cdef class BatchBuilder:
         if last_offset_delta < 0:
             raise ValueError("an empty batch has no last offset")
         if last_offset_delta < self.last_offset_delta:
-            raise ValueError(f"last offset delta {last_offset_delta} before the record at {self.last_offset_delta}")
+            raise ValueError(f"last offset delta {last_offset_delta} is below {self.last_offset_delta}, the last one")
         return last_offset_delta
 
     cdef bytes pack(self):

@@ -47,15 +47,15 @@ cdef extern from *:
     }
 
     #if defined(__x86_64__)
-    /* The instruction begins once in a cycle and has its result after three. Three parts of the bytes at a time
-       therefore take as long as one. The state of a part is moved over the bytes of the next part by a table. */
+    /* The processor starts one instruction in a cycle, and has its result three cycles later. Three parts of the bytes
+       at a time therefore take as long as one part. A table moves the state of a part over the next part's bytes. */
     #define KCORE_CRC_SHORT 128   /* bytes of each part */
     #define KCORE_CRC_LONG 1024
     #define KCORE_CRC_STREAMS 3
 
     static uint32_t kcore_crc_short[4][256], kcore_crc_long[4][256];
 
-    /* Returns the state after as many zero bytes as the table is for. */
+    /* Returns the state after the number of zero bytes for which the table was made. */
     static inline uint32_t kcore_crc_shift(uint32_t table[4][256], uint32_t state) {
         return table[0][state & 0xFF] ^ table[1][state >> 8 & 0xFF] ^ table[2][state >> 16 & 0xFF] ^ table[3][state >> 24];
     }

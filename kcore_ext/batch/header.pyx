@@ -94,14 +94,14 @@ cdef class BatchHeader:
 
     @property
     def last_sequence(self):
-        """The sequence number of its last record, which wraps from 2147483647 to 0; -1 without sequence numbers."""
+        """The sequence number of the last record, which wraps from 2147483647 to 0; -1 without sequence numbers."""
         if self.base_sequence < 0:
             return -1
         return (<int64_t>self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
     @property
     def compression(self):
-        """The codec of its records: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 are not in use."""
+        """The codec of the records: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 are not in use."""
         return self.attributes & CODEC_BITS
 
     @property
@@ -138,11 +138,11 @@ cdef BatchHeader read_header(const unsigned char* start, Py_ssize_t size, Py_ssi
     cdef const unsigned char* at = start + position
     cdef BatchHeader header
     if position < 0 or position > size:
-        raise ValueError(f"position {position} in a buffer of {size} bytes")
+        raise ValueError(f"position {position} is outside of the buffer of {size} bytes")
     if size - position > MAGIC_AT and <int8_t>at[MAGIC_AT] != 2:
         raise CorruptBatchError(position + MAGIC_AT, f"magic {<int8_t>at[MAGIC_AT]} where 2 belongs", "magic")
     if size - position < HEADER_BYTES:
-        raise CorruptBatchError(position, f"{size - position} bytes, a header has {HEADER_BYTES}", "size")
+        raise CorruptBatchError(position, f"{size - position} bytes are too few for a header of {HEADER_BYTES}", "size")
     header = BatchHeader.__new__(BatchHeader)
     header.position = position
     header.base_offset = read_int64(at)
@@ -159,7 +159,7 @@ cdef BatchHeader read_header(const unsigned char* start, Py_ssize_t size, Py_ssi
     header.base_sequence = read_int32(at + 53)
     header.record_count = read_int32(at + 57)
     if header.batch_length < SMALLEST_LENGTH:
-        raise CorruptBatchError(position + 8, f"length {header.batch_length}, at least {SMALLEST_LENGTH}", "size")
+        raise CorruptBatchError(position + 8, f"length {header.batch_length} is below {SMALLEST_LENGTH}", "size")
     return header
 
 

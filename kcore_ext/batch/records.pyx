@@ -36,7 +36,7 @@ memory of a server.
 cdef inline const unsigned char* get_field(
     const unsigned char* at, const unsigned char* end, int32_t* size, const unsigned char** start
 ) noexcept nogil:
-    """Reads a varint length, -1 for null, and as many bytes.
+    """Reads a varint length (-1: null), and then this number of bytes.
 
     Returns the end of these bytes; NULL if they exceed the buffer.
     """
@@ -52,7 +52,7 @@ cdef const char* parse_record(
 ) noexcept nogil:
     """Reads the record at `at` and moves `at` to the end of the record.
 
-    Returns NULL, or a text about the record's fault.
+    Returns NULL, or a text that describes the fault of the record.
     """
     cdef const unsigned char* here
     cdef const unsigned char* end
@@ -85,7 +85,8 @@ cdef const char* parse_record(
     record.headers = here
     record.end = end
     for index in range(record.header_count):
-        # A record may have millions of headers. Nearly all lengths have one byte, and only -1 (null) is odd.
+        # A record may have millions of headers, and nearly all of their lengths have one byte. This byte is odd only
+        # for a negative length, such as -1 (null).
         if end - here > 1 and here[0] < 0x80 and not here[0] & 1 and (here[0] >> 1) < end - here - 1:
             value = here + 1 + (here[0] >> 1)
             if value[0] < 0x80 and (value[0] == 1 or not value[0] & 1) and (value[0] >> 1) <= end - value - 1:

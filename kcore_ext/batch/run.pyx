@@ -47,7 +47,7 @@ def gather(entries, uint32_t number, int64_t limit, Py_ssize_t max_bytes, Py_ssi
     cdef bytes key, batch
     for key, batch in entries:
         if PyBytes_GET_SIZE(key) != KEY_BYTES:
-            raise ValueError(f"a key of {PyBytes_GET_SIZE(key)} bytes, of a batch it has {KEY_BYTES}")
+            raise ValueError(f"the key of a batch has {KEY_BYTES} bytes, not {PyBytes_GET_SIZE(key)}")
         at = <const unsigned char*>PyBytes_AS_STRING(key)
         base = read_int64(at + 4)
         if <uint32_t>read_int32(at) != number or base >= limit:

@@ -120,7 +120,7 @@ def find_by_timestamp(batch not None, int64_t timestamp_ms, int64_t min_offset, 
     cdef RecordReader reader = open_reader(batch, 0, decompress, DEFAULT_MAX_DECOMPRESSED_BYTES)
     cdef int64_t timestamp, offset
     while reader.move():
-        # The sums wrap like those of `iter_entries`: a client chooses the numbers.
+        # The sum wraps around, as in `iter_entries`, because a client chooses the numbers.
         timestamp = <int64_t>(<uint64_t>reader.header.base_timestamp_ms + <uint64_t>reader.record.timestamp_delta)
         offset = <int64_t>(<uint64_t>reader.header.base_offset + <uint64_t><int64_t>reader.record.offset_delta)
         if timestamp >= timestamp_ms and offset >= min_offset:

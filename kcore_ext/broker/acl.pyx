@@ -22,7 +22,7 @@ cdef str ANY_PRINCIPAL = "User:*"
 
 
 cdef inline object _rule(int operation, int permission):
-    """Returns a number that stands for an operation and a permission. Each of the two takes one byte of it."""
+    """Returns a number that encodes an operation and a permission, each in one byte."""
     return operation << 8 | permission & 0xFF
 
 
@@ -34,7 +34,7 @@ cdef class OwnAcls:
     """The entries of one principal for one resource type.
 
     The entries of a pattern are a dictionary: canonical host -> rule -> number of entries. An address has many
-    notations, and so several entries may be one rule.
+    notations, so several entries may define the same rule.
     """
 
     cdef dict literal       # name -> the entries of the pattern
@@ -86,14 +86,14 @@ cdef class OwnAcls:
 
 
 cdef inline int _stronger(int decision, int other) noexcept:
-    """Returns the decision that overrides the other one: DENY before ALLOW before none."""
+    """Returns the stronger decision: DENY overrides ALLOW, and ALLOW overrides no decision."""
     if decision == DENY or other == DENY:
         return DENY
     return decision or other
 
 
 cdef int _of_pattern(dict hosts, str host, int operation, object implied_by) except -1:
-    """Decides by the entries of one pattern that are for a host."""
+    """Decides by those entries of one pattern that apply to a host."""
     cdef PyObject* rules = PyDict_GetItemWithError(hosts, WILDCARD)
     cdef int decision = 0
     if rules is not NULL:

@@ -24,9 +24,9 @@ cdef class Sweep:
     cdef bytes looked                   # the batch that `look` has read, in full or in part
     cdef RecordReader reader            # of this batch, if some of its records are not read yet; else None
     cdef int32_t at                     # number of records read
-    cdef int32_t records                # and the numbers of records, remaining records and tombstones among these
-    cdef int32_t kept
-    cdef int32_t tombstones
+    cdef int32_t records                # number of records of the batch
+    cdef int32_t kept                   # number of remaining records, among the records read
+    cdef int32_t tombstones             # number of tombstones among the remaining records
     cdef readonly int64_t size_bytes
     cdef readonly int64_t next_horizon_ms
 

@@ -131,7 +131,7 @@ cdef bytes filter_records(bytes batch, const unsigned char* stays, Py_ssize_t co
     if header.attributes & CODEC_BITS:
         raise ValueError("a compressed batch cannot be filtered in place")
     if header.record_count != count:
-        raise ValueError(f"{count} flags for {header.record_count} records")
+        raise ValueError(f"{count} flags do not match {header.record_count} records")
     memcpy(out.start, PyBytes_AS_STRING(batch), HEADER_BYTES)
     if horizon_ms >= 0:
         attributes |= DELETE_HORIZON_BIT
@@ -147,7 +147,7 @@ cdef bytes filter_records(bytes batch, const unsigned char* stays, Py_ssize_t co
             out.append(&reader.record, timestamp_ms, reader.record.offset_delta)
         at += 1
     if first:
-        raise ValueError("no record stays")
+        raise ValueError("no record of the batch remains")
     if horizon_ms >= 0:
         out.base_timestamp_ms = horizon_ms
     return out.seal(attributes, header.last_offset_delta)
@@ -174,7 +174,7 @@ def merged(list batches not None):
         if PyBytes_GET_SIZE(batch) < HEADER_BYTES or read_int16(at + ATTRIBUTES_AT) or read_int32(at + COUNT_AT) < 0:
             raise ValueError("only batches without producer and attributes can be merged")
         if read_int32(at + COUNT_AT) > (PyBytes_GET_SIZE(batch) - HEADER_BYTES) // SMALLEST_RECORD:
-            raise ValueError(f"{PyBytes_GET_SIZE(batch)} bytes cannot hold {read_int32(at + COUNT_AT)} records")
+            raise ValueError(f"{PyBytes_GET_SIZE(batch)} bytes are too few for {read_int32(at + COUNT_AT)} records")
         size += PyBytes_GET_SIZE(batch) + DELTA_BYTES * <Py_ssize_t>read_int32(at + COUNT_AT)
     out = Writer(size)
     for batch in batches:

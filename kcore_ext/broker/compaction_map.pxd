@@ -25,7 +25,7 @@ cdef struct KeyTable:
 
 cdef struct Surveyed:
     int64_t base_offset
-    int32_t live                # records that no later one supersedes; plus one if it must not be removed unread
+    int32_t live                # records without a later record of their key; plus one if the batch must be read
     int32_t padding
 
 

@@ -1,7 +1,7 @@
 """The first half of a pass of compaction: reads the new batches once and stores the last offset of each key.
 
 It also counts the live records of each batch, which are the records without a later record of the same key. A batch
-without live records may be removed unread; nearly all batches of a coordinator's log can.
+without live records may be removed unread. Nearly all batches of a coordinator's log have no live record.
 """
 
 cimport cython
@@ -255,7 +255,7 @@ cdef class OffsetMap:
 
     def base_offset(self, Py_ssize_t index):
         if not 0 <= index < self.count:
-            raise IndexError(f"batch {index} of {self.count}")
+            raise IndexError(f"there is no batch {index} among {self.count}")
         return self.batches[index].base_offset
 
     def stretch(self, Py_ssize_t index, Py_ssize_t shortest):

@@ -49,7 +49,7 @@ cdef class Reading:
     cdef Py_ssize_t batches                 # in the results
     cdef Py_ssize_t aborted                 # transactions in the results
     cdef Py_ssize_t failures                # reads with an error or a diverging epoch
-    cdef Py_ssize_t news                    # results for a session without records
+    cdef Py_ssize_t news                    # results of a session that have no records
 
     cdef bint is_long(self) noexcept
 

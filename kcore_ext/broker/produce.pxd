@@ -51,7 +51,7 @@ cdef class ProduceFastPath:
     cdef object _forbidden
     cdef object _decompress
     cdef Py_ssize_t _decompress_left        # bytes that may still be decompressed for this request
-    cdef public bint declines       # whether it serves nothing, because the rates of clients are measured
+    cdef public bint declines       # True: serves no request, because the rates of clients are measured
     cdef int64_t _round             # number of checked requests; marks the producers of their partitions
     cdef FieldLayout _request
     cdef FieldLayout _topic

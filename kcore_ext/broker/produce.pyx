@@ -1,9 +1,10 @@
 """Fast path of Produce: checks each batch in one pass, appends all batches and makes the response.
 
 Nearly every request of a healthy producer takes this path. All checks come before the first append, so a request that
-fails one goes to the generic path without a change of state. The headers of all batches and their producers are checked
-before the records of any batch. So a transaction that must be verified first goes to the generic path at once, and only
-that path reads its records. The generic path in `kcore.broker.apis.produce` defines the checks and their errors.
+fails a check goes to the generic path without a change of state. The headers of all batches and their producers are
+checked before the records of any batch. So a transaction that must be verified first goes to the generic path at once,
+and only that path reads its records. The generic path in `kcore.broker.apis.produce` defines the checks and their
+errors.
 """
 
 cimport cython
@@ -64,13 +65,13 @@ cdef enum:                          # fields of a request
 cdef enum:                          # field of a response
     RESPONSES = 0
 
-cdef enum:                          # fields of a topic of either
+cdef enum:                          # fields of a topic, in requests and responses
     NAME = 0
     TOPIC_ID = 1
     PARTITION_DATA = 2              # of a request
     PARTITION_RESPONSES = 2         # of a response
 
-cdef enum:                          # fields of a partition of either
+cdef enum:                          # fields of a partition, in requests and responses
     INDEX = 0
     RECORDS = 1                     # of a request
     BASE_OFFSET = 1                 # of a response
@@ -342,7 +343,7 @@ cdef class ProduceFastPath:
         return records
 
     cdef bint check_records(self, Batch* batch) except -1:
-        """Checks the CRC and the records of a batch: it is valid and is appended unchanged."""
+        """Returns True if the CRC and the records of a batch are valid, so that the batch can be appended unchanged."""
         cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(<object>batch.records)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(<object>batch.records)
         cdef AppendLimits limits = (<PartitionCore>batch.partition).config.limits

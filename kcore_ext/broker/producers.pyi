@@ -69,7 +69,7 @@ class ProducerEntry:
 
         Args:
             chunk: encoded producers, one after the other.
-            position: the position of the first one.
+            position: the position of the first producer.
             entries: gets the producers.
 
         Raises:
@@ -77,7 +77,7 @@ class ProducerEntry:
         """
 
     def wrote(self, last_offset: int, newest: bool) -> bool:
-        """Returns True if one of the stored batches, or with `newest` the last batch, ends at an offset."""
+        """Returns True if a stored batch ends at an offset. With `newest`, tests only the last batch."""
 
 class AbortedCore:
     """Compiled base of `kcore.broker.data.aborted_transactions.AbortedTransactionIndex`: its list, which compiled code

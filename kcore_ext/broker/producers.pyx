@@ -87,7 +87,7 @@ cdef class ProducerEntry:
         cdef Written written[CACHED]
         cdef int i, count = len(batches)
         if count > CACHED:
-            raise ValueError(f"{count} batches of a producer, at most {CACHED} are remembered")
+            raise ValueError(f"a producer has at most {CACHED} stored batches, not {count}")
         for i in range(count):
             written[i] = written_of(batches[i])
         memcpy(self.now.batches, written, count * sizeof(Written))
@@ -141,7 +141,7 @@ cdef class ProducerEntry:
         cdef ProducerEntry entry
         cdef int i, count
         if position < 0:
-            raise ValueError(f"a position in a chunk is not {position}")
+            raise ValueError(f"position {position} is outside of the chunk of producers")
         while position < size:
             if size - position < ENTRY_BYTES:
                 raise ValueError("a chunk of producers is truncated")

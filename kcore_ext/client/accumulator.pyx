@@ -68,7 +68,7 @@ cdef class ProducerBatch:
             ValueError: the batch was completed before.
         """
         if self.builder is None:
-            raise ValueError("the batch was completed")
+            raise ValueError("the batch is complete: its records were freed")
         self.builder.set_producer(producer_id, producer_epoch, base_sequence)
         return self.builder.build()
 
@@ -246,7 +246,7 @@ cdef class Accumulator:
         self.queues = {}
 
     def knows(self, str topic not None, int partition):
-        """Returns True if `add_topic` was called for the topic, and it has the partition."""
+        """Returns True if `add_topic` was called for the topic, and the topic has the partition."""
         cdef TopicQueues queues = self.topics.get(topic)
         return queues is not None and partition < len(queues.queues)
 
@@ -289,7 +289,7 @@ cdef class Accumulator:
         cdef tuple parts
         cdef Py_ssize_t place, inserted = 0
         if batch.builder is None or batch.count < 2:
-            raise ValueError("a batch that is split has several records")
+            raise ValueError("neither a complete batch nor a batch with one record can be split")
         parts = self.parts_of(batch)
         place = queue.batches.index(batch)
         try:
@@ -321,7 +321,7 @@ cdef class Accumulator:
         cdef list parts = []
         while at < end:
             if parse_record(&at, end, &record) is not NULL:
-                raise AssertionError("the records of an open batch were encoded by its builder")
+                raise AssertionError("the builder of an open batch has encoded an invalid record")
             if part is None or not copy_record(part, source, &record):
                 part = self.new_part(batch, limit, &record)
                 parts.append(part)
@@ -435,8 +435,8 @@ cdef class Accumulator:
     ) except -1:
         """Begins a batch with a record. The batch has room for the record even if that exceeds the limit.
 
-        Another thread may run until the batch is complete: it may begin a batch of the same partition, which precedes
-        this one then, or close the producer. Returns False in the latter case.
+        Until the batch is complete, another thread may run. This thread may begin a batch of the same partition, which
+        then precedes this batch. It may also close the producer; the function then returns False.
         """
         cdef ProducerBatch batch = ProducerBatch.__new__(ProducerBatch)
         batch.builder = BatchBuilder(

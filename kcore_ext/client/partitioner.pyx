@@ -47,5 +47,5 @@ def partition_of(bytes key not None, int partitions) -> int:
         ValueError: the number of partitions is below 1.
     """
     if partitions < 1:
-        raise ValueError(f"a topic with {partitions} partitions")
+        raise ValueError(f"a topic has at least one partition, not {partitions}")
     return partition_of_key(key, partitions)

@@ -26,9 +26,9 @@ cdef class FieldLayout:
     cdef readonly tuple names
     cdef Schema schema
     cdef PyTypeObject* type  # NULL: no class
-    cdef int named, count  # number of fields with a name here, which come first; of all fields
+    cdef int named, count  # number of named fields, which come first; number of all fields
     cdef Py_ssize_t at[MAX_FIELDS]  # their offsets in an object
-    cdef PyObject* defaults[MAX_FIELDS]  # of fields without a name here; NULL: a struct, created at its first read
+    cdef PyObject* defaults[MAX_FIELDS]  # of the other fields; NULL: a struct, created at its first read
 
     cdef FieldLayout part(self, str name, dict fields)
     cdef object make(self, PyObject** values)

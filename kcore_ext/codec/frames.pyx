@@ -170,7 +170,7 @@ cdef class LazySlot:
 
     def _check(self, instance):
         if not isinstance(instance, self.schema.cls):
-            raise TypeError(f"{type(instance).__name__} is no {self.schema.cls.__name__}")
+            raise TypeError(f"{type(instance).__name__} is not a {self.schema.cls.__name__}")
 
 
 cdef bint _equal_values(object left, object right) except -1:
@@ -403,7 +403,7 @@ def encode_request(request, int version, int correlation_id, str client_id=None)
     cdef Plan* plan = _plan(schema, version, True)
     cdef bytes name = b"" if client_id is None else client_id.encode()
     if len(name) > 0x7FFF:
-        raise EncodeError("RequestHeader.client_id", f"a string may have 32767 bytes, found {len(name)}")
+        raise EncodeError("RequestHeader.client_id", f"a string has at most 32767 bytes, found {len(name)}")
     begin(&writer, LONGEST_FRAME)
     writer.at += FRAME_LENGTH_BYTES  # `finish_frame` fills it
     put_int16(&writer, schema.api_key)

@@ -1,7 +1,9 @@
-"""Schemas and the plans compiled from them; the errors of the codec.
+"""Schemas and the plans compiled from them; the errors of the codec, and its error handler for invalid UTF-8.
 
 A plan is compiled at the first use of a (class, version) and stored with the class. plan.pxd describes its layout.
 """
+
+import codecs
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyObject, PyTypeObject
@@ -81,6 +83,20 @@ class MessageTooLargeError(EncodeError):
 
     def __reduce__(self):
         return type(self), (self.field, self.limit_bytes)
+
+
+def _as_java(error):
+    """Replaces invalid UTF-8 in the same way as `read._text`; the error handler of Spark's columns."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    data, start = error.object, error.start
+    if data[start] == 0xED and start + 2 < len(data) and data[start + 1] >= 0xA0 and data[start + 1] < 0xC0 \
+            and 0x80 <= data[start + 2] < 0xC0:
+        return "\uFFFD", start + 3
+    return "\uFFFD", error.end
+
+
+codecs.register_error("kcore.java", _as_java)
 
 
 cdef class FieldSpec:

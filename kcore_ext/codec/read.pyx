@@ -4,8 +4,6 @@ No function raises during the walk. The Reader records the first failure, every 
 `read_message` raises one DecodeError. A length or count is compared with the remaining bytes before any allocation.
 """
 
-import codecs
-
 from cpython.buffer cimport Py_buffer
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject, PyTypeObject
@@ -26,21 +24,7 @@ from kcore_ext.codec.plan import DecodeError, TooManyElementsError
 
 DEF NULL_LENGTH = -1
 DEF FAILED = -2
-DEF LONGEST_STRING = 0x7FFF  # Kafka's limit in compact and in plain strings
-
-
-def _as_java(error):
-    """Replaces bytes that are not UTF-8 like `_text`; the error handler for the columns that Spark jobs read."""
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
-    data, start = error.object, error.start
-    if data[start] == 0xED and start + 2 < len(data) and data[start + 1] >= 0xA0 and data[start + 1] < 0xC0 \
-            and 0x80 <= data[start + 2] < 0xC0:
-        return "\uFFFD", start + 3
-    return "\uFFFD", error.end
-
-
-codecs.register_error("kcore.java", _as_java)
+DEF LONGEST_STRING = 0x7FFF  # Kafka's limit, in compact and in other strings
 
 cdef const char* TOO_MANY_ELEMENTS = b"more elements than allowed"
 
@@ -58,12 +42,11 @@ cdef str _EMPTY = ""
 
 
 # ---------------------------------------------------------------- cache of repeated names
-# Group ids, member ids and topic names occur in every request. The cache returns the string made earlier of the same
-# bytes: it takes no new memory, and its hash is already known. Each slot holds the last string.
+# Group ids, member ids and topic names occur in every request. The cache returns the string that was made earlier from
+# the same bytes. This string needs no new memory, and its hash is known. Each slot has the newest string.
 DEF SHORTEST_KEPT = 2  # Python itself caches shorter ones
 DEF LONGEST_KEPT = 80
 DEF KEPT = 4096
-
 DEF KEPT_UUIDS = 1024
 
 cdef PyObject* _kept[KEPT]
@@ -76,7 +59,7 @@ cdef inline uint64_t _eight(const unsigned char* at) noexcept:
     return raw
 
 
-cdef inline size_t _place(const unsigned char* at, Py_ssize_t length) noexcept:
+cdef inline size_t _cache_slot(const unsigned char* at, Py_ssize_t length) noexcept:
     """Hashes some bytes by their length, both ends and the middle, where names differ."""
     cdef uint64_t mixed = <uint64_t>length
     cdef Py_ssize_t i
@@ -127,7 +110,7 @@ cdef PyObject* _text(const unsigned char* at, Py_ssize_t length) noexcept:
 
 cdef PyObject* _kept_string(const unsigned char* at, Py_ssize_t length) noexcept:
     """Decodes a string; caches only ASCII strings."""
-    cdef PyObject** slot = &_kept[_place(at, length)]
+    cdef PyObject** slot = &_kept[_cache_slot(at, length)]
     cdef PyObject* text = slot[0]
     if text != NULL and PyUnicode_GET_LENGTH(text) == length and memcmp(PyUnicode_DATA(text), at, length) == 0:
         Py_INCREF(text)

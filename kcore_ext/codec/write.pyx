@@ -207,7 +207,7 @@ cdef inline int _put_string(Writer* writer, PyObject* text, bint compact) noexce
     if data == NULL:
         return fail(writer, b"no UTF-8", text)
     if length > LONGEST_STRING:
-        return fail(writer, b"a string may have 32767 bytes", text)
+        return fail(writer, b"a string has at most 32767 bytes", text)
     if reserve(writer, length + 5) < 0:
         return -1
     _put_length(writer, length, compact, False)
@@ -231,7 +231,7 @@ cdef int _put_buffer(Writer* writer, PyObject* value, bint compact) noexcept:
 
 cdef inline int _put_raw(Writer* writer, const char* data, Py_ssize_t length, bint compact) noexcept:
     if length >= LONGEST_COUNT:
-        return fail(writer, b"bytes beyond 2 GiB", NULL)
+        return fail(writer, b"the bytes exceed 2 GiB", NULL)
     if reserve(writer, length + 5) < 0:
         return -1
     _put_length(writer, length, compact, True)
@@ -347,7 +347,7 @@ cdef int _put_item(Writer* writer, Op* op, PyObject* value) noexcept:
 cdef int write_count(Writer* writer, Op* op, Py_ssize_t count) noexcept:
     """Writes the number of elements of an array."""
     if count >= LONGEST_COUNT:
-        return fail(writer, b"an array may have 2147483646 elements", NULL)
+        return fail(writer, b"an array has at most 2147483646 elements", NULL)
     if reserve(writer, 5) < 0:
         return -1
     _put_length(writer, count, op.compact, True)
@@ -501,7 +501,7 @@ cdef int _put_tags(Writer* writer, Plan* plan, PyObject* instance) noexcept:
         if same < 0:
             writer.plan = plan
             writer.op = &plan.tags[i]
-            return fail(writer, b"a value that cannot be compared", NULL)
+            return fail(writer, b"the value cannot be compared with its default", NULL)
         if not same:
             count += 1
             present |= <uint64_t>1 << i

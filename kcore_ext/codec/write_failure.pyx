@@ -14,8 +14,8 @@ cdef extern from "Python.h":
 
 cdef int raise_failure_of(Writer* writer, int version) except -1:
     """Raises the recorded failure, with the exception of a failed Python conversion as its cause."""
-    cause, found, place = None, None, "message"
-    cdef PyObject* held = writer.found
+    cause, found, field = None, None, "message"
+    cdef PyObject* reference = writer.found
     writer.found = NULL
     # This comes first: while an exception is set, the look-up of an attribute may fail.
     if PyErr_Occurred() != NULL:
@@ -24,24 +24,24 @@ cdef int raise_failure_of(Writer* writer, int version) except -1:
         except (TypeError, ValueError, OverflowError, BufferError) as error:
             cause = error
         except:
-            Py_XDECREF(held)
+            Py_XDECREF(reference)
             raise
-    if held != NULL:
-        value = <object>held
-        Py_DECREF(held)
+    if reference != NULL:
+        value = <object>reference
+        Py_DECREF(reference)
         found = repr(value)
     if writer.plan != NULL:
-        place = (<object><PyObject*>writer.plan.type).__name__
+        field = (<object><PyObject*>writer.plan.type).__name__
         if writer.op != NULL:
-            place = f"{place}.{<object>writer.op.name}"
+            field = f"{field}.{<object>writer.op.name}"
     if writer.too_large:
-        raise MessageTooLargeError(place, writer.limit)
+        raise MessageTooLargeError(field, writer.limit)
     if cause is not None:
-        raise EncodeError(place, str(cause)) from cause
+        raise EncodeError(field, str(cause)) from cause
     reason = writer.reason.decode().replace("VERSION", str(version))
     if found is not None:
         reason = f"{reason}, found {found if len(found) <= 100 else found[:100] + '…'}"
-    raise EncodeError(place, reason)
+    raise EncodeError(field, reason)
 
 
 cdef int _rethrow() except -1:

@@ -63,14 +63,14 @@ class ConsumerRecords:
 def bind_consumer_records(
     makers: Mapping[int, Callable[[ConsumerRecord], Any]],
     find_group: Callable[[Any, str], Any],
-    place_member: Callable[[Any, str, Any], None],
+    set_member_assignment: Callable[[Any, str, Any], None],
 ) -> None:
     """Sets the reference functions and the functions for replay, once per process.
 
     Args:
         makers: the functions that make the reference record, by record type.
         find_group: (shard, group id) -> the group, created if it does not exist.
-        place_member: (group, member id, CurrentAssignment): sets the member's current assignment.
+        set_member_assignment: (group, member id, CurrentAssignment): sets the member's current assignment.
 
     Raises:
         ValueError: the record types are not the expected ones.

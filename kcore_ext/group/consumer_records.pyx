@@ -1,8 +1,8 @@
 """Compiled records of consumer groups: written without key and value objects, applied without conversion.
 
 A join that causes a new assignment writes nine records on average. Making two objects with lists for each, and
-converting them back to the group's objects, took half of its time. `kcore.group.consumer.reference_records` defines
-each record; a test compares the bytes and the replayed state of both.
+converting them back to the group's objects, took half of the time of the join. `kcore.group.consumer.reference_records`
+defines each record; a test compares the bytes and the replayed state of both.
 """
 
 cimport cython
@@ -25,15 +25,15 @@ cdef enum:
 
 cdef dict reference_records = {}    # record type -> the function that makes the reference record
 cdef object group_of = None         # (shard, group id) -> the group, created if it does not exist
-cdef object place = None            # (group, member id, assignment): sets the member's current assignment
+cdef object set_assignment = None            # (group, member id, assignment): sets the member's current assignment
 
 
-def bind_consumer_records(makers, find_group, place_member):
-    global group_of, place
+def bind_consumer_records(makers, find_group, set_member_assignment):
+    global group_of, set_assignment
     if set(makers) != {GROUP_EPOCH, MEMBER_METADATA, ASSIGNMENT_EPOCH, TARGET_ASSIGNMENT, CURRENT_ASSIGNMENT}:
         raise ValueError(f"not the record types of consumer groups: {sorted(makers)}")
     reference_records.update(makers)
-    group_of, place = find_group, place_member
+    group_of, set_assignment = find_group, set_member_assignment
 
 
 @cython.final
@@ -175,7 +175,7 @@ cdef class ConsumerRecords:
             if record_type == TARGET_ASSIGNMENT:
                 group.put_target(record.member_id, record.content)
             elif record_type == CURRENT_ASSIGNMENT:
-                place(group, record.member_id, record.content)
+                set_assignment(group, record.member_id, record.content)
             elif record_type == MEMBER_METADATA:
                 group.put_metadata(record.member_id, record.content)
             elif record_type == GROUP_EPOCH:

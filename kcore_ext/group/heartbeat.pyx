@@ -20,7 +20,7 @@ cdef extern from "Python.h":
     PyObject* borrow_from_tuple "PyTuple_GET_ITEM"(object, Py_ssize_t)
 
 cdef enum:
-    GROUP_ID = 0                # index of the first field of either request
+    GROUP_ID = 0                # index of the first field of both requests
 
 
 # ---- the common part

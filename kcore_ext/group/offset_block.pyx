@@ -193,7 +193,7 @@ cdef class OffsetBlock:
         if not issubclass(record_type, tuple):
             raise TypeError(f"a record is a named tuple: {record_type}")
         if self.group_id is not None:
-            raise TypeError("a block is made once")
+            raise TypeError("the block was initialized before")
         self.group_id = group_id
         self.now_ms = now_ms
         self.expire_ms = expire_ms
@@ -222,7 +222,7 @@ cdef class OffsetBlock:
         if at < 0:
             at += self.count
         if not 0 <= at < self.count:
-            raise IndexError(f"no record {place} among {self.count}")
+            raise IndexError(f"the block has {self.count} records, and no record {place}")
         return self.record(at)
 
     def __iter__(self):
@@ -343,7 +343,7 @@ cdef class OffsetBlock:
             return 0
         wanted = max(wanted, 2 * self.capacity)
         if wanted > MAX_ENTRIES:
-            raise OverflowError(f"a commit of {wanted} offsets")
+            raise OverflowError(f"a commit of {wanted} offsets is too large")
         if self.entries is &self.first:
             entries = <Entry*>PyMem_Malloc(wanted * sizeof(Entry))
             if entries is not NULL:
@@ -409,7 +409,7 @@ cdef class OffsetBlock:
             offset = <OffsetAndMetadata>entry.offset
             if offset.record_offset != -1:
                 raise ValueError(
-                    f"the offset already has a record, at {offset.record_offset}, not at {first_offset + i}"
+                    f"the offset has a record at {offset.record_offset} already, not at {first_offset + i}"
                 )
             offset.record_offset = first_offset + i
             before = PyDict_Size(partitions)

@@ -39,14 +39,14 @@ cdef enum:
 
 cdef bytes ZERO_UUID = bytes(16)
 
-cdef enum:                  # fields of either request
+cdef enum:                  # fields of both requests
     TOPICS = 0
     GROUP_ID = 1
     GENERATION_ID = 2
     MEMBER_ID = 3
     INSTANCE_ID = 4
 
-cdef enum:                  # fields of a topic of either request
+cdef enum:                  # fields of a topic, in both requests
     NAME = 0
     PARTITIONS = 1
     TOPIC_ID = 2            # OffsetCommit only

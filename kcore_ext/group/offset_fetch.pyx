@@ -37,7 +37,7 @@ cdef enum:
     SEEN = 4096                 # size of the table of fingerprints
     MIX = 1_000_003             # factor of the fingerprint
 
-cdef enum:                      # fields of a request, and of a group of either
+cdef enum:                      # fields of a request, and of a group in requests and responses
     GROUP_ID = 0
     TOPICS = 1
     GROUPS = 2                  # of a request
@@ -45,7 +45,7 @@ cdef enum:                      # fields of a request, and of a group of either
     MEMBER_ID = 2               # of a group of a request
     MEMBER_EPOCH = 3
 
-cdef enum:                      # fields of a topic of either
+cdef enum:                      # fields of a topic, in requests and responses
     NAME = 0
     PARTITIONS = 1
     TOPIC_ID = 2
@@ -235,7 +235,7 @@ cdef class OffsetFetchFastPath:
         Other code has references to the response, too. The check therefore reads every field of the response again,
         although no caller should change it.
         """
-        cdef Py_ssize_t count, i, place = 0
+        cdef Py_ssize_t count, i, position = 0
         cdef PyObject* requested
         cdef PyObject* name
         cdef PyObject* topic_id = NULL
@@ -261,16 +261,17 @@ cdef class OffsetFetchFastPath:
                     return False
                 topic_name = topic.name
                 name = <PyObject*>topic_name
-            if name is NULL or not self._is_same_topic(known, query, i, name, topic_id, indexes, &place):
+            if name is NULL or not self._is_same_topic(known, query, i, name, topic_id, indexes, &position):
                 return False
         return True
 
     cdef bint _is_same_topic(self, CachedResponse known, GroupQuery* query, Py_ssize_t i, PyObject* name,
-                             PyObject* topic_id, PyObject* indexes, Py_ssize_t* place) except -1:
-        """Returns True if the i-th topic is unchanged; its entries begin at `place`, which is moved to their end."""
+                             PyObject* topic_id, PyObject* indexes, Py_ssize_t* position) except -1:
+        """Returns True if the i-th topic is unchanged; its entries begin at `position`. Moves `position` to their end.
+        """
         cdef FieldLayout layout = self._old_partition if query.old else self._partition
         cdef PyObject* responses = self._responses_of(known, query, i, name, topic_id)
-        cdef Py_ssize_t size = length_of(indexes), first = place[0], at
+        cdef Py_ssize_t size = length_of(indexes), first = position[0], at
         cdef PyObject* partitions = NULL
         cdef PyObject* index
         cdef PyObject* cached
@@ -291,13 +292,13 @@ cdef class OffsetFetchFastPath:
                 entry = <PyObject*>None
             if entry is not borrow_from_list(known.entries, first + at):
                 return False
-        place[0] = first + size
+        position[0] = first + size
         return True
 
     cdef bint _are_all_offsets_same(self, CachedResponse known, GroupQuery* query) except -1:
         """Returns True if the cached response has exactly the group's current offsets."""
         cdef FieldLayout layout = self._old_partition if query.old else self._partition
-        cdef Py_ssize_t i = 0, place = 0, at
+        cdef Py_ssize_t i = 0, position = 0, at
         cdef PyObject* responses
         cdef PyObject* identity = NULL
         cdef dict partitions
@@ -311,16 +312,16 @@ cdef class OffsetFetchFastPath:
                 topic_id = topic.topic_id
                 identity = <PyObject*>topic_id
             responses = self._responses_of(known, query, i, <PyObject*>name, identity)
-            if len(partitions) != length_of(responses) or place + len(partitions) > PyList_GET_SIZE(known.entries):
+            if len(partitions) != length_of(responses) or position + len(partitions) > PyList_GET_SIZE(known.entries):
                 return False
             at = 0
             for index, entry in partitions.items():
-                if <PyObject*>entry is not borrow_from_list(known.entries, place):
+                if <PyObject*>entry is not borrow_from_list(known.entries, position):
                     return False
                 if not is_equal(<PyObject*>index, get(item_of(responses, at), layout, INDEX)):
                     return False
                 at += 1
-                place += 1
+                position += 1
             i += 1
         return i == PyList_GET_SIZE(known.topics)
 

@@ -97,7 +97,7 @@ cdef class OffsetAndMetadata:
 
     def place(self, int64_t record_offset):
         if self.record_offset != -1:
-            raise ValueError(f"the offset already has a record, at {self.record_offset}, not at {record_offset}")
+            raise ValueError(f"the offset has a record at {self.record_offset} already, not at {record_offset}")
         self.record_offset = record_offset
         return self
 
@@ -258,7 +258,7 @@ cdef class OffsetDecoder:
         return CommitKey(self.group, self.topic, read_int32(at + size - 4)), entry
 
     cdef bint _read_names(self, const uint8_t* at, Py_ssize_t size) except -1:
-        """Reads group and topic from a key of either type; returns False for other keys and for unusual bytes."""
+        """Reads group and topic from a key of type 0 or 1; returns False for other keys and for unusual bytes."""
         cdef const uint8_t* known
         if size < 10 or <uint16_t>read_int16(at) > OFFSET_KEY:
             return False

@@ -50,7 +50,7 @@ def hold(
             open_partitions = nested(open_topics, name)
         offset = <OffsetAndMetadata>entry.offset
         if offset.record_offset != -1:
-            raise ValueError(f"the offset already has a record, at {offset.record_offset}, not at {first_offset + i}")
+            raise ValueError(f"the offset has a record at {offset.record_offset} already, not at {first_offset + i}")
         offset.record_offset = first_offset + i
         index = <object>entry.index
         PyDict_SetItem(partitions, index, offset)

@@ -75,7 +75,7 @@ cdef int put_name(Buffer* buffer, bytes topic_id, str name, Py_ssize_t more) exc
     if topic_id is None or len(topic_id) != TOPIC_ID_BYTES:
         raise ValueError("a topic id has 16 bytes")
     if name is None:
-        raise ValueError("a topic has a name")
+        raise ValueError("the topic has no name")
     text = utf8(name, &size)
     reserve(buffer, TOPIC_OVERHEAD + size + more)
     memcpy(buffer.start + buffer.used, <const char*>topic_id, TOPIC_ID_BYTES)

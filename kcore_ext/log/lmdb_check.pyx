@@ -180,27 +180,27 @@ cdef class _Walk:
         cdef Py_ssize_t before_size = 0
         cdef const uint8_t* node
         cdef uint32_t offset, size
-        cdef int place
+        cdef int index
         cdef _Bound child_low
         cdef _Bound child_high = _Bound()
         cdef bint ordered
-        for place in range(count):
-            offset = _u16(data + PAGE_HEADER + 2 * place)
+        for index in range(count):
+            offset = _u16(data + PAGE_HEADER + 2 * index)
             if offset < upper or offset + NODE_HEADER > self._page_size:
-                raise ValueError(f"page {page}: node {place} lies outside")
+                raise ValueError(f"page {page}: node {index} lies outside of the page")
             node = data + offset
             size = _u16(node + 6)
             if offset + NODE_HEADER + size > self._page_size or size > MAX_KEY:
-                raise ValueError(f"page {page}: the key of node {place} lies outside")
+                raise ValueError(f"page {page}: the key of node {index} lies outside of the page")
             # LMDB never reads the first key of a branch.
-            if depth == 1 or place:
+            if depth == 1 or index:
                 if size == 0 or (kind == 0 and size != 8):
-                    raise ValueError(f"page {page}: node {place} has a key of {size} bytes")
+                    raise ValueError(f"page {page}: node {index} has a key of {size} bytes")
                 if before is not NULL:
                     ordered = (_u64(before) < _u64(node + NODE_HEADER) if kind == 0
                                else _compare(before, before_size, node + NODE_HEADER, size) < 0)
                     if not ordered:
-                        raise ValueError(f"page {page}: the keys of nodes {place - 1} and {place} are out of order")
+                        raise ValueError(f"page {page}: the keys of nodes {index - 1} and {index} are out of order")
                 elif low is not None and kind and _compare(node + NODE_HEADER, size, low.data, low.size) < 0:
                     raise ValueError(f"page {page}: its first key belongs before it")
                 before = node + NODE_HEADER
@@ -208,21 +208,21 @@ cdef class _Walk:
         if before is not NULL and high is not None and kind and _compare(before, before_size, high.data, high.size) >= 0:
             raise ValueError(f"page {page}: its last key belongs after it")
         if depth == 1:
-            for place in range(count):
-                self._value(page, data, data + _u16(data + PAGE_HEADER + 2 * place), kind)
+            for index in range(count):
+                self._value(page, data, data + _u16(data + PAGE_HEADER + 2 * index), kind)
             self._entries += count
             return 0
-        for place in range(count):
-            node = data + _u16(data + PAGE_HEADER + 2 * place)
+        for index in range(count):
+            node = data + _u16(data + PAGE_HEADER + 2 * index)
             child_low = low
-            if place:
+            if index:
                 child_low = _Bound()
                 child_low.data = node + NODE_HEADER
                 child_low.size = _u16(node + 6)
             child_high = high
-            if place + 1 < count:
+            if index + 1 < count:
                 child_high = _Bound()
-                offset = _u16(data + PAGE_HEADER + 2 * (place + 1))
+                offset = _u16(data + PAGE_HEADER + 2 * (index + 1))
                 child_high.data = data + offset + NODE_HEADER
                 child_high.size = _u16(data + offset + 6)
             self._tree(
@@ -243,7 +243,7 @@ cdef class _Walk:
         if flags not in (0, F_BIGDATA) and (flags != F_SUBDATA or kind != 1):
             raise ValueError(f"page {page}: a node has flags {flags:#x}")
         if (8 if flags & F_BIGDATA else size) > room or (flags == F_SUBDATA and size != DB_SIZE):
-            raise ValueError(f"page {page}: a value lies outside")
+            raise ValueError(f"page {page}: a value lies outside of the page")
         if flags == F_SUBDATA:
             self._databases.append((key, (<const char*>value)[:DB_SIZE]))
         elif flags == F_BIGDATA:
@@ -264,7 +264,7 @@ cdef class _Walk:
 
     cdef int _free_pages(self) except -1:
         """Checks that no free page is in use, and that each list is as LMDB writes it: a count, descending pages."""
-        cdef uint64_t count, place, number, before
+        cdef uint64_t count, index, number, before
         cdef const uint8_t* data
         for numbers in self._free:
             data = <const uint8_t*>PyBytes_AS_STRING(numbers)
@@ -272,10 +272,10 @@ cdef class _Walk:
                 raise ValueError("a list of free pages has the wrong size")
             count = _u64(data)
             before = self._last_page + 1
-            for place in range(1, count + 1):
-                number = _u64(data + 8 * place)
+            for index in range(1, count + 1):
+                number = _u64(data + 8 * index)
                 if not 1 < number < before:
-                    raise ValueError(f"page {number} stands in a list of free pages after {before}")
+                    raise ValueError(f"page {number} follows page {before} in a list of free pages")
                 before = number
                 if number < self._limit:
                     if self._seen[number >> 3] & (1 << (number & 7)):

@@ -191,7 +191,7 @@ cdef class LogCore:
 cdef int check_paired(SealedPartition sealed) except -1:
     """Refuses a partition whose base offsets do not match its batches: the loops below index both."""
     if PyList_GET_SIZE(sealed.bases) != PyList_GET_SIZE(sealed.batches):
-        raise SystemError(f"{sealed.key}: {len(sealed.bases)} base offsets for {len(sealed.batches)} batches")
+        raise SystemError(f"{sealed.key}: {len(sealed.bases)} base offsets do not match {len(sealed.batches)} batches")
     return 0
 
 

@@ -18,7 +18,7 @@ cdef class PartitionTail:
     cdef list find(self, int64_t offset, int64_t limit, Py_ssize_t max_bytes, bint at_least_one)
 
 
-cdef struct Held:
+cdef struct TailEntry:
     PyObject* tail
     Py_ssize_t size
 
@@ -27,7 +27,7 @@ cdef struct Held:
 cdef class TailCache:
     cdef Py_ssize_t max_bytes
     cdef readonly Py_ssize_t size_bytes
-    cdef Held* order                # a ring of tails and batch sizes, oldest first
+    cdef TailEntry* order                # a ring of tails and batch sizes, oldest first
     cdef Py_ssize_t room            # of the ring, a power of two
     cdef Py_ssize_t first
     cdef Py_ssize_t count

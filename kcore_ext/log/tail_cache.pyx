@@ -171,10 +171,10 @@ cdef class TailCache:
         return 0
 
     cdef int remember(self, PartitionTail tail, Py_ssize_t size) except -1:
-        cdef Held* wider
+        cdef TailEntry* wider
         cdef Py_ssize_t place
         if self.count == self.room:
-            wider = <Held*>PyMem_Malloc(max(64, 2 * self.room) * sizeof(Held))
+            wider = <TailEntry*>PyMem_Malloc(max(64, 2 * self.room) * sizeof(TailEntry))
             if wider is NULL:
                 raise MemoryError
             for place in range(self.count):

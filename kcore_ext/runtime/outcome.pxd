@@ -29,6 +29,6 @@ cdef class Pending:
 
     cpdef complete(self, response)
     cpdef on_complete(self, callback)
-    cdef int tell(self, object waiter, Arrival arrival) except -1   # as `on_complete`, but calls a C function
+    cdef int tell(self, object waiter, Arrival arrival) except -1   # like `on_complete`, but calls a C function
 
 cdef Pending pending_of(object api, object context, object request)

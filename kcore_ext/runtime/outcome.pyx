@@ -96,7 +96,7 @@ cdef class Pending:
 
 cdef int fail_receiver(object callback, object error) except -1:
     """Completes the response of a callback's owner after the callback raised, because the client would otherwise wait
-    for ever.
+    forever.
 
     If the callback is a method of another `Pending`, that response fails. If there is no memory for its error response,
     it is completed with the exception, which cannot be encoded, and so the connection is closed. The slot of a

@@ -8,8 +8,8 @@ Differences from Kafka, because one thread needs no locks:
     * An operation is tried once before it is watched, not twice: nothing can happen between the try and the watch.
     * Each (operation, key) pair is a node in an intrusive list, so a completed operation leaves the lists of all its
       keys at once. There is nothing to purge, and the gauges count live operations only.
-    * `cancel_for_key` also removes an operation from the lists of its other keys. Kafka leaves it there without a
-      timeout, where it may stay for ever.
+    * `cancel_for_key` also removes an operation from the lists of its other keys. Kafka leaves the operation in these
+      lists without a timeout, possibly forever.
 
 Expiry goes through the timer wheel: the payload of the timer is the operation, and calling an operation expires it. So
 the code that advances the wheel is `for timer in wheel.advance(now_ms): timer.payload()`.
@@ -52,14 +52,14 @@ cdef class Watchers:
         self.head.prev = &self.head
 
     def __dealloc__(self):
-        # Only the garbage collector drops a list that is not empty; its operations must no longer refer to it
+        # Only the garbage collector drops a list that is not empty. The operations must no longer refer to the list.
         cdef Watch* watch = self.head.next
         while watch is not &self.head:
             watch.watchers = NULL
             watch = watch.next
 
 
-@cython.no_gc_clear  # it needs its purgatory in order to leave it; cycles through it are broken at the timer or wheel
+@cython.no_gc_clear  # an operation needs its purgatory to leave its lists; the timer or the wheel breaks cycles
 cdef class DelayedOperation:
     """A waiting operation. Subclasses override methods as needed.
 
@@ -172,7 +172,7 @@ cdef void forget(dict watchers_of, Watchers watchers) noexcept:
 
 
 @cython.final
-@cython.no_gc_clear  # its operations need it while they leave; the wheel's own hook breaks the cycle
+@cython.no_gc_clear  # the operations need the purgatory while they leave it; the wheel's hook breaks the cycle
 cdef class Purgatory:
     """The waiting operations by key, with their timeouts on a timer wheel.
 
@@ -297,7 +297,7 @@ cdef class Purgatory:
         try:
             operation.timer = self.wheel.arm(deadline_ms, operation)
         except:
-            leave(operation)  # without a deadline it could wait for ever
+            leave(operation)  # without a deadline it could wait forever
             raise
         self.delayed_total += 1
         return False

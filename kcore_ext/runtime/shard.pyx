@@ -7,8 +7,8 @@ rules make these exceptions harmless. A shard or partition enlists in the round 
 failed round restores every change. `PipelineCore.changing` counts the changes that have begun and not ended. If it is
 not 0 when the round is to be written, a change was interrupted, and the round fails.
 
-No `except` block has a `return`: Cython then releases the exception's traceback, which is NULL if memory ran out when
-it was made, and the process ends.
+No `except` block has a `return`. For such a `return`, Cython releases the exception's traceback. If memory ran out when
+the traceback was made, the traceback is NULL, and its release ends the process.
 """
 
 cimport cython
@@ -357,7 +357,7 @@ cdef class ShardCore:
         self._batch = None
         try:
             base_offset = self._log.append_built(batch, self.leader_epoch)
-            # The records were replayed at these offsets: with another writer memory would not match the log.
+            # The records were replayed at these offsets. If the log had another writer, memory would not match the log.
             assert base_offset == first, f"{self.topic}-{self.index}: batch at {base_offset}, replayed at {first}"
         except Exception as error:
             self._reload_after(error)

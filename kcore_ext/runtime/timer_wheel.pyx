@@ -18,7 +18,7 @@ Delivery
     armed until the iterator returns it. So if an action cancels or extends another expired timer, that timer is not
     returned. Leaving the iteration early (a break, an exception) loses no timer: the next `advance` begins with the
     rest. Timers that are armed for the past during delivery wait for the next `advance`, so that an action that re-arms
-    itself cannot block the loop for ever.
+    itself cannot block the loop forever.
 
 Order
     By deadline, equal deadlines in the order of arming (an `extend` counts as arming).

@@ -97,7 +97,7 @@ cdef class ApiEntry:
         return self._encode(response, version, correlation_id, 0)
 
     cdef bytes _frame_again(self, object response, int version, int correlation_id):
-        """Reuses the frame of the same response object; otherwise encodes it and counts its errors."""
+        """Reuses the cached frame of a response object; without one, encodes the response and counts its errors."""
         cdef CachedFrame* sent = &self._sent[(<size_t><PyObject*>response // 16 + version) % MAX_SENT]
         cdef PyObject* walk = NULL
         cdef bytes frame

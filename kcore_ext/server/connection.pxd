@@ -40,7 +40,7 @@ cdef class ConnectionCore:
     cdef public int64_t _look_at_bytes
     cdef object _memory                     # the server's `RequestMemory`; None without a limit
     cdef object _unserved                   # the server's `UnservedMemory`
-    cdef bint _claims                       # this connection counts there
+    cdef bint _claims                       # this connection counts in `_unserved`
     cdef object _loop_time
     cdef Traffic _traffic
     cdef FlushQueue _flushes

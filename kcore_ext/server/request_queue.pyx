@@ -4,7 +4,7 @@ This is the whole hot path of a server: a heartbeat passes only through this mod
 `tests.reference.request_queue` is the reference implementation in pure Python; a test compares the two. This module does
 no I/O: its owner feeds received bytes and takes response bytes.
 
-Besides being compiled, three measures make it fast:
+Besides the compilation, three measures make the module fast:
 
 - A request is decoded in the receive buffer, without a copy.
 - APIs with `caches_requests` receive equal requests repeatedly (heartbeats). The queue finds them by their bytes, and

@@ -136,7 +136,7 @@ cdef class StateWriter:
             update.batches = self._combine(state.batches, present, start_offset)
         count = PyList_GET_SIZE(present)
         if count >= MAX_COUNT:
-            raise OverflowError(f"a record with {count} state batches")
+            raise OverflowError(f"a record with {count} state batches is too large")
         value = PyBytes_FromStringAndSize(NULL, HEAD_BYTES + VARINT_BYTES + BATCH_BYTES * count + TAIL_BYTES)
         start = at = <unsigned char*>PyBytes_AS_STRING(value)
         write_int16(at, 0)

@@ -199,7 +199,7 @@ def load_offsets(Py_ssize_t size, list columns not None, topics_of):
         group.get(row, &of_group)
         topic.get(row, &of_topic)
         if of_group.at == NULL or of_topic.at == NULL:
-            raise ValueError("an offset without a group or a topic")
+            raise ValueError("an offset has no group or no topic")
         if topics is None or not are_equal(&of_group, &last_group):
             topics = topics_of(decoded(&of_group))
             partitions = None

@@ -34,7 +34,7 @@ cdef class TransactionShardCore:
     cdef list prepared                  # prepared ids whose marker phase has not begun
     cdef public bint live               # whether the shard decides; False during a load
 
-    cdef int place(self, str transactional_id, Transaction value) except -1
+    cdef int apply(self, str transactional_id, Transaction value) except -1
     cdef int transition(self, str transactional_id, Transaction before, Transaction value) except -1
     cpdef int64_t deadline(self, Transaction value)
     cdef int begun(self, str transactional_id, Transaction value) except -1

@@ -96,12 +96,12 @@ cdef class TransactionShardCore:
     # ---- replay
 
     def replay(self, offset, producer_id, key, Transaction value):
-        self.place(key.transactional_id, value)
+        self.apply(key.transactional_id, value)
 
     def replay_block(self, first_offset, producer_id, TransactionBlock block not None):
-        self.place(block.transactional_id, block.value)
+        self.apply(block.transactional_id, block.value)
 
-    cdef int place(self, str transactional_id, Transaction value) except -1:
+    cdef int apply(self, str transactional_id, Transaction value) except -1:
         """Applies one transition; None forgets the id."""
         cdef PyObject* found = PyDict_GetItem(self.transactions, transactional_id)
         cdef Transaction before = None if found is NULL else <Transaction>found
@@ -158,8 +158,8 @@ cdef class TransactionShardCore:
 
     cpdef int64_t deadline(self, Transaction value):
         cdef int64_t left_ms = value.start_ms + value.timeout_ms - self.now.wall_ms
-        # At most the timeout, in case the clock was ahead when the transaction began: it is then due when the clock is
-        # right again.
+        # At most the timeout. If the clock was ahead when the transaction began and was then set back, the remaining
+        # time would otherwise exceed the timeout.
         cdef int64_t soonest_ms = self.now.now_ms + max(0, min(left_ms, <int64_t>value.timeout_ms))
         # The next time at which Kafka's scanner would find the transaction due; always later than now.
         return soonest_ms // self.interval_ms * self.interval_ms + self.interval_ms
@@ -218,7 +218,7 @@ cdef class TransactionShardCore:
             False if a partition is not on this node, or there are too many partitions; nothing was written then.
         """
         cdef list partitions
-        cdef tuple place
+        cdef tuple log_and_shard
         cdef bint written = True
         cdef dict results
         writer = self.services.markers
@@ -229,16 +229,16 @@ cdef class TransactionShardCore:
             if len(partitions) + len(indexes) > MAX_MARKERS_AT_ONCE:
                 return False
             for index in indexes:
-                place = (<LocalMarkersCore>writer).find(topic, index)
-                if place is None:
+                log_and_shard = (<LocalMarkersCore>writer).find(topic, index)
+                if log_and_shard is None:
                     return False
-                partitions.append(place)
+                partitions.append(log_and_shard)
         codes = []
         commit = transaction.status == PREPARE_COMMIT
         epoch = self.context.shard.leader_epoch
-        for place in partitions:
+        for log_and_shard in partitions:
             code = writer.put(
-                place[0], place[1], transaction.producer_id, transaction.producer_epoch, commit, epoch,
+                log_and_shard[0], log_and_shard[1], transaction.producer_id, transaction.producer_epoch, commit, epoch,
                 transaction.client_version,
             )
             codes.append(code)

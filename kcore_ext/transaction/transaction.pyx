@@ -127,7 +127,7 @@ cdef class Transaction:
     ):
         cdef int status = state
         if not 0 <= status < STATUSES:
-            raise ValueError(f"no state of a transaction: {state}")
+            raise ValueError(f"{state} is not a state of a transaction")
         self.producer_id = producer_id
         self.previous_producer_id = previous_producer_id
         self.next_producer_id = next_producer_id

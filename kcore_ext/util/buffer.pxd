@@ -49,5 +49,5 @@ cdef inline const char* utf8(object content, Py_ssize_t* size) except NULL:
     """Returns the UTF-8 bytes of a str. Raises ValueError if there are too many bytes for a record."""
     cdef const char* text = PyUnicode_AsUTF8AndSize(content, size)
     if size[0] > MAX_STRING:
-        raise ValueError(f"a text of {size[0]} bytes")
+        raise ValueError(f"a text of {size[0]} bytes is too long for a record")
     return text

@@ -120,8 +120,8 @@ def test_a_wrong_name_is_a_configuration_error(setting: str) -> None:
 
 
 def test_the_error_for_a_missing_module_names_the_search_path() -> None:
-    said = r"^assignor evenodd:EvenOdd: No module named 'evenodd'; is its folder in PYTHONPATH\?$"
-    with pytest.raises(ConfigError, match=said):
+    message = r"^assignor evenodd:EvenOdd: No module named 'evenodd'; is its folder in PYTHONPATH\?$"
+    with pytest.raises(ConfigError, match=message):
         load_all("uniform,evenodd:EvenOdd", "consumer")
 
 
@@ -249,7 +249,7 @@ def test_an_invalid_partition_is_refused_with_member_and_topic(owned: Any, found
     """The error names member and topic, whether the partition comes from the subscription, user data, or the previous
     target.
     """
-    where = f"^member 'm': topic 't': no partition numbers: {found}"
+    where = f"^member 'm': topic 't': invalid partition numbers: {found}"
     for name, kind in (("uniform", "consumer"), ("simple", "share"), ("cooperative-sticky", "classic")):
         with pytest.raises(ValueError, match=where):
             get(name, kind).assign([Member("m", ["t"], owned=owned)], {"t": 2})  # type: ignore[arg-type]

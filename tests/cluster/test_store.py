@@ -20,7 +20,7 @@ def test_a_description_survives_its_encoding() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'{"endpoints": [{}], "rack": null}', b"\xff"])
 def test_other_bytes_are_refused_as_a_description(data: bytes) -> None:
-    with pytest.raises(ValueError, match="not a node description"):
+    with pytest.raises(ValueError, match="are not the description of a node"):
         NodeDescription.decode(data)
 
 

@@ -130,7 +130,7 @@ def test_a_completed_batch_frees_its_records() -> None:
     delivery.batch.complete(error)
     assert delivery.batch.done.is_set()
     assert delivery.batch.error is error
-    with pytest.raises(ValueError, match="completed"):
+    with pytest.raises(ValueError, match="is complete"):
         delivery.batch.build(-1, -1, -1)
     delivery.batch.log_time_ms = 99
     assert (delivery.offset, delivery.timestamp_ms) == (-1, 99)

@@ -234,7 +234,7 @@ def test_a_compacted_batch_keeps_its_offsets_and_its_last_one() -> None:
     batch = builder.build(100, last_offset_delta=9)
     assert [record.offset for record in iter_records(batch)] == [102, 105, 106]
     assert (validate(batch).last_offset, parse_header(batch).record_count) == (109, 3)
-    with pytest.raises(ValueError, match="last offset delta 5 before the record at 6"):
+    with pytest.raises(ValueError, match="last offset delta 5 is below 6"):
         builder.build(last_offset_delta=5)
 
 
@@ -273,7 +273,7 @@ def test_only_buffers_are_accepted() -> None:
         ({"max_size_bytes": 60}, "max_size_bytes must be from 61 to 2147483647, not 60"),
         ({"max_size_bytes": 2**31}, "max_size_bytes must be from 61 to 2147483647, not 2147483648"),
         ({"compression": 5}, "compression must be from 0 to 4, not 5"),
-        ({"compression": 1}, "codec 1 needs compress"),
+        ({"compression": 1}, "codec 1 needs the argument compress"),
     ],
 )
 def test_a_builder_refuses_invalid_arguments(arguments: dict[str, int], message: str) -> None:

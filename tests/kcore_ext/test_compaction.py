@@ -147,7 +147,7 @@ def test_batches_of_producers_and_batches_cut_by_the_log_start_are_read() -> Non
     assert [found.stretch(at, 1) for at in range(3)] == [(2, False), (2, False), (3, True)]
     assert found.stretch(3, 1) == (6, False)
     assert [found.base_offset(at) for at in range(6)] == [0, 2, 3, 4, 5, 6]
-    with pytest.raises(IndexError, match="batch 6 of 6"):
+    with pytest.raises(IndexError, match="no batch 6 among 6"):
         found.base_offset(6)
 
 
@@ -186,12 +186,12 @@ def test_a_batch_with_fewer_records_equals_one_made_record_by_record(
     stays = bytes(chosen[: len(records)])
     if not any(stays):
         stays = stays[:-1] + b"\x01"
-    for asked_ms in (horizon_ms, again_ms):
+    for requested_ms in (horizon_ms, again_ms):
         kept = [one for one, stay in zip(iter_records(batch), stays, strict=True) if stay]
-        found = filtered(batch, stays, asked_ms)
-        assert found == with_records(parse_header(batch), kept, asked_ms)
+        found = filtered(batch, stays, requested_ms)
+        assert found == with_records(parse_header(batch), kept, requested_ms)
         assert list(iter_records(found)) == kept
-        assert validate(found).delete_horizon_ms == asked_ms
+        assert validate(found).delete_horizon_ms == requested_ms
         batch, stays = found, bytes([1]) + bytes(chosen[: len(kept) - 1])
 
 
@@ -213,9 +213,9 @@ def test_several_batches_become_one(
 def test_a_batch_that_cannot_be_filtered_or_merged_is_refused() -> None:
     batch = keyed(0, b"a", b"b")
     packed = keyed(0, b"a" * 500, compression=1, compress=compress)
-    with pytest.raises(ValueError, match="1 flags for 2 records"):
+    with pytest.raises(ValueError, match="1 flags do not match 2 records"):
         filtered(batch, b"\x01", -1)
-    with pytest.raises(ValueError, match="no record stays"):
+    with pytest.raises(ValueError, match="no record of the batch remains"):
         filtered(batch, bytes(2), -1)
     with pytest.raises(ValueError, match="compressed"):
         filtered(packed, b"\x01", -1)

@@ -51,7 +51,7 @@ def test_batches_with_impossible_counts_are_not_merged() -> None:
     """Memory is allocated for the number of records that a batch can contain, not for the claimed number."""
     wrong = bytearray(_batch(3, 1))
     struct.pack_into(">i", wrong, COUNT_AT, 2**31 - 1)
-    with pytest.raises(ValueError, match="cannot hold 2147483647 records"):
+    with pytest.raises(ValueError, match="are too few for 2147483647 records"):
         merged([_batch(0, 3), bytes(wrong)])
 
 

@@ -14,7 +14,9 @@ from kcore_ext.runtime.timer_wheel import TimerWheel
 
 
 class Operation(DelayedOperation):
-    """An operation that completes once it is `ready`. It records its calls, and its callbacks can run any action."""
+    """An operation that completes once it is `ready`. The operation records its calls, and its callbacks can run any
+    action.
+    """
 
     def __init__(self, name: str = "x", log: list[str] | None = None, ready: bool = False) -> None:
         self.name = name

@@ -353,7 +353,7 @@ def test_a_page_that_is_free_and_in_use_is_found(folder: Path) -> None:
     assert struct.unpack_from("=Q", data, list_of_pages)[0] >= 1
     patch(folder, list_of_pages + 8, struct.pack("=Q", leaf))
     what = refusal(folder).what
-    assert f"page {leaf} is in use, and free" in what or "stands in a list of free pages after" in what
+    assert f"page {leaf} is in use, and free" in what or "in a list of free pages" in what
 
 
 def test_the_reader_for_repairs_sees_the_same_pages(folder: Path) -> None:

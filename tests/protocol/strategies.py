@@ -115,8 +115,8 @@ def within(span: tuple[int, int], version: int) -> bool:
 
 
 def at_version(value: Struct, version: int) -> Any:
-    """Returns a copy that a version can encode. Fields that do not exist in the version, and nulls that it forbids,
-    have the default.
+    """Returns a copy that a version can encode. Fields that do not exist in the version, and nulls that the version
+    forbids, have the default.
     """
     kept = {}
     for spec in value.FIELDS:

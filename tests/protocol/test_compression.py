@@ -157,7 +157,7 @@ class CountingMember:
     ids=["empty", "one byte", "zeros", "noise", "long noise"],
 )
 def test_gzip_members_are_read_once(member: bytes, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes after a gzip member are not passed to its decompressor, which would copy all of them for each member."""
+    """Bytes after a gzip member are not passed to the member's decompressor, because it would copy all these bytes."""
     counts = CountingZlib()
     monkeypatch.setattr(compression, "zlib", counts)
     packed = gzip.compress(member) * times

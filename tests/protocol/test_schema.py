@@ -169,9 +169,9 @@ def test_default_structs_are_not_shared() -> None:
 
 
 def test_lazy_slots_check_their_objects() -> None:
-    with pytest.raises(TypeError, match="is no PartitionData"):
+    with pytest.raises(TypeError, match="is not a PartitionData"):
         vars(PartitionData)["current_leader"].__get__(HeartbeatRequest(), HeartbeatRequest)
-    with pytest.raises(TypeError, match="is no PartitionData"):
+    with pytest.raises(TypeError, match="is not a PartitionData"):
         vars(PartitionData)["current_leader"].__set__(HeartbeatRequest(), None)
 
 

@@ -66,8 +66,8 @@ def test_damaged_rows_are_refused() -> None:
     state.groups.offsets.put(-1, "g", "t", 0, OffsetAndMetadata(0, 1, -1, "", 2, -1, bytes(range(16))))
     (struct,) = committed_of(offset_batches(state))
     for name, value, message in (
-        ("group_id", None, "an offset without a group or a topic"),
-        ("topic", None, "an offset without a group or a topic"),
+        ("group_id", None, "an offset has no group or no topic"),
+        ("topic", None, "an offset has no group or no topic"),
         ("topic_id", "0f", "a topic id has 32 digits, not 2"),
         ("topic_id", "0" * 31 + "g", "a topic id has hexadecimal digits only"),
     ):

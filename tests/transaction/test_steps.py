@@ -163,7 +163,7 @@ def test_only_a_prepared_end_can_be_completed() -> None:
 
 @pytest.mark.parametrize("state", [-1, 8])
 def test_an_invalid_state_is_refused(state: int) -> None:
-    with pytest.raises(ValueError, match="no state"):
+    with pytest.raises(ValueError, match="not a state"):
         Transaction(7, 7, -1, 0, -1, 1, state, {}, 1, 1, 2)
 
 
@@ -188,8 +188,8 @@ def test_other_tables_of_states_are_refused() -> None:
 
 
 def test_many_partitions_are_added_in_linear_time() -> None:
-    """The ratio of two CPU times depends little on the machine: it would be 20 for linear work, and 400 for quadratic
-    work.
+    """The ratio of two CPU times depends little on the machine. Linear work gives a ratio of 20, and quadratic work one
+    of 400.
     """
     before = Transaction(1, -1, -1, 0, -1, 60_000, TransactionStatus.ONGOING, {"t": frozenset({0})}, 5, 5, 2)
 

@@ -94,10 +94,10 @@ def apply_current(group: ConsumerGroup, member_id: str, value: ConsumerGroupCurr
         from_current_topics(value.assigned_partitions, epoch),
         from_current_topics(value.partitions_pending_revocation, epoch),
     )
-    place(group, member_id, current)
+    set_assignment(group, member_id, current)
 
 
-def place(group: ConsumerGroup, member_id: str, current: CurrentAssignment) -> None:
+def set_assignment(group: ConsumerGroup, member_id: str, current: CurrentAssignment) -> None:
     """Sets a member's current assignment; creates an unknown member, whose metadata may follow in the log."""
     if member_id not in group.members:
         group.put_metadata(member_id, MemberMetadata())
@@ -223,7 +223,7 @@ REPLAY: dict[type, Callable[[GroupShard, int, int, Any, Any], None]] = {
 }
 """The records of consumer groups, by the class of their key."""
 
-bind_consumer_records(REFERENCE_RECORDS, _group, place)
+bind_consumer_records(REFERENCE_RECORDS, _group, set_assignment)
 
 
 def apply_to_tentative(group: ConsumerGroup, record: Record) -> None:

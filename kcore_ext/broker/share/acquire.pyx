@@ -101,7 +101,7 @@ cdef class AcquiringRuns(RunList):
         room = max_locks - (self.end_offset - self.start_offset)
         acquisition.most = min(max_records, room)
         if acquisition.most <= 0:
-            # No new records may be tracked, but those that were released can be acquired again.
+            # No new records may be tracked, but released records can be acquired again.
             if fetch_offset >= self.end_offset:
                 return acquired_of(acquisition)
             acquisition.most = min(max_records, self.end_offset - fetch_offset)

@@ -36,8 +36,8 @@ cdef class Change:
         raise TypeError("a Change is made by acknowledge or release")
 
     def __dealloc__(self):
-        # The write got no result, because an exception has interrupted a callback. Without this, the runs would stay in
-        # the change for ever.
+        # The write got no result, because an exception has interrupted a callback. Without the following step, the runs
+        # would stay in the change forever.
         if not self.ended and self.owner is not None and self.runs is not None and PyList_GET_SIZE(self.runs):
             self.owner.torn = True
 

@@ -27,7 +27,7 @@ cdef class Lock:
     def __call__(self):
         if self.owner.torn:
             return
-        self.owner.torn = True      # the timer does not fire again, so the state is loaded again if this fails
+        self.owner.torn = True      # the timer does not fire again: if the expiry fails, the state is loaded again
         self.owner.lock_expired(self)
         self.owner.torn = False
 

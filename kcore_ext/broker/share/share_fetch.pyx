@@ -28,7 +28,7 @@ from kcore.errors import LogError
 
 cdef enum:
     FAST_PARTITIONS = 1_000     # of a session and a request together; more go to the generic path
-    MAX_WASTED = 8 << 20        # bytes that a request reads without a record for the member, and other work
+    MAX_WASTED = 8 << 20        # bytes, and other work in bytes, for which a request may acquire no record
     RECORD_LIMIT = 1            # the acquire mode in which the number of records is exact
     MAX_EPOCH = 0x7FFFFFFF      # of a session
     NOTED_BYTES = 16_384        # longer responses count as memory as soon as they are made
@@ -127,7 +127,7 @@ cdef class FetchRun:
                     self.path._api.fetch_failed(error)
                 except Exception:
                     pass  # no memory for the call: the response is more important
-        # the operation refers to this object: without this, only the garbage collector would free both
+        # The list refers to this object. Without this statement, only the garbage collector would free the two.
         self.acknowledged = None
         if response is not None and response is not self.pending and not self.pending.done:
             self.pending.complete(response)
@@ -149,8 +149,8 @@ cdef class Acknowledgement:
         self.run.arrived()
 
     def __del__(self):
-        # An exception has interrupted a callback, so that no result arrives. Without this, the client would wait for
-        # ever.
+        # An exception has interrupted a callback, so no result arrives. Without the following call, the client would
+        # wait forever.
         if self.waits:
             self(self.run.path._codes.UNKNOWN_SERVER_ERROR)
 
@@ -275,7 +275,7 @@ cdef class ShareFetchFastPath:
             return None
         group_id = read(request, self._request, GROUP_ID)
         member_id = read(request, self._request, MEMBER_ID)
-        found = PyDict_GetItemWithError(self._sessions, (group_id, member_id))  # its member id is valid
+        found = PyDict_GetItemWithError(self._sessions, (group_id, member_id))  # so the member id is valid
         if found is NULL:
             return None     # no session; while share groups are disabled, there are no sessions either
         run = FetchRun.__new__(FetchRun)

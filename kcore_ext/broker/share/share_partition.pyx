@@ -17,7 +17,7 @@ from kcore_ext.util.byte_order cimport read_int32, read_int64
 cdef enum:
     # size of the first read of a fetch; while the fetch needs more records, each further read is twice as large
     FIRST_READ_BYTES = 4_096
-    BATCH_COST = 512            # of a log batch besides its size, in bytes that take as long to read
+    BATCH_COST = 512            # cost of a log batch besides its size, in bytes whose reading takes as long
     HEADER_BYTES = 61
     LAST_OFFSET_DELTA_AT = 23
 

@@ -144,7 +144,7 @@ def test_a_block_is_stored_once():
     block, _ = make("g", 0, -1, 10, [("t", bytes(16), [(OffsetCommitRequestPartition(), 0)], False)])
     store = OffsetStore()
     reference.put_block(store, "g", 5, block)
-    with pytest.raises(ValueError, match="already has a record, at 5, not at 6"):
+    with pytest.raises(ValueError, match="has a record at 5 already, not at 6"):
         reference.put_block(store, "g", 6, block)
 
 
@@ -169,7 +169,7 @@ def test_an_index_without_a_record_is_refused():
     block, _ = make("g", 0, -1, 10, [("t", bytes(16), [(OffsetCommitRequestPartition(), 0)], False)])
     assert block[-1] == block[0]
     for place in (1, -2):
-        with pytest.raises(IndexError, match="among 1"):
+        with pytest.raises(IndexError, match="has 1 records"):
             block[place]
     assert repr(block) == "<OffsetBlock of 'g', 1 offsets>"
 
@@ -177,16 +177,16 @@ def test_an_index_without_a_record_is_refused():
 class Misjudged(list[Any]):
     """A sequence class of an embedding program, whose length is wrong."""
 
-    said = 0
+    announced = 0
 
     def __len__(self) -> int:
-        return self.said
+        return self.announced
 
 
-@pytest.mark.parametrize("said", [0, 1, 7])
-def test_a_wrong_length_is_handled(said):
+@pytest.mark.parametrize("announced", [0, 1, 7])
+def test_a_wrong_length_is_handled(announced):
     entries = Misjudged([OffsetCommitRequestPartition(partition_index=p, committed_offset=p) for p in range(6)] * 50)
-    entries.said = said
+    entries.announced = announced
     codes = [0 if entry.partition_index < 4 else 3 for entry in entries]
     assert unknown_partitions(entries, 4, 3) == codes
     block = OffsetBlock("g", 0, -1, 10, Record)
@@ -200,6 +200,6 @@ def test_a_wrong_length_is_handled(said):
 
 def test_a_length_beyond_memory_is_refused():
     entries = Misjudged([OffsetCommitRequestPartition()])
-    entries.said = (1 << 64) // 48 + 2  # the size in bytes overflows 64 bits to a small number
+    entries.announced = (1 << 64) // 48 + 2  # the size in bytes overflows 64 bits to a small number
     with pytest.raises(OverflowError, match="a commit of"):
         OffsetBlock("g", 0, -1, 10, Record).add("t", bytes(16), entries, None, response_entry, {})

@@ -143,10 +143,10 @@ anybody = st.builds(
 )
 good_lists = st.lists(good_topics, min_size=1, max_size=2)
 commits = st.tuples(free | member | anybody, good_lists | good_lists | st.lists(good_topics | bad_topics, max_size=3))
-asks = st.tuples(st.just("commit"), st.sampled_from([2, 8, 9, 10]), commits)
+commit_steps = st.tuples(st.just("commit"), st.sampled_from([2, 8, 9, 10]), commits)
 steps = st.one_of(
-    asks,
-    asks,
+    commit_steps,
+    commit_steps,
     st.tuples(st.sampled_from(["drop", "grow", "fail", "write", "unload"]), st.just(0), st.just(None)),
     st.tuples(st.just("wait"), st.integers(1, 3_000), st.none()),
 )

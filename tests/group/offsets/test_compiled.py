@@ -148,7 +148,7 @@ def test_a_record_offset_is_set_once():
     entry = OffsetAndMetadata(-1, 1, -1, "", 0, -1, bytes(16))
     assert entry.place(5) is entry
     assert entry.record_offset == 5
-    with pytest.raises(ValueError, match="already has a record, at 5"):
+    with pytest.raises(ValueError, match="has a record at 5 already"):
         entry.place(6)
 
 

@@ -224,9 +224,9 @@ class FetchMachine(RuleBasedStateMachine):
             self.context.fail_next_commit()
         self.context.commit()
         self.context.engine.failures_left = 0
-        for quick, plain in pairs:
-            assert isinstance(quick, Pending) == isinstance(plain, Pending)
-            assert _settled(quick) == _settled(plain)
+        for fast, generic in pairs:
+            assert isinstance(fast, Pending) == isinstance(generic, Pending)
+            assert _settled(fast) == _settled(generic)
         self.context.auto_commit = True
         self.context.finish()
 
@@ -258,9 +258,9 @@ class FetchMachine(RuleBasedStateMachine):
         context = RequestContext(version)
         for _ in range(times):
             response = serve(self.api, context, request)
-            plain = self.api.handle(context, request)
-            assert response == plain
-            assert response.encode(version) == plain.encode(version)
+            generic = self.api.handle(context, request)
+            assert response == generic
+            assert response.encode(version) == generic.encode(version)
 
     def teardown(self) -> None:
         self.both_paths_agree()

@@ -83,7 +83,7 @@ def test_a_block_is_stored_once() -> None:
     store = OffsetStore()
     block = block_of("g", [("t", [0])])
     store.put_pending(7, "g", 5, block)
-    with pytest.raises(ValueError, match="already has a record, at 5"):
+    with pytest.raises(ValueError, match="has a record at 5 already"):
         store.put_pending(7, "g", 6, block)
 
 

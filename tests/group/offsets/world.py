@@ -162,8 +162,8 @@ class OffsetsContext(GroupContext):
             if requested is None
             else [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in requested.items()]
         )
-        group_asked = OffsetFetchRequestGroup(group_id=group, member_id=member, member_epoch=epoch, topics=topics)
-        request = OffsetFetchRequest(groups=[group_asked], require_stable=stable)
+        requested_group = OffsetFetchRequestGroup(group_id=group, member_id=member, member_epoch=epoch, topics=topics)
+        request = OffsetFetchRequest(groups=[requested_group], require_stable=stable)
         (response,) = self.call(self.api(OffsetFetchApi), request, version=9).groups
         assert response.group_id == group
         if response.error_code:

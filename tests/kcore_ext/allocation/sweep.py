@@ -56,7 +56,7 @@ def run_with_faults(attempt: Attempt, first: int, last: int) -> bool:
 
 
 def sweep(case: Callable[[], Attempt]) -> int:
-    """Makes each allocation fail, together with the next ones by `SPANS`. Returns the number of failed attempts."""
+    """Makes each allocation fail, alone and with following ones (`SPANS`). Returns the number of failed attempts."""
     failed = 0
     for span in SPANS:
         quiet = index = 0
