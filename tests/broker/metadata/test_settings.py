@@ -110,7 +110,7 @@ def test_the_settings_of_groups_are_kafkas() -> None:
 
 
 def test_fallback_settings_exist_and_have_the_same_default() -> None:
-    """The node's table has every broker setting that a group's setting falls back to or that bounds it."""
+    """The node's table has every broker setting that is the default or a bound of a group's setting."""
     for name, row in GROUP_SETTINGS.items():
         for broker in (row.broker, row.least, row.most):
             assert broker is None or broker in Config.SETTINGS, (name, broker)
@@ -503,7 +503,9 @@ def test_a_value_outside_of_the_bounds_names_the_brokers_setting() -> None:
 
 
 def test_a_session_is_longer_than_the_time_between_heartbeats() -> None:
-    """If the group sets only one of the two settings, it is compared with the effective value of the other one."""
+    """If the group sets only one of the two settings, its value is compared with the effective value of the other
+    setting.
+    """
     bounds = {
         "group.consumer.min.session.timeout.ms": 10,
         "group.consumer.min.heartbeat.interval.ms": 1,
@@ -529,54 +531,7 @@ def test_a_groups_value_stays_within_bounds_that_became_narrower() -> None:
     assert node.value(GROUP, "g", "consumer.session.timeout.ms") == ("60000", 8)
 
 
-# ---------------------------------------------------------------- metrics subscriptions
-@pytest.mark.parametrize(
-    ("name", "setting", "value", "code"),
-    [
-        ("m", "interval.ms", "1000", 0),
-        ("m", "interval.ms", "99", 42),
-        ("m", "interval.ms", "100", 0),
-        ("m", "interval.ms", "3600000", 0),
-        ("m", "interval.ms", "3600001", 42),
-        ("m", "interval.ms", "x", 40),
-        ("m", "metrics", "a.,b.", 0),
-        ("m", "match", "client_id=abc.*", 0),
-        ("m", "match", "client_id", 40),
-        ("m", "match", "nope=x", 40),
-        ("m", "match", "client_id=[", 40),
-        ("m", "match", "client_id = a.*,client_software_name=librdkafka", 0),
-        ("m", "match", "client_id=a,client_id=b", 40),
-        ("m", "nope", "x", 42),
-        ("", "metrics", "*", 42),
-    ],
-)
-def test_changes_of_a_metrics_subscription_are_checked_and_stored(
-    name: str, setting: str, value: str, code: int
-) -> None:
-    """Changes are stored and described, with Kafka's checks (KIP-714)."""
-    node = BrokerContext()
-    assert node.alter(METRICS, name, (setting, SET, value)).error_code == code
-    if code == 0:
-        assert node.value(METRICS, name, setting) == (value, 7)
-
-
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        "(?i)[" + "".join(f"{chr(0x100 + n)}-\uffff" for n in range(4_000)) + "]",  # Python's `re` would take minutes
-        "(" * 15_000 + ")" * 15_000,
-        "a{1001}",
-        "(?=a)",
-    ],
-)
-def test_hostile_patterns_of_a_metrics_subscription_are_refused(pattern: str) -> None:
-    """RE2 compiles patterns of bounded size, so no pattern blocks the node. The error is that of an invalid pattern."""
-    node = BrokerContext()
-    refused = node.alter(METRICS, "m", ("match", SET, f"client_id={pattern}"))
-    assert refused.error_code == 40
-    assert (refused.error_message or "").startswith("the pattern of client_id is not valid: ")
-
-
+# ---------------------------------------------------------------- unusual values and requests
 @pytest.mark.parametrize("text", ["9" * 5_000, "-" + "9" * 5_000, "0" * 5_000 + "9" * 20])
 def test_numbers_of_thousands_of_digits_are_refused(text: str) -> None:
     node = BrokerContext()
