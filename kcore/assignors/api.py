@@ -78,7 +78,7 @@ class Assignor(Protocol):
         """
 
 
-_PLACES: dict[tuple[str, str], str] = {
+_IMPORT_PATHS: dict[tuple[str, str], str] = {
     ("classic", "range"): "kcore.assignors.range:RangeAssignor",
     ("classic", "roundrobin"): "kcore.assignors.roundrobin:RoundRobinAssignor",
     ("classic", "sticky"): "kcore.assignors.sticky:StickyAssignor",
@@ -106,7 +106,7 @@ _KAFKA_CLASSES: dict[str, str] = {
 
 def names(group_type: GroupType = "classic") -> tuple[str, ...]:
     """Returns the built-in assignors of a group type, Kafka's default first."""
-    return tuple(name for kind, name in _PLACES if kind == group_type)
+    return tuple(name for kind, name in _IMPORT_PATHS if kind == group_type)
 
 
 def get(name: str, group_type: GroupType = "classic") -> Any:
@@ -124,9 +124,9 @@ def get(name: str, group_type: GroupType = "classic") -> Any:
         ConfigError: the name is unknown, the class is not found, or it is not an assignor.
     """
     name = _KAFKA_CLASSES.get(name, name)
-    place = _PLACES.get((group_type, name))
-    if place is not None:
-        return _load(place)()
+    import_path = _IMPORT_PATHS.get((group_type, name))
+    if import_path is not None:
+        return _load(import_path)()
     if ":" not in name:
         known = ", ".join(names(group_type))
         raise ConfigError(f"no {group_type} assignor is called {name!r}; there are {known}, or package.module:Class")
@@ -158,13 +158,13 @@ def load_all(setting: str | Iterable[str], group_type: GroupType = "classic") ->
     return found
 
 
-def _load(place: str) -> Any:
-    module, _, attribute = place.partition(":")
+def _load(import_path: str) -> Any:
+    module, _, attribute = import_path.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         hint = "; is its folder in PYTHONPATH?" if isinstance(error, ModuleNotFoundError) else ""
-        raise ConfigError(f"assignor {place}: {error}{hint}") from error
+        raise ConfigError(f"assignor {import_path}: {error}{hint}") from error
 
 
 def validate(assignment: GroupAssignment, members: Members) -> None:

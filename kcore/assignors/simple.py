@@ -12,7 +12,7 @@ class SimpleAssignor:
     (Kafka 4.1 to 4.3).
 
     With unequal subscriptions, every topic is shared among its own subscribers. A partition without subscribers is
-    removed from the target (Kafka 4.3 keeps it for ever).
+    removed from the target (Kafka 4.3 keeps it forever).
     """
 
     name = "simple"

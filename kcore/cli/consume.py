@@ -125,16 +125,16 @@ def parse_start(text: str) -> tuple[str, int]:
 
 
 def _all_partitions(node: Node, topics: list[str], wanted: list[int]) -> list[TopicPartition]:
-    places: list[TopicPartition] = []
+    selected: list[TopicPartition] = []
     for topic in topics:
         if not node.topics.exists(topic):
             raise KcoreError(f"topic {topic!r} does not exist")
         partitions = node.topics[topic].partitions()
-        missing = sorted(set(wanted) - {place.partition for place in partitions})
+        missing = sorted(set(wanted) - {each.partition for each in partitions})
         if missing:
             raise KcoreError(f"topic {topic!r} has no partition {missing[0]}")
-        places += [place for place in partitions if not wanted or place.partition in wanted]
-    return places
+        selected += [each for each in partitions if not wanted or each.partition in wanted]
+    return selected
 
 
 def first_offset(topic: Topic, partition: int, start: tuple[str, int], end: int) -> int:
@@ -160,20 +160,19 @@ class Reader:
 
     Args:
         node: the cluster.
-        places: the partitions.
+        selected: the partitions.
         start: the start position, as returned by `parse_start`.
     """
 
-    def __init__(self, node: Node, places: list[TopicPartition], start: tuple[str, int]) -> None:
-        self._topics = {place.topic: node.topics[place.topic] for place in places}
+    def __init__(self, node: Node, selected: list[TopicPartition], start: tuple[str, int]) -> None:
+        self._topics = {each.topic: node.topics[each.topic] for each in selected}
         ends = {name: topic.end_offsets() for name, topic in self._topics.items()}
-        self._ends = {place: ends[place.topic][place.partition] for place in places}
+        self._ends = {each: ends[each.topic][each.partition] for each in selected}
         self._positions = {
-            place: first_offset(self._topics[place.topic], place.partition, start, end)
-            for place, end in self._ends.items()
+            each: first_offset(self._topics[each.topic], each.partition, start, end) for each, end in self._ends.items()
         }
-        self._unread = [place for place in places if self._positions[place] < self._ends[place]]
-        self._places = places
+        self._unread = [each for each in selected if self._positions[each] < self._ends[each]]
+        self._selected = selected
         self._turn = 0
 
     def at_end(self) -> bool:
@@ -188,20 +187,20 @@ class Reader:
                 not reached.
             max_records: the largest number of records; None: `MAX_RECORDS`.
         """
-        places = self._places if follow else self._unread
+        selected = self._selected if follow else self._unread
         self._turn += 1
-        place = places[self._turn % len(places)]
-        records = self._topics[place.topic].read(
-            place.partition,
-            self._positions[place],
+        each = selected[self._turn % len(selected)]
+        records = self._topics[each.topic].read(
+            each.partition,
+            self._positions[each],
             min(MAX_RECORDS, max_records or MAX_RECORDS),
-            wait=WAIT_MS / 1000 / len(places) if follow else 0.0,
+            wait=WAIT_MS / 1000 / len(selected) if follow else 0.0,
         )
         if records:
-            self._positions[place] = records[-1].offset + 1
+            self._positions[each] = records[-1].offset + 1
         # Only control batches or aborted records may lie between the last record and the end.
-        if place in self._unread and (not records or self._positions[place] >= self._ends[place]):
-            self._unread.remove(place)
+        if each in self._unread and (not records or self._positions[each] >= self._ends[each]):
+            self._unread.remove(each)
         return records
 
 
@@ -243,10 +242,8 @@ class Membership:
         assert self.consumer is not None, "set before the consumer joins"
         if not self.joined:
             return False
-        positions = {place: self.consumer.position(place) for place in self.consumer.assignment}
-        return all(
-            position is not None and position >= self.ends.get(place, 0) for place, position in positions.items()
-        )
+        positions = {each: self.consumer.position(each) for each in self.consumer.assignment}
+        return all(position is not None and position >= self.ends.get(each, 0) for each, position in positions.items())
 
 
 def _consume_as_member(options: argparse.Namespace, start: tuple[str, int]) -> int:

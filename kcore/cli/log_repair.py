@@ -79,10 +79,10 @@ def _print(losses: list[Loss], reader: FolderReader, form: str) -> None:
         key = loss.partition
         name = None if key is None else f"{reader.names.get(key.topic_id, key.topic_id.hex())}-{key.partition}"
         topic = None if key is None else reader.names.get(key.topic_id)
-        held: object = contents(loss, topic, SHOWN_IN_JSON if form == "json" else SHOWN_IN_TEXT)
+        lost: object = contents(loss, topic, SHOWN_IN_JSON if form == "json" else SHOWN_IN_TEXT)
         if form != "json":
-            held = "; ".join(contents(loss, topic, SHOWN_IN_TEXT)) or None
-        rows.append((name, loss.from_offset, loss.to_offset, loss.records, loss.kind, loss.detail, held))
+            lost = "; ".join(contents(loss, topic, SHOWN_IN_TEXT)) or None
+        rows.append((name, loss.from_offset, loss.to_offset, loss.records, loss.kind, loss.detail, lost))
     if rows:
         output.print_rows(COLUMNS, rows, form)
 

@@ -111,7 +111,7 @@ class NodeDescription(NamedTuple):
             listener, secret = str(fields["inter_broker_listener"]), str(fields.get("secret", ""))
             return cls(endpoints, None if rack is None else str(rack), listener, secret)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not a node description of {len(data)} bytes ({type(error).__name__})") from error
+            raise ValueError(f"{len(data)} bytes are not the description of a node ({type(error).__name__})") from error
 
 
 class RegisteredNode(NamedTuple):

@@ -47,7 +47,7 @@ def read_properties(path: Path) -> dict[str, tuple[str, str]]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yields the number of the first line and the text of each setting: without comments, continued lines joined."""
+    """Yields the number of the first line and the text of each setting. Skips comments, and joins continued lines."""
     line, first = "", 0
     for number, raw in enumerate([*_LINE_END.split(text), ""], 1):
         part = raw.lstrip(_BLANKS)

@@ -87,10 +87,10 @@ def pipe(bootstrap: str, group: str, topic: str, client_id: str, out: str, seed:
             producer.send_offsets_to_transaction(
                 consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), 10
             )
-            fate = chance.random()
-            if fate < FORGOTTEN:
+            draw = chance.random()
+            if draw < FORGOTTEN:
                 time.sleep(2 * TRANSACTION_TIMEOUT_MS / 1000)
-            if FORGOTTEN <= fate < FORGOTTEN + ABORTED:
+            if FORGOTTEN <= draw < FORGOTTEN + ABORTED:
                 producer.abort_transaction(10)
             else:
                 producer.commit_transaction(10)

@@ -102,9 +102,7 @@ class AsyncDriver:
         refuse_in_child(self)
 
     def hold_late_timers(self, unserved: Callable[[], bool]) -> None:
-        """Lets late timers wait as long as `unserved` returns True, which means that requests were read and are not
-        served yet.
-        """
+        """Lets late timers wait while `unserved` returns True: requests were read and are not served yet."""
         self._timers.unserved = unserved
 
     def leave_to_parent(self, reason: str) -> None:
@@ -152,10 +150,7 @@ class AsyncDriver:
         self._ends.append(callback)
 
     def when_paused(self, callback: Callable[[bool], None]) -> None:
-        """Registers a callback that gets True before a pause, and False after it.
-
-        During a pause, no component may call the engine; use `after_pause` to call it later.
-        """
+        """Registers a callback that gets True before a pause and False after it. A pause allows no engine calls."""
         self._pauses.append(callback)
 
     def after_pause(self, work: Callable[[], None]) -> None:
@@ -296,10 +291,7 @@ class AsyncDriver:
             self._resume()
 
     def _writes_on_thread(self) -> bool:
-        """Returns True if the thread writes every round.
-
-        It writes a round that allows no background commit during a pause.
-        """
+        """Returns True if the thread writes every round; during a pause, if the round allows no background commit."""
         return self._shared and self._may_use_thread
 
     def _report_end(self) -> None:

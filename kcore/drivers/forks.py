@@ -1,6 +1,6 @@
 """Makes the drivers of a forked child refuse every call, because their engines belong to the parent.
 
-A fork copies only one thread. A lock that another thread of the parent held stays locked in the child for ever, and
+A fork copies only one thread. A lock that another thread of the parent held stays locked in the child forever, and
 memory that this thread was changing stays half changed. So the child uses neither the locks nor the memory.
 """
 

@@ -202,7 +202,7 @@ class ThreadDriver:
         return response.response if isinstance(response, Pending) and response.done else response
 
     def _check_before_waiting(self) -> None:
-        """Raises ReentrantCallError if this thread would wait for itself for ever."""
+        """Raises ReentrantCallError if this thread would wait for itself forever."""
         # If the lock is free, an interrupted call of this thread has left the mark behind.
         if self._inside == get_ident() and self._lock._is_owned():  # type: ignore[attr-defined]
             raise ReentrantCallError

@@ -107,10 +107,10 @@ def _holders(group: GroupDescription, member: MemberDescription, lacking: set[To
     for other in group.members:
         if other.member_id == member.member_id:
             continue
-        held = lacking.intersection(other.assignment)
-        if held:
-            free -= held
-            waits.append(f"{shown(held)} of {other.member_id}")
+        owned_by_other = lacking.intersection(other.assignment)
+        if owned_by_other:
+            free -= owned_by_other
+            waits.append(f"{shown(owned_by_other)} of {other.member_id}")
     if free:
         waits.append(f"its next heartbeat for {shown(free)}")
     return ", ".join(waits)

@@ -228,7 +228,7 @@ class DataFolder:
 def refuse_unusable(folder: str) -> None:
     """Refuses a folder that cannot be opened, before kcore opens or writes a file in it.
 
-    Opening a pipe in place of a file would wait for ever. LMDB accepts paths in UTF-8 only.
+    Opening a pipe in place of a file would wait forever. LMDB accepts paths in UTF-8 only.
 
     Raises:
         DataFolderError: a file is a pipe, a socket or a device, or the path is not UTF-8.

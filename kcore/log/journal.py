@@ -111,7 +111,7 @@ class Area:
 
     @property
     def empty(self) -> bool:
-        """True if there is nothing to move."""
+        """True if there are no batches to move to the log."""
         return not (self.rounds or self.fresh)
 
     def batches(self) -> Batches:

@@ -213,9 +213,7 @@ class LmdbStorage(LmdbReader):
             self._start_move()
 
     def _begin_unsettled(self, write_set: WriteSet | None, *, is_entry: bool = False) -> None:
-        """Records that an entry or a transaction is being written; `write_set` is None for a transaction without a
-        write set.
-        """
+        """Records that an entry or a transaction is being written; `write_set` is None if there is no write set."""
         journal = self._journal
         self._txn_id = 0
         self._write_set = write_set
@@ -295,7 +293,7 @@ class LmdbStorage(LmdbReader):
 
         An entry has succeeded if its flush has returned without an error. In both cases the journal is moved from
         memory. Its file is never read or flushed again: after a failed flush, the page cache is no evidence for the
-        content of the device. The new identity makes an entry that has failed invalid for ever.
+        content of the device. The new identity makes an entry that has failed invalid forever.
 
         If this method raises, the storage stays unsettled, and the next call repeats the method. The caller holds both
         locks.
@@ -371,9 +369,7 @@ class LmdbStorage(LmdbReader):
         return doubt
 
     def _aborted(self, error: LogError) -> None:
-        """Marks a transaction that was aborted because of `error` as settled, because the file has none of its
-        changes.
-        """
+        """Marks an aborted transaction as settled, because the file has none of its changes; `error` is the cause."""
         if isinstance(error, JournalMismatchError):
             self._refuse_writes(str(error))
         self._unsettled = False
@@ -434,10 +430,7 @@ class LmdbStorage(LmdbReader):
         self._journal.may_fill_other = start is not None
 
     def _start_move(self) -> None:
-        """Starts the move of the full area on another thread.
-
-        If that fails, the transaction of a later commit moves it.
-        """
+        """Starts the move of the full area on another thread. If that fails, a later transaction moves the area."""
         self._journal.move_is_due = False
         start = self._move_beside
         try:

@@ -128,7 +128,7 @@ class Plan(NamedTuple):
     changed: bool
 
     def take_number(self) -> int:
-        """Returns the number for a new partition."""
+        """Allocates the number of a new partition, and returns it."""
         (number,) = U32.unpack(self.meta[NEXT_NUMBER_KEY])
         self.meta[NEXT_NUMBER_KEY] = U32.pack(number + 1)
         return int(number)

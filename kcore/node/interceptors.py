@@ -71,7 +71,7 @@ def intercept(calls: Iterable[Callable[[T], T]], value: T) -> T:
         try:
             value = call(value)
         except Exception:
-            logger.exception("client: an interceptor failed")
+            logger.exception("client: an interceptor failed; its value stays unchanged")
     return value
 
 

@@ -169,7 +169,7 @@ class LoopThreadDriver:
                 self._finished.set()
 
     async def _cancel_calls(self) -> None:
-        """Cancels the unfinished calls of other threads, so that their callers do not wait for ever."""
+        """Cancels the unfinished calls of other threads, so that their callers do not wait forever."""
         await asyncio.sleep(0)  # calls that were passed to the loop begin
         calls = asyncio.all_tasks() - {asyncio.current_task()}
         for call in calls:

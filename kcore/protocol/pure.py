@@ -83,7 +83,7 @@ class StructBase:
 
 
 def _missing(what: str) -> NoReturn:
-    raise ImportError(f"{what} cannot be made or read: kcore's compiled extension is not installed here")
+    raise ImportError(f"{what} can be neither created nor decoded: kcore's compiled extension is not installed here")
 
 
 def bind(cls: type, schema: Schema) -> None:

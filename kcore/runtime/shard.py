@@ -411,7 +411,7 @@ class Shard(ShardCore, Generic[M]):
         """Starts to replay the log into a new machine, in slices. The shard becomes ACTIVE at the end of the log."""
         self._check_transition(ShardState.LOADING, "load")
         self.generation += 1
-        # Queued first: a shard that is LOADING without a queued load would stay LOADING for ever.
+        # Queued first: a shard that is LOADING without a queued load would stay LOADING forever.
         self._slices.add(self._load(self.generation))
         self._transition(ShardState.LOADING, "load")
 

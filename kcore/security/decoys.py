@@ -93,7 +93,7 @@ class SaltForms(Mapping[SaltForm, int]):
         return len(self._own)
 
     def add(self, form: SaltForm, change: int) -> None:
-        """Changes the number of users of a form."""
+        """Adds `change` to the number of users whose salts have a form."""
         path = _path_of(form)
         add_count(self._own, form, change)
         for depth in range(_LEVELS):

@@ -71,7 +71,7 @@ class ScramMechanism(IntEnum):
         return "sha256" if self is ScramMechanism.SCRAM_SHA_256 else "sha512"
 
     def salted_password(self, password: bytes, salt: bytes, iterations: int) -> bytes:
-        """Derives PBKDF2 of a password; clients send it to store a credential."""
+        """Derives the salted password with PBKDF2. Clients send the salted password to store a credential."""
         return hashlib.pbkdf2_hmac(self.hash_name, password, salt, iterations)
 
     def hash(self, data: bytes) -> bytes:

@@ -198,7 +198,7 @@ class _Connection(http.client.HTTPConnection):
     limit: ReadLimit
 
     def connect(self) -> None:
-        """Connects to the host; the limit applies from now on."""
+        """Connects to the host. From now on, the time limit closes the connection."""
         super().connect()
         self.limit.add(self.sock)
 

@@ -178,7 +178,7 @@ class LocalPersister:
         return api.run(_CONTEXT, request)
 
     def later(self, delay_ms: int, callback: Callable[[], None]) -> None:
-        """Calls `callback` after the given time."""
+        """Calls `callback` after `delay_ms`."""
         self._wheel.add(self._now.now_ms + delay_ms, callback)
 
 

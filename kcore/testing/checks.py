@@ -186,19 +186,19 @@ def _records_before(
     """
     beyond: dict[str, str] = {}
     present: list[Position] = []
-    for place, end in sorted(committed.items()):
-        partition = engine.partitions.get(place.topic, place.partition)
+    for topic_partition, end in sorted(committed.items()):
+        partition = engine.partitions.get(topic_partition.topic, topic_partition.partition)
         if partition is None:
             continue
         if end > partition.end_offset:
-            beyond[str(place)] = f"{end}, and the log ends at {partition.end_offset}"
+            beyond[str(topic_partition)] = f"{end}, and the log ends at {partition.end_offset}"
             continue
         aborted = partition.producers.aborted.entries
         for _, batch in partition.log.batches():
             header = parse_header(batch)
             if header.base_offset >= end or header.is_control or _is_aborted(header, aborted):
                 continue
-            present += [(*place, record.offset) for record in iter_records(batch)
+            present += [(*topic_partition, record.offset) for record in iter_records(batch)
                         if partition.log_start_offset <= record.offset < end]  # fmt: skip
     return beyond, present
 

@@ -325,10 +325,10 @@ def _sent_epoch(request: Any) -> int:
 def _committed(request: Any, response: Any) -> Mapping[TopicPartition, int]:
     """Returns the offsets of a commit that were stored. Responses list partitions in the order of the request."""
     found = {}
-    for asked, stored in zip(request.topics, response.topics, strict=False):
-        for row, result in zip(asked.partitions, stored.partitions, strict=False):
+    for requested, stored in zip(request.topics, response.topics, strict=False):
+        for row, result in zip(requested.partitions, stored.partitions, strict=False):
             if not result.error_code:
-                found[TopicPartition(asked.name or stored.name, row.partition_index)] = row.committed_offset
+                found[TopicPartition(requested.name or stored.name, row.partition_index)] = row.committed_offset
     return found
 
 

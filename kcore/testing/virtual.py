@@ -45,7 +45,7 @@ BUSY_WAIT_S = 0.05  # real time between two looks, while a thread computes for t
 MIN_CANCELLED = 100  # cancelled timers below which it does not pay to remove them
 
 MAX_TURNS = 5_000_000
-"""Turns of the event loop without a step of the time after which a task is considered to run for ever: most of a
+"""Turns of the event loop without a step of the time after which a task is considered to run forever: most of a
 minute."""
 
 SETTINGS: Mapping[str, str] = {

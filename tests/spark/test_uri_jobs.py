@@ -165,7 +165,7 @@ def test_each_mode_of_an_output_acts_like_sparks_writer(spark: Any, tmp_path: Pa
     with pytest.raises(KcoreError, match=r"has an earlier output, done\.json"):
         write("error", 5)
     assert (tmp_path / "done.json").read_bytes() == b"{}"
-    with pytest.raises(ConfigError, match="the formats are parquet, delta, iceberg"):
+    with pytest.raises(ConfigError, match="valid: parquet, delta, iceberg"):
         Output(spark, uri, "csv")
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Resource(Protocol):
-    """A resource in a request of either API."""
+    """A resource in a request of AlterConfigs or IncrementalAlterConfigs."""
 
     resource_type: int
     resource_name: str

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class DescribeQuorumApi(ControlApi[DescribeQuorumRequest, DescribeQuorumResponse]):
-    """Handler of DescribeQuorum requests. It knows the metadata log only; any other partition is unknown.
+    """Handler of DescribeQuorum requests. It describes the metadata log only; any other partition is unknown.
 
     Args:
         shard: the metadata shard.

@@ -214,7 +214,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         version = context.api_version
         most, max_bytes, max_wait_ms = self.room.most_bytes, request.max_bytes, request.max_wait_ms
         if self._quotas is not None:
-            # A response of more bytes than the quota allows in all windows would be throttled for ever.
+            # A response of more bytes than the quota allows in all windows would be throttled forever.
             most = min(most, self._quotas.burst(CONSUMER_BYTE_RATE, context))
         params = FetchParams(
             version,

@@ -136,12 +136,12 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
             partition = self._partitions.get(topic, entry.partition_index)
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             if allowed:
-                place = topic, entry.partition_index
-                duplicate = counts[place] > 1
-                if duplicate and place in refused:
+                topic_partition = topic, entry.partition_index
+                duplicate = counts[topic_partition] > 1
+                if duplicate and topic_partition in refused:
                     continue
                 if duplicate:
-                    refused.add(place)
+                    refused.add(topic_partition)
                 error = _refusal(partition, entry, context.api_version, duplicate)
             if error or partition is None:
                 yield ListOffsetsPartitionResponse(partition_index=entry.partition_index, error_code=error)

@@ -150,7 +150,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         f"A request loads at most {MAX_LOADS} of them, or fewer with large states; the next requests load the others. "
         f"A response has at most {MOST_SHARED_BYTES >> 20} MiB of records, or one batch. "
         "At the limit of sessions, a new session replaces the oldest session of the client that has the most sessions; "
-        "at the limit of partitions, of the client that has the most partitions in sessions. If that client itself "
+        "at the limit of partitions, it replaces that of the client with the most partitions. If that client itself "
         "opens the new session, kcore refuses it. At these limits, Kafka refuses every new session."
     )
 
@@ -549,11 +549,11 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             if key in news:
                 news[key] = bool(data.error_code)
         for key, result in run.results.items():
-            answer = included.get(key)
-            if answer is None:
-                answer = included[key] = PartitionData(partition_index=key.partition)
-            answer.acknowledge_error_code = result.error
-            answer.acknowledge_error_message = result.message
+            partition_data = included.get(key)
+            if partition_data is None:
+                partition_data = included[key] = PartitionData(partition_index=key.partition)
+            partition_data.acknowledge_error_code = result.error
+            partition_data.acknowledge_error_message = result.message
         topics: dict[bytes, list[PartitionData]] = {}
         for key, data in included.items():
             if data.error_code in LEADER_ERRORS:

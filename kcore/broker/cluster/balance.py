@@ -86,8 +86,10 @@ class Placement:
         leaders[partition] = leader
         self.totals[before] -= 1
         self.totals[leader] += 1
-        held = self._image.replicas[topic.topic_id][partition]
-        return Move(topic, partition, leader, moved_replicas(held, self._current(topic, partition), leader))
+        previous_replicas = self._image.replicas[topic.topic_id][partition]
+        return Move(
+            topic, partition, leader, moved_replicas(previous_replicas, self._current(topic, partition), leader)
+        )
 
     def leaderless(self, alive: Collection[int]) -> Iterator[Move]:
         """Yields moves of the partitions whose leader is not alive. Without a target they get no leader."""
@@ -100,9 +102,9 @@ class Placement:
                 if leader in alive_nodes:
                     continue
                 planned = self.leaders[topic.topic_id][partition]
-                held = self._image.replicas[topic.topic_id][partition]
-                live = [node for node in held if node in self._targets]
-                target = live[0] if live and len(held) > 1 else self.best(topic)
+                previous_replicas = self._image.replicas[topic.topic_id][partition]
+                live = [node for node in previous_replicas if node in self._targets]
+                target = live[0] if live and len(previous_replicas) > 1 else self.best(topic)
                 if planned != leader:
                     target = planned
                 if target != leader:
@@ -185,20 +187,20 @@ class Placement:
         return self.move(topic, _last(leaders, most), least)
 
 
-def moved_replicas(held: tuple[int, ...], before: int, leader: int) -> tuple[int, ...]:
+def moved_replicas(previous_replicas: tuple[int, ...], before: int, leader: int) -> tuple[int, ...]:
     """Returns the replicas of a partition after a move, the leader first.
 
     Args:
-        held: the replicas before the move.
+        previous_replicas: the replicas before the move.
         before: the leader before.
         leader: the new leader; -1: none.
     """
     if leader < 0 or leader == before:
-        return held
-    others = [node for node in held if node not in (leader, before)]
-    if leader in held:
+        return previous_replicas
+    others = [node for node in previous_replicas if node not in (leader, before)]
+    if leader in previous_replicas:
         others.append(before)
-    return (leader, *others)[: len(held)]
+    return (leader, *others)[: len(previous_replicas)]
 
 
 def _last(leaders: list[int], node: int) -> int:

@@ -93,7 +93,7 @@ class Controller:
         self._shard.perform(lambda: self._decide(state.nodes))
 
     def rebalance(self) -> None:
-        """Spreads the leaders evenly once, also if `even` is False."""
+        """Spreads the leaders evenly once, even if automatic balancing (`even`) is off."""
         self._rebalancing = True
         self._membership.refresh_soon()
 
@@ -220,8 +220,10 @@ class Controller:
         records = []
         for topic, partition, leader, replicas in moves:
             before = image.leader(topic.topic_id, partition)
-            held = image.replicas[topic.topic_id][partition]
-            records.append(leader_record(topic.topic_id, partition, leader, None if replicas == held else replicas))
+            previous_replicas = image.replicas[topic.topic_id][partition]
+            records.append(
+                leader_record(topic.topic_id, partition, leader, None if replicas == previous_replicas else replicas)
+            )
             logger.info("controller: %s-%d moves from %s to node %d", topic.name, partition, before, leader)
         return records
 

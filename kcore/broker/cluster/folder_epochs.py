@@ -99,7 +99,7 @@ class _Metadata:
         return self._shard.machine
 
     def rewrite(self) -> None:
-        """Replaces the log by the present image."""
+        """Replaces the file by the records of the present state."""
         self._deciding = True
         self._shard.perform(self._shard.machine.rewrite)
         self._commit()

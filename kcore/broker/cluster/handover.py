@@ -214,11 +214,14 @@ class AlterPartitionApi(NodeApi[AlterPartitionRequest, AlterPartitionResponse]):
                 seen.add((topic.topic_id, part.partition_index))
                 successor = part.new_isr_with_epochs[0].broker_id if part.new_isr_with_epochs else -1
                 if not code:
-                    held = machine.image.replicas[topic.topic_id][part.partition_index]
-                    replicas = moved_replicas(held, request.broker_id, successor)
+                    previous_replicas = machine.image.replicas[topic.topic_id][part.partition_index]
+                    replicas = moved_replicas(previous_replicas, request.broker_id, successor)
                     records.append(
                         leader_record(
-                            topic.topic_id, part.partition_index, successor, None if replicas == held else replicas
+                            topic.topic_id,
+                            part.partition_index,
+                            successor,
+                            None if replicas == previous_replicas else replicas,
                         )
                     )
                 results.append(
@@ -284,7 +287,7 @@ class BrokerHeartbeatApi(NodeApi[BrokerHeartbeatRequest, BrokerHeartbeatResponse
     def decide(
         self, machine: MetadataMachine, context: RequestContext, request: BrokerHeartbeatRequest
     ) -> BrokerHeartbeatResponse:
-        """Decides if the node may stop, which it may once it leads no partition."""
+        """Decides if the node may stop. A node may stop once it leads no partition."""
         if not self.access.allowed(context, self.key):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         code = registration_error(machine, request.broker_id, request.broker_epoch)

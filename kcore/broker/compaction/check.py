@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Batches = Iterable[tuple[int, bytes]]
 
 
-class _Held(NamedTuple):
+class _StoredValue(NamedTuple):
     """A record's value and its offset."""
 
     offset: int
@@ -43,8 +43,8 @@ class ReplayedState:
     __slots__ = ("pending", "values")
 
     def __init__(self, batches: Batches) -> None:
-        self.values: dict[bytes, _Held] = {}
-        self.pending: dict[int, dict[bytes, _Held]] = {}
+        self.values: dict[bytes, _StoredValue] = {}
+        self.pending: dict[int, dict[bytes, _StoredValue]] = {}
         for _, batch in batches:
             header = parse_header(batch)
             if header.is_control:
@@ -53,28 +53,28 @@ class ReplayedState:
             target = self.pending.setdefault(header.producer_id, {}) if header.is_transactional else self.values
             for offset, _, key, value in iter_entries(batch, decompress=decompress):
                 if key is not None:
-                    target[key] = _Held(offset, value)
-        self.values = {key: held for key, held in self.values.items() if held.value is not None}
-        self.pending = {producer_id: held for producer_id, held in self.pending.items() if held}
+                    target[key] = _StoredValue(offset, value)
+        self.values = {key: stored for key, stored in self.values.items() if stored.value is not None}
+        self.pending = {producer_id: stored for producer_id, stored in self.pending.items() if stored}
 
     def _end(self, header: BatchHeader, batch: bytes) -> None:
         marker = parse_control(batch) if header.record_count else None
         if marker is None or not marker.is_end_marker:
             return
-        for key, held in self.pending.pop(header.producer_id, {}).items():
+        for key, stored in self.pending.pop(header.producer_id, {}).items():
             present = self.values.get(key)
-            if marker.is_commit and (present is None or present.offset < held.offset):
-                self.values[key] = held
+            if marker.is_commit and (present is None or present.offset < stored.offset):
+                self.values[key] = stored
 
     def difference(self, other: ReplayedState) -> int | None:
         """Returns the offset of the first record that only one of the states has; None if the states are equal."""
         mine, theirs = self._all(), other._all()
-        return min((held[-1].offset for held in mine ^ theirs), default=None)
+        return min((stored[-1].offset for stored in mine ^ theirs), default=None)
 
-    def _all(self) -> set[tuple[int, bytes, _Held]]:
-        entries = {(-1, key, held) for key, held in self.values.items()}
+    def _all(self) -> set[tuple[int, bytes, _StoredValue]]:
+        entries = {(-1, key, stored) for key, stored in self.values.items()}
         for producer_id, pending in self.pending.items():
-            entries.update((producer_id, key, held) for key, held in pending.items())
+            entries.update((producer_id, key, stored) for key, stored in pending.items())
         return entries
 
 

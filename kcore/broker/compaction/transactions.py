@@ -42,7 +42,7 @@ class LastWritten:
 class MarkersInUse:
     """The markers that compaction must keep, because the log has a batch of their transaction, even an empty batch.
 
-    Without its marker, such a transaction would stay open for ever.
+    Without its marker, such a transaction would stay open forever.
     """
 
     __slots__ = ("_with_data",)

@@ -32,7 +32,7 @@ class LogConfig:
         min_compaction_lag_ms: minimum age of compacted records.
         max_compaction_lag_ms: maximum time that a record waits for compaction.
         min_cleanable_ratio: share of new bytes from which on a log is compacted.
-        retention_ms: retention time of a batch; -1: for ever.
+        retention_ms: retention time of a batch; -1: forever.
         retention_bytes: retained bytes of a partition; -1: all.
         limits: the limits within which a batch is appended unchanged.
     """

@@ -163,7 +163,7 @@ _ROWS = (
         "retention.ms",
         SettingType.LONG,
         604_800_000,
-        "Retention time of records; -1: for ever.",
+        "Retention time of records; -1: forever.",
         "log.retention.ms",
         Synonym("log.retention.minutes", 60_000),
         Synonym("log.retention.hours", 3_600_000),

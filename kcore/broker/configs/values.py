@@ -62,11 +62,11 @@ def _parse(setting: Setting, text: str) -> Any:
         # Python refuses to convert thousands of digits.
         number = int(("-" if text.startswith("-") else "") + (digits or "0")) if len(digits) <= MAX_DIGITS else None
         if number is None or not low <= number <= high:
-            raise InvalidValueError(f"{setting.name}={text!r}: no number of type {kind.name}")
+            raise InvalidValueError(f"{setting.name}={text!r}: not a number of type {kind.name}")
         return number
     if kind is SettingType.DOUBLE:
         if _DECIMAL.fullmatch(text) is None:
-            raise InvalidValueError(f"{setting.name}={text!r}: no number")
+            raise InvalidValueError(f"{setting.name}={text!r}: not a number")
         return float(text.rstrip("dDfF"))
     if kind is SettingType.LIST:
         return tuple(dict.fromkeys(part.strip() for part in text.split(","))) if text else ()

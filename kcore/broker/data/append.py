@@ -308,7 +308,7 @@ def _check_in_steps(
 
 
 def _refusal(error: CorruptBatchError) -> KafkaError:
-    """Returns the error of a response for the fault of a batch."""
+    """Converts the fault of a batch to the error of a response."""
     return KafkaError(
         ErrorCode.CORRUPT_MESSAGE if error.fault in {"crc", "size", "magic"} else ErrorCode.INVALID_RECORD
     )

@@ -98,34 +98,36 @@ def find_offset_in_steps(partition: Partition, timestamp: int, limit: int) -> Ge
 
 
 def _record_of_max_timestamp(partition: Partition) -> Generator[int, None, FoundOffset]:
-    place = partition.log.max_timestamp_batch()
-    if place is None:
+    candidate = partition.log.max_timestamp_batch()
+    if candidate is None:
         return NOT_FOUND
     # In a log without timestamps every batch has -1: the largest timestamp is that of the first record.
-    found = yield from _record_in(partition, place, place.max_timestamp_ms)
+    found = yield from _record_in(partition, candidate, candidate.max_timestamp_ms)
     if found.offset < 0:
         # The record is below the log's start, which cuts this batch: use the first record of the rest.
-        found = yield from _record_in(partition, place, min(place.max_timestamp_ms, 0))
+        found = yield from _record_in(partition, candidate, min(candidate.max_timestamp_ms, 0))
     return found
 
 
 def _first_record_at(partition: Partition, timestamp_ms: int) -> Generator[int, None, FoundOffset]:
-    place = partition.log.find_by_timestamp(timestamp_ms)
-    if place is None:
+    candidate = partition.log.find_by_timestamp(timestamp_ms)
+    if candidate is None:
         return NOT_FOUND
-    found = yield from _record_in(partition, place, timestamp_ms)
+    found = yield from _record_in(partition, candidate, timestamp_ms)
     if found.offset < 0:
         # The log's start cuts the batch, and the matching record is below it: the next matching batch is whole.
-        place = partition.log.find_by_timestamp(timestamp_ms, place.base_offset)
-        if place is not None:
-            found = yield from _record_in(partition, place, timestamp_ms)
+        candidate = partition.log.find_by_timestamp(timestamp_ms, candidate.base_offset)
+        if candidate is not None:
+            found = yield from _record_in(partition, candidate, timestamp_ms)
     return found
 
 
-def _record_in(partition: Partition, place: TimestampedBatch, timestamp_ms: int) -> Generator[int, None, FoundOffset]:
+def _record_in(
+    partition: Partition, candidate: TimestampedBatch, timestamp_ms: int
+) -> Generator[int, None, FoundOffset]:
     """Finds a batch's first record with at least this timestamp, not below the log's start."""
     start = partition.log_start_offset
-    batches = partition.log.read(max(place.base_offset, start), _WHOLE_BATCH, None, True)
+    batches = partition.log.read(max(candidate.base_offset, start), _WHOLE_BATCH, None, True)
     if not batches:
         return NOT_FOUND
     batch = batches[0]

@@ -112,15 +112,15 @@ class LongProduce:
         request = self._request
         if first or end < len(self._items):
             request = self._part_of_request(first, end)
-        answers, at = [], 0
+        topics, at = [], 0
         for topic in request.topic_data:
             count = len(topic.partition_data)
             if count:
-                answers.append(_topic_response(topic, responses[at : at + count]))
+                topics.append(_topic_response(topic, responses[at : at + count]))
             at += count
         failed = any(response.error_code for response in responses)
         partitions = [item.partition for item in self._items[first:end]]
-        return self._api.respond(self._context, request, ProduceResponse(responses=answers), failed, partitions)
+        return self._api.respond(self._context, request, ProduceResponse(responses=topics), failed, partitions)
 
     def _part_of_request(self, first: int, end: int) -> ProduceRequest:
         """Makes the request about the items from `first` to `end`."""

@@ -194,7 +194,7 @@ class TransactionalProduce:
             pending.complete(result)
 
     def _settle(self, results: Results) -> None:
-        """Settles the guards with the coordinator's results."""
+        """Ends each verification with the coordinator's result for its partition."""
         version = self._context.api_version
         for item in self._items:
             guard, partition, header = item.guard, item.partition, item.header

@@ -13,7 +13,7 @@ MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 
 class Feature(NamedTuple):
-    """A feature that this version knows.
+    """A feature that this version of kcore supports.
 
     Attributes:
         lowest: the lowest supported level; 0 means off.

@@ -115,14 +115,14 @@ class MetadataImage:
         moved = self.leaders.get(topic_id)
         if moved is not None and partition in moved:
             return moved[partition]
-        held = self.replicas.get(topic_id)
-        if held is None or not 0 <= partition < len(held):
+        current_replicas = self.replicas.get(topic_id)
+        if current_replicas is None or not 0 <= partition < len(current_replicas):
             return None
-        return Leader(held[partition][0], 0)
+        return Leader(current_replicas[partition][0], 0)
 
     def leading_nodes(self, topic_id: bytes) -> list[int]:
         """Returns the node that leads each partition of a topic, -1 for none; much faster than a `leader` for each."""
-        nodes = [held[0] for held in self.replicas.get(topic_id, ())]
+        nodes = [current_replicas[0] for current_replicas in self.replicas.get(topic_id, ())]
         for partition, leader in self.leaders.get(topic_id, {}).items():
             nodes[partition] = leader.node_id
         return nodes
@@ -147,16 +147,18 @@ class MetadataImage:
 
     def add_partition(self, topic: TopicInfo, replicas: tuple[int, ...]) -> None:
         """Adds a partition to a topic."""
-        held = self.replicas[topic.topic_id]
-        held.append(held[-1] if held and held[-1] == replicas else replicas)
-        grown = TopicInfo(topic.name, topic.topic_id, len(held))
+        current_replicas = self.replicas[topic.topic_id]
+        current_replicas.append(
+            current_replicas[-1] if current_replicas and current_replicas[-1] == replicas else replicas
+        )
+        grown = TopicInfo(topic.name, topic.topic_id, len(current_replicas))
         self.names[topic.name] = self.ids[topic.topic_id] = grown
 
     def add_partitions(self, topic: TopicInfo, assignments: Iterable[tuple[int, ...]]) -> None:
         """Adds partitions to a topic."""
-        held = self.replicas[topic.topic_id]
-        held.extend(assignments)
-        grown = TopicInfo(topic.name, topic.topic_id, len(held))
+        current_replicas = self.replicas[topic.topic_id]
+        current_replicas.extend(assignments)
+        grown = TopicInfo(topic.name, topic.topic_id, len(current_replicas))
         self.names[topic.name] = self.ids[topic.topic_id] = grown
 
     def set_leader(self, topic_id: bytes, partition: int, leader: Leader) -> None:

@@ -410,7 +410,7 @@ class MetadataMachine:
             self.take_over()
 
     def take_over(self) -> None:
-        """Begins to decide.
+        """Begins to decide requests.
 
         Called after the whole log was replayed: at the start, or when this node becomes the controller.
         """

@@ -69,7 +69,7 @@ class _Receiver:
     """The receiver of the result of one partition's acknowledgements.
 
     If an exception interrupts an earlier callback, no result arrives. The receiver is then freed and reports an error,
-    because otherwise the client would wait for ever.
+    because otherwise the client would wait forever.
 
     Args:
         key: the partition.
@@ -149,12 +149,12 @@ class ShareApi(Api[Request, Response]):
         return ErrorCode.NONE
 
     def find(self, context: RequestContext, key: TopicIdPartition) -> Partition | ErrorCode:
-        """Returns a partition, or the error for this client."""
+        """Returns a partition, or the error code that the client gets for it."""
         topic = self.find_topic(context, key.topic_id)
         return topic if isinstance(topic, ErrorCode) else find_partition(topic, key.partition)
 
     def find_topic(self, context: RequestContext, topic_id: bytes) -> TopicPartitions | ErrorCode:
-        """Returns the partitions of a topic, or the error for this client."""
+        """Returns the partitions of a topic, or the error code that the client gets for it."""
         topic = self.share_partitions.partitions.ids.get(topic_id)
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_ID

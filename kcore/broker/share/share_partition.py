@@ -217,7 +217,7 @@ class SharePartition(SharePartitionCore):
         )
 
     def load_interrupted(self) -> None:
-        """Ends a load whose result was lost, because later fetches would wait for the result for ever.
+        """Ends a load whose result was lost, because later fetches would wait for the result forever.
 
         Can be repeated.
         """
@@ -278,7 +278,7 @@ class SharePartition(SharePartitionCore):
             try:
                 code = self._restore(result, find_start)
             except Exception as error:
-                # Without a final state, later fetches would wait for this load for ever.
+                # Without a final state, later fetches would wait for this load forever.
                 log_failure(logger, error, "share partition %r: its stored state cannot be used", self)
                 code = ErrorCode.UNKNOWN_SERVER_ERROR
         if code is not ErrorCode.NONE:
@@ -318,7 +318,7 @@ class SharePartition(SharePartitionCore):
     def _drop_after(self, error: Exception) -> None:
         """Drops the share partition after an internal error, which may have applied a part of a change.
 
-        The next fetch loads it again. It must not raise: responses would wait for ever.
+        The next fetch loads it again. It must not raise: responses would wait forever.
         """
         self.torn = True  # if there is no memory to drop it now, the next request does so
         try:  # noqa: SIM105 - `suppress` would need memory

@@ -47,7 +47,7 @@ def release_after_interrupt(future: concurrent.futures.Future[Any]) -> None:
     """Releases the lock of a future that an interrupted call of this thread may hold.
 
     A KeyboardInterrupt between the acquisition and the `with` block of `Future.result` leaves the lock held. The event
-    loop that completes the future would then wait for ever.
+    loop that completes the future would then wait forever.
     """
     with suppress(RuntimeError):  # this thread does not hold the lock any more
         while True:

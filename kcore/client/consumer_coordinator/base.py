@@ -149,9 +149,7 @@ class GroupMemberMachine(ABC):
 
     @abstractmethod
     def _commit_refused(self, code: int, identity: tuple[str, int, str | None], now_ms: int) -> Exception | None:
-        """Returns the error of a commit whose response has a membership error code; None: the commit is repeated with
-        the current epoch.
-        """
+        """Returns the error of a commit with a membership error code; None: a commit with the current epoch follows."""
 
     # ---- inputs
 
@@ -356,9 +354,7 @@ class GroupMemberMachine(ABC):
         self._interrupted = self.event is not None
 
     def _lose_assignment(self, epoch: int, now_ms: int, then: Callable[[int], None]) -> None:
-        """Reports the owned partitions as lost, when the user's code has handled its present event; then calls
-        `then`.
-        """
+        """Reports the owned partitions as lost after the user's code has handled its event, and then calls `then`."""
         self.revoking = self.assignment
         self._interrupt_event()
         if self.event is not None:

@@ -532,11 +532,11 @@ class LocalReader(LocalStorage):
 
     def write(self, write_set: WriteSet) -> None:
         """Refuses a write set."""
-        raise FencedWriteError("a reader writes nothing", node=True)
+        raise FencedWriteError("a reader of the logs cannot write", node=True)
 
     def adopt(self, partitions: Sequence[Leadership]) -> list[StoredPartition]:
         """Refuses an adoption."""
-        raise FencedWriteError("a reader leads nothing", node=True)
+        raise FencedWriteError("a reader of the logs cannot lead a partition", node=True)
 
     def reclaim(self, tasks: list[ReclaimTask], max_entries: int) -> int:
         """Refuses to delete entries."""

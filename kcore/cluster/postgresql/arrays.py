@@ -71,7 +71,7 @@ class ListDumper(Dumper):
         return (list, type(obj[0]) if obj else type(None))
 
     def upgrade(self, obj: list[Any], format: PyFormat) -> Dumper:
-        """Returns the dumper for lists of this kind."""
+        """Returns the dumper for lists whose elements have this type."""
         first = type(obj[0]) if obj else None
         if first is int:
             return _IntegersDumper(list, self._context)

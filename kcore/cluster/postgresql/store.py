@@ -153,7 +153,10 @@ class PostgresClusterStore(ClusterStore):
         rows = self._renewals.run(lambda c: c.execute(sql.RENEW, parameters).fetchall(), "renewing leases")
         # Two leases of one name: at most one epoch is the present one.
         renewed = {name for (name,) in rows}
-        epochs = {lease.name: max(held.epoch for held in leases if held.name == lease.name) for lease in leases}
+        epochs = {
+            lease.name: max(current_lease.epoch for current_lease in leases if current_lease.name == lease.name)
+            for lease in leases
+        }
         return [lease.name in renewed and lease.epoch == epochs[lease.name] for lease in leases]
 
     def unregister(self, lease: Lease) -> None:
@@ -177,8 +180,8 @@ class PostgresClusterStore(ClusterStore):
             row = connection.execute(sql.LOCK_NODE, (node.holder,)).fetchone()
             if row is None or row[0] == 0 or row[1] != node.epoch:
                 raise FencedWriteError(f"node {node.holder} is fenced", node=True)
-            held = connection.execute(sql.LOCK_LEASE, (CONTROLLER_LEASE,)).fetchone()
-            if held is not None and held[2] > 0 and held[0] != node.holder:
+            current_lease = connection.execute(sql.LOCK_LEASE, (CONTROLLER_LEASE,)).fetchone()
+            if current_lease is not None and current_lease[2] > 0 and current_lease[0] != node.holder:
                 return None
             taken = connection.execute(
                 sql.SET_LEASE, {"name": CONTROLLER_LEASE, "holder": node.holder, "ttl": ttl_ms}
@@ -219,8 +222,12 @@ class PostgresClusterStore(ClusterStore):
             connection.execute(sql.LOCK_NODE, (node.holder,))
             if controller is not None:
                 # A controller that was paused must not fence.
-                held = connection.execute(sql.LOCK_LEASE, (controller.name,)).fetchone()
-                if held is None or held[:2] != (controller.holder, controller.epoch) or held[2] == 0:
+                current_lease = connection.execute(sql.LOCK_LEASE, (controller.name,)).fetchone()
+                if (
+                    current_lease is None
+                    or current_lease[:2] != (controller.holder, controller.epoch)
+                    or current_lease[2] == 0
+                ):
                     raise FencedWriteError("this node is not the controller any more", (METADATA,))
             row = connection.execute(sql.LOCK_LEASE, (node.name,)).fetchone()
             if row is None or row[:2] != (node.holder, node.epoch) or (row[2] > 0 and not force):

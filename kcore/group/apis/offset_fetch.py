@@ -333,7 +333,7 @@ class OffsetFetchApi(Api[OffsetFetchRequest, OffsetFetchResponse]):
             total += count
             if total > MAX_OFFSETS:
                 raise KafkaError(
-                    ErrorCode.POLICY_VIOLATION, f"one request may fetch {MAX_OFFSETS} offsets of several groups"
+                    ErrorCode.POLICY_VIOLATION, f"one request may fetch at most {MAX_OFFSETS} offsets of several groups"
                 )
             if part is None:
                 part = self._of_group.handle(context, self._query(group, request))

@@ -235,7 +235,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         self._changed()
 
     def _subscribe(self, before: MemberMetadata | None, member_id: str, after: MemberMetadata | None) -> None:
-        """Replaces the metadata of a member in the counts of the group."""
+        """Updates the group's counts of subscriptions and of metadata bytes after a change of a member's metadata."""
         subscriptions = self.subscriptions
         size_bytes = subscriptions.size_bytes
         subscriptions.change(before, after)

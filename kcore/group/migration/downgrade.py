@@ -35,7 +35,7 @@ def downgrade_after(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> 
     """Returns the records that convert the group when members leave; None if it remains a consumer group.
 
     The group remains a consumer group if the record of the classic group would exceed the size of a decision. If this
-    function refused the leave instead, the last consumer member would own its partitions for ever.
+    function refused the leave instead, the last consumer member would own its partitions forever.
     """
     if not _only_classic_remain(group, leaving, joining=0):
         return None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class _Target:
-    """The target of replayed records: offsets in the common form go to the store, other records to the shard."""
+    """The target of replayed records: the store gets offsets in the common format, the shard gets other records."""
 
     __slots__ = ("shard", "unknown")
 

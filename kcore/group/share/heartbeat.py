@@ -40,7 +40,7 @@ class Change(NamedTuple):
     """The member of a heartbeat, and its change.
 
     Attributes:
-        group: its group before the decision; a tentative group if the heartbeat creates the group.
+        group: the member's group before the decision; a tentative group if the heartbeat creates the group.
         member: the existing member; None for a new member.
         member_id: its id.
         metadata: its metadata after the decision.
@@ -54,7 +54,7 @@ class Change(NamedTuple):
     resubscribes: bool
 
     def names(self) -> set[str]:
-        """Returns the topics of the whole group after the change."""
+        """Returns the topics to which the group subscribes after the member's change."""
         before = frozenset() if self.member is None else self.member.metadata.names
         after = self.metadata.names
         return {name for name, count in self.group.names.items() if count > (name in before)} | after

@@ -70,7 +70,7 @@ class StatePartitions(NamedTuple):
         return StatePartitions(_minus(self.initializing, topics), _union(self.initialized, confirmed), self.deleting)
 
     def cancel(self, topics: StateTopics) -> StatePartitions:
-        """Returns the lists after the initialization of `topics` failed."""
+        """Returns the lists without the `topics` whose initialization has failed."""
         return StatePartitions(_minus(self.initializing, topics), self.initialized, self.deleting)
 
     def delete(self, topic_ids: Collection[bytes]) -> StatePartitions:

@@ -66,8 +66,8 @@ class Stage(NamedTuple):
         prepared: the topology of the request, prepared before the decision.
         assigns: True if the decision may compute a target that is due.
         moves: True if this decision may move the member to a target that it computes.
-        repeats: True if an earlier stage has let the member join; the group then does not refuse it, even if it is
-            full.
+        repeats: True if an earlier stage has let the member join; the group then does not refuse the member, even if
+            the group is full.
     """
 
     request: Request

@@ -239,7 +239,7 @@ def _validate(targets: Mapping[str, Tasks], processes: Mapping[str, str], parts:
         ValueError: a task does not exist, is active in two members or in none, or is twice in one process.
     """
     active: set[tuple[str, int]] = set()
-    held: set[tuple[str, str, int]] = set()
+    assigned_keys: set[tuple[str, str, int]] = set()
     for member_id, tasks in targets.items():
         for role in tasks:
             for part, numbers in role.items():
@@ -247,9 +247,9 @@ def _validate(targets: Mapping[str, Tasks], processes: Mapping[str, str], parts:
                     if part not in parts or not 0 <= number < parts[part].partitions:
                         raise ValueError(f"member {member_id} gets task {part}-{number}, which does not exist")
                     key = (processes[member_id], part, number)
-                    if key in held:
+                    if key in assigned_keys:
                         raise ValueError(f"the process of member {member_id} gets task {part}-{number} twice")
-                    held.add(key)
+                    assigned_keys.add(key)
                     if role is tasks.active and (part, number) in active:
                         raise ValueError(f"two members get the active task {part}-{number}")
                     if role is tasks.active:

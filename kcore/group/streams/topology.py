@@ -73,7 +73,7 @@ class Topology:
     __hash__ = None  # type: ignore[assignment]  # compared, never a key
 
     def encode_value(self, version: int) -> bytes:
-        """Encodes the value of the record."""
+        """Encodes the value of the topology's record."""
         return self.value.encode_value(version)
 
     def __repr__(self) -> str:

@@ -327,7 +327,7 @@ class AsyncMember:
             RebalanceInProgressError: the group rebalances; commit again after the rebalance, in the new epoch.
             KafkaError, PartitionErrors: the coordinator refused offsets.
             TimeoutError: no coordinator acknowledged the commit in time.
-            TypeError, ValueError: a key is not a partition, or an offset is no number or negative.
+            TypeError, ValueError: a key is not a partition, or an offset is negative or not a number.
         """
         self._require_started()
         self._raise_error()

@@ -182,9 +182,7 @@ class AsyncProducer:
         return delivery  # type: ignore[no-any-return]
 
     async def _append_intercepted(self, record: ProducerRecord) -> AsyncDelivery:
-        """Appends the record that the interceptors return, and stores its `Delivery`, so that the interceptors get the
-        result.
-        """
+        """Appends the record that the interceptors return. Stores its `Delivery`, so that they get the result."""
         record = intercept([each.on_send for each in self._interceptors], record)
         try:
             delivery = await self._append(

@@ -138,7 +138,7 @@ class Calls:
         return time.time_ns() // 1_000_000 if clock_ms is None else clock_ms()
 
     def require_open(self) -> None:
-        """Refuses work on a closed node, which would wait for responses for its whole time limit.
+        """Refuses work on a closed node, because the work would wait for responses until its time limit.
 
         Raises:
             EngineClosedError: the node is an embedded engine, and is closed.

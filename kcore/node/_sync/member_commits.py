@@ -99,7 +99,7 @@ class MemberCommits:
             The commit, and an event that is set when it is completed.
 
         Raises:
-            TypeError, ValueError: a key is not a partition, or an offset is no number or negative.
+            TypeError, ValueError: a key is not a partition, or an offset is negative or not a number.
         """
         positions = {as_partition(key): to_commit(value) for key, value in offsets.items()}
         done = Event()

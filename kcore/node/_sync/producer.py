@@ -183,9 +183,7 @@ class Producer:
         return delivery  # type: ignore[no-any-return]
 
     def _append_intercepted(self, record: ProducerRecord) -> Delivery:
-        """Appends the record that the interceptors return, and stores its `Delivery`, so that the interceptors get the
-        result.
-        """
+        """Appends the record that the interceptors return. Stores its `Delivery`, so that they get the result."""
         record = intercept([each.on_send for each in self._interceptors], record)
         try:
             delivery = self._append(

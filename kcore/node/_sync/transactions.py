@@ -154,7 +154,7 @@ class Transaction:
         finally:
             try:
                 self._leave()
-            except BaseException:  # a KeyboardInterrupt: the next transaction of the id would wait for ever
+            except BaseException:  # a KeyboardInterrupt: the next transaction of the id would wait forever
                 self._leave()
                 raise
 

@@ -97,4 +97,4 @@ def _check_size(state: ShareState, batches: list[Batch], start_offset: int) -> N
         return
     start_offset = state.start_offset if start_offset == -1 else start_offset
     if len(batches) > MAX_BATCHES or len(combine(state.batches, batches, start_offset)) > MAX_BATCHES:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a share partition may have {MAX_BATCHES} state batches, not more")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a share partition may have at most {MAX_BATCHES} state batches")

@@ -81,14 +81,14 @@ class _Producer:
 
     def findings(self, observations: Iterable[Observation]) -> Iterator[Finding]:
         """Yields the findings of this producer from its sorted observations."""
-        for topic_partition, of_place in groupby(
+        for topic_partition, of_partition in groupby(
             observations, key=lambda observation: (observation.target_topic, observation.target_partition)
         ):
             topic, partition = topic_partition
             if topic is not None:
-                yield from self._place((topic, partition), of_place)
+                yield from self._check_partition((topic, partition), of_partition)
                 continue
-            for observation in of_place:
+            for observation in of_partition:
                 if observation.kind == "id":
                     self._ids.append(observation)
                 else:
@@ -145,7 +145,9 @@ class _Producer:
 
     # ---- one partition
 
-    def _place(self, topic_partition: PartitionTuple, observations: Iterable[Observation]) -> Iterator[Finding]:
+    def _check_partition(
+        self, topic_partition: PartitionTuple, observations: Iterable[Observation]
+    ) -> Iterator[Finding]:
         missing: list[Observation] = []  # decisions without a following marker
         extra: list[Observation] = []  # markers without a preceding decision
         balance: dict[Outcome, int] = {}  # markers minus decisions; each transaction has an epoch of its own (KIP-890)

@@ -110,8 +110,8 @@ class StreamsTasks(Check):
             doubled = sorted({task for task in tasks if listed.count(task) > 1})
             self._report(key.group_id, member_id, member_id, doubled, [current])
         process = group.processes.get(member_id)
-        for other, (held, evidence) in sorted(group.members.items()):
-            shared = sorted((tasks - before) & held)
+        for other, (tasks_of_other, evidence) in sorted(group.members.items()):
+            shared = sorted((tasks - before) & tasks_of_other)
             if other != member_id and shared and process is not None and group.processes.get(other) == process:
                 self._report(key.group_id, member_id, other, shared, [evidence, current])
         group.members[member_id] = (tasks, current)

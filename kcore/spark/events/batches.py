@@ -116,7 +116,7 @@ class CompiledGatherer:
     """The `Gatherer` that copies rows from log bytes to Arrow buffers in compiled code."""
 
     def __init__(self, topic: str, partition: int) -> None:
-        self._place = (topic, partition)
+        self._partition = (topic, partition)
         self._columns = EventColumns()
 
     def __len__(self) -> int:
@@ -133,14 +133,14 @@ class CompiledGatherer:
         """Returns the collected rows as one record batch and clears the collection."""
         from kcore.spark.events.arrow import filled_batch  # noqa: PLC0415
 
-        return filled_batch(*self._place, len(self._columns), self._columns.take())
+        return filled_batch(*self._partition, len(self._columns), self._columns.take())
 
 
 class RowGatherer:
     """The `Gatherer` that collects rows as objects, without the extension."""
 
     def __init__(self, topic: str, partition: int) -> None:
-        self._place = (topic, partition)
+        self._partition = (topic, partition)
         self._rows: list[EventRow] = []
 
     def __len__(self) -> int:
@@ -148,7 +148,7 @@ class RowGatherer:
 
     def add(self, batch: Any, first: int, stop: int | None) -> None:
         """Adds the rows of one whole batch, as `Gatherer.add` documents."""
-        for row in rows_of(*self._place, batch):
+        for row in rows_of(*self._partition, batch):
             if row.offset >= first and (stop is None or row.offset < stop):
                 self._rows.append(row)
 

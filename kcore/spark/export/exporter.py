@@ -101,7 +101,7 @@ def export(
             if (cause := _is_other_log(part, manifest)) is not None:
                 refused.append(cause)
                 continue
-            exported = _place(part, manifest, start)
+            exported = _entry_of(part, manifest, start)
             if exported.asked_from > start:
                 report.begun_late.append((*part[:2], exported.asked_from))
             batches = _noting(source, part, exported, stop, report.faults.append)
@@ -164,13 +164,13 @@ def _is_other_log(part: Part, manifest: Manifest) -> str | None:
     return None
 
 
-def _place(part: Part, manifest: Manifest, start: int) -> ExportedPartition:
+def _entry_of(part: Part, manifest: Manifest, start: int) -> ExportedPartition:
     """Returns a partition's entry in the manifest, after updating it for this run."""
-    place = (part.topic, part.partition)
-    exported = manifest.partitions.get(place)
+    topic_partition = (part.topic, part.partition)
+    exported = manifest.partitions.get(topic_partition)
     if exported is None:
-        exported = manifest.partitions[place] = ExportedPartition(
-            *place,
+        exported = manifest.partitions[topic_partition] = ExportedPartition(
+            *topic_partition,
             max(start, 0),
             log_start=max(start, part.log_start),
             asked_from=max(start if start > part.log_start else 0, part.asked_from),
@@ -229,13 +229,13 @@ class _Pieces:
 
 
 def _write_file(
-    folder: Storage, place: tuple[str, int], pieces: _Pieces, form: str, rows_per_file: int
+    folder: Storage, topic_partition: tuple[str, int], pieces: _Pieces, form: str, rows_per_file: int
 ) -> ExportedFile | None:
     """Writes the next file of a partition; returns None if no rows are left."""
     piece = pieces.take(rows_per_file)
     if piece is None:
         return None
-    topic, partition = place
+    topic, partition = topic_partition
     first_offset = piece.column("offset")[0].as_py()
     name = f"topic={quote(topic)}/partition={partition}/{first_offset:020d}.{form}"
     count = 0
@@ -304,7 +304,7 @@ class ExportSource(Source):
         """Implements `Source.parts`."""
         return [
             Part(
-                *place,
+                *topic_partition,
                 part.files[0].first_offset if part.files else part.next_offset,
                 part.next_offset,
                 # With segments, the offset can only be a broker's checkpoint, which is not certain (see `Part`).
@@ -314,7 +314,7 @@ class ExportSource(Source):
                 part.asked_from,
                 topic_id=part.topic_id,
             )
-            for place, part in sorted(self._manifest.partitions.items())
+            for topic_partition, part in sorted(self._manifest.partitions.items())
         ]
 
     def read_rows(self, span: Span) -> Iterator[EventRow]:
@@ -431,8 +431,8 @@ def verify(folder: str | Path | Storage) -> list[str]:
                 findings.append(f"{file.path}: begins at {file.first_offset}, before the end of the previous file")
             behind = file.last_offset + 1
         if part.files and part.next_offset != behind:
-            place = f"{part.topic}-{part.partition}"
-            findings.append(f"{place}: the manifest continues at {part.next_offset}, but the files end at {behind}")
+            name = f"{part.topic}-{part.partition}"
+            findings.append(f"{name}: the manifest continues at {part.next_offset}, but the files end at {behind}")
     return findings + [f"{name}: is not in the manifest" for name in sorted({*filter(_is_data, sizes)} - named)]
 
 
@@ -454,7 +454,7 @@ def _file_faults(storage: Storage, sizes: Mapping[str, int], file: ExportedFile)
         yield "was changed: its checksum differs"
     else:
         try:
-            count, first, last = _held(storage, file.path)
+            count, first, last = _row_range(storage, file.path)
         except (OSError, ValueError, KeyError, TypeError) as error:  # includes pyarrow's errors
             yield f"cannot be read: {error}"
             return
@@ -463,7 +463,7 @@ def _file_faults(storage: Storage, sizes: Mapping[str, int], file: ExportedFile)
             yield f"has {count} rows of offsets {first} to {last}, and the manifest says {expected}"
 
 
-def _held(storage: Storage, name: str) -> tuple[int, int, int]:
+def _row_range(storage: Storage, name: str) -> tuple[int, int, int]:
     """Returns the number of rows of a file of the export, and the first and last offset."""
     if name.endswith(".jsonl"):
         with storage.open(name) as file:

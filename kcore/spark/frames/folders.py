@@ -110,7 +110,7 @@ def folder_checkpoints(
     return _replayed(spark, logs, (COORDINATOR_TOPICS, None), moment, output, previous, checkpoint)
 
 
-def folder_living(
+def folder_live_records(
     spark: SparkSession,
     path: LogSource | EventLogs,
     *,
@@ -125,7 +125,7 @@ def folder_living(
     from kcore.spark.events.arrow import EVENT_DDL  # noqa: PLC0415
 
     moment = (offsets, timestamp_ms)
-    return _replayed(spark, path, (COORDINATOR_TOPICS, None), moment, (_living, EVENT_DDL), with_records=True)
+    return _replayed(spark, path, (COORDINATOR_TOPICS, None), moment, (_live_records, EVENT_DDL), with_records=True)
 
 
 def _replayed(
@@ -280,7 +280,7 @@ def _checkpointed(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:
     return in_one_frame(tables_and_checkpoints(results), CHECKPOINT)
 
 
-def _living(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:
+def _live_records(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:
     from kcore.spark.events.arrow import to_batches  # noqa: PLC0415
 
     for result in results:

@@ -36,7 +36,7 @@ class HadoopFiles(Files):
 
     Args:
         spark: a session with its own JVM, which a session of Spark Connect does not have.
-        place: a URI, or a path on the session's default file system.
+        location: a URI, or a path on the session's default file system.
 
     Attributes:
         uri: the folder, with scheme and host.
@@ -45,16 +45,16 @@ class HadoopFiles(Files):
         KcoreError: the session does not support the file system, or cannot reach it.
     """
 
-    def __init__(self, spark: SparkSession, place: str | Path) -> None:
+    def __init__(self, spark: SparkSession, location: str | Path) -> None:
         jvm: Any = getattr(spark, "_jvm", None)
         if jvm is None:
-            raise KcoreError(f"{place}: jobs need a session with a JVM of its own, and Spark Connect has none")
+            raise KcoreError(f"{location}: jobs need a session with a JVM of its own, and Spark Connect has none")
         session: Any = spark
-        self._place = str(place)
+        self._location = str(location)
         self._jvm = jvm
         with self._errors():
             configuration = session._jsparkSession.sessionState().newHadoopConf()
-            root = jvm.org.apache.hadoop.fs.Path(self._place)
+            root = jvm.org.apache.hadoop.fs.Path(self._location)
             self._files: Any = root.getFileSystem(configuration)
             self.uri = str(self._files.makeQualified(root).toString()).rstrip("/")
 
@@ -66,7 +66,7 @@ class HadoopFiles(Files):
         try:
             yield
         except Py4JJavaError as error:
-            raise KcoreError(f"{self._place}: {cause_of(error)}") from error
+            raise KcoreError(f"{self._location}: {cause_of(error)}") from error
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.uri}/{name}")

@@ -51,7 +51,7 @@ class Output:
 
     def __init__(self, spark: SparkSession, place: str | Path, form: str = PARQUET, mode: str = OVERWRITE) -> None:
         if form not in FORMATS or mode not in MODES:
-            raise ConfigError(f"{form}, {mode}: the formats are {', '.join(FORMATS)}; the modes {', '.join(MODES)}")
+            raise ConfigError(f"format={form}, mode={mode}; valid: {', '.join(FORMATS)}; {', '.join(MODES)}")
         self._spark = spark
         self._place = str(place)
         self._mode = mode

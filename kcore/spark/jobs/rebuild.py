@@ -14,7 +14,7 @@ from kcore.printable import clean
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.events.event import EventRow
 from kcore.spark.frames.checkpoints import checkpoints_at, forget_checkpoints, write_checkpoints
-from kcore.spark.frames.folders import folder_checkpoints, folder_living, folder_tables
+from kcore.spark.frames.folders import folder_checkpoints, folder_live_records, folder_tables
 from kcore.spark.frames.logs import EventLogs, LogSource, logs_at
 from kcore.spark.frames.output import Output
 from kcore.spark.frames.transforms import table_of
@@ -262,9 +262,9 @@ def rebuild_folder(
     """
     check_empty(Path(folder))
     logs = logs_at(spark, path)
-    living = folder_living(spark, logs, offsets=offsets, timestamp_ms=timestamp_ms)
-    living = living.selectExpr("*", "unix_millis(timestamp) as timestamp_ms")
-    return write_data_folder(folder, partition_counts(logs, partitions), map(event_of, living.toLocalIterator()))
+    live = folder_live_records(spark, logs, offsets=offsets, timestamp_ms=timestamp_ms)
+    live = live.selectExpr("*", "unix_millis(timestamp) as timestamp_ms")
+    return write_data_folder(folder, partition_counts(logs, partitions), map(event_of, live.toLocalIterator()))
 
 
 def event_of(row: Row) -> EventRow:

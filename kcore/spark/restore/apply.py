@@ -106,7 +106,7 @@ def _key(row: PlanRow) -> tuple[str, str, int]:
 
 
 def _as_planned(row: PlanRow) -> Applied | None:
-    """Returns the result of a row that is not to be set."""
+    """Returns the result of a row whose offset is not to be set; None for a row with the action `set`."""
     if row.action == SET:
         return None
     if row.action == SKIP:

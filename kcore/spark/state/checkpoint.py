@@ -158,8 +158,8 @@ def _with_timestamps(records: pa.Table) -> pa.Table:
     A time outside of the range of this column is null, as in events.
     """
     times = records.column("timestamp_ms")
-    held = pc.and_(pc.greater_equal(times, 0), pc.less_equal(times, LARGEST_MS))
-    micros = pc.multiply(pc.if_else(held, times, None), 1000).cast(pa.timestamp("us", "UTC"))
+    valid = pc.and_(pc.greater_equal(times, 0), pc.less_equal(times, LARGEST_MS))
+    micros = pc.multiply(pc.if_else(valid, times, None), 1000).cast(pa.timestamp("us", "UTC"))
     return records.append_column("timestamp", micros)
 
 

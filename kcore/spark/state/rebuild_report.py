@@ -47,9 +47,9 @@ def absent_rows(absent: Iterable[Absent]) -> Iterator[TableBatch]:
         ]
         nowhere = dict.fromkeys(("first_offset", "next_offset", "last_stable_offset", "last_timestamp_ms"), -1)
         empty = {**nowhere, "complete": False, "lost": True, "records": 0, "unknown": 0, "faults": 1}
-        yield "partitions", rows_batch("partitions", [{**place, **empty} for place in partitions])
+        yield "partitions", rows_batch("partitions", [{**partition, **empty} for partition in partitions])
         fault = {"offset": -1, "kind": "absent", "detail": of_topic.sentence}
-        yield "faults", rows_batch("faults", [{**place, **fault} for place in partitions])
+        yield "faults", rows_batch("faults", [{**partition, **fault} for partition in partitions])
 
 
 class Uncertainties(NamedTuple):

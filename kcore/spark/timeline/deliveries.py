@@ -21,7 +21,7 @@ ARCHIVED: Final = 4
 
 
 class Progress(NamedTuple):
-    """The deliveries that one record adds.
+    """The numbers of deliveries and records that one record of the log adds to the history.
 
     Attributes:
         delivered: ended deliveries.

@@ -128,7 +128,7 @@ class Plots:
         return self._svg(height, title, f"{len(rows)} rows; {most}", parts)
 
     def spans(self, title: str, rows: Sequence[Span]) -> str:
-        """Renders a horizontal bar per row, made of parts, with a mark at the row's limit."""
+        """Renders each row as a horizontal bar of several parts, with a mark at the row's limit."""
         height = ROW * len(rows) + FOOT + 4
         longest = max((sum(length for _, length, _ in row.parts) for row in rows), default=0)
         scale = max(1, longest)
