@@ -95,8 +95,8 @@ class Cluster:
         began_s = time.perf_counter()
         while moved:
             assert time.perf_counter() < began_s + LIMIT_S, f"{len(moved)} groups are not served"
-            answered = self.fetched(survivors, moved)
-            moved = [group for group in moved if group not in answered]
+            served = self.fetched(survivors, moved)
+            moved = [group for group in moved if group not in served]
         return time.perf_counter() - began_s, sum(owner == victim for owner in owners.values())
 
 

@@ -94,9 +94,9 @@ class Mover:
         part = ReassignablePartition(partition_index=self.partition, replicas=(heir + 1,))
         moves = [ReassignableTopic(name=CONSUMER_OFFSETS, partitions=[part])]
         request = AlterPartitionReassignmentsRequest(topics=moves, timeout_ms=10_000)
-        asking = threading.Thread(target=self._ask, args=(request,))
+        sender = threading.Thread(target=self._send_request, args=(request,))
         last_s = time.perf_counter()
-        asking.start()
+        sender.start()
         end_s = last_s + MOVE_S
         while not succeeds(self.clients[heir], self.request):
             if succeeds(self.clients[self.leader], self.request):
@@ -104,11 +104,11 @@ class Mover:
             assert time.perf_counter() < end_s, "the partition was not moved"
             time.sleep(0.0005)
         pause_s = time.perf_counter() - last_s
-        asking.join()
+        sender.join()
         self.leader = heir
         return pause_s
 
-    def _ask(self, request: AlterPartitionReassignmentsRequest) -> None:
+    def _send_request(self, request: AlterPartitionReassignmentsRequest) -> None:
         with Connection("127.0.0.1", self.port) as client:
             assert client.send(request, 0).error_code == 0
 

@@ -5,11 +5,11 @@ heartbeats,commits]
 
 `alone` is `kcore serve` without a cluster, a number is `kcore serve --processes`, and `pg2` are two nodes over
 PostgreSQL. `+standby` adds a synchronous standby on the same machine. The load comes from `bench/pipelines.c`, because
-a client's CPU time is not available to the servers on a machine with few cores. Its CPU time is in the last column. Two
-figures describe the scaling: all requests per second, and the requests per CPU-second of each server process. The
-second figure estimates the rate if each process had a core of its own and shared no lock or device. The variants take
-turns. The last columns are the durations of single commits, one after the other. For PostgreSQL the table also has the
-time of an INSERT of the same bytes in autocommit, which is the least that the database takes.
+on a machine with few cores a slow client would take CPU time from the servers. The last column has the CPU time of the
+load generator. Two figures describe the scaling: all requests per second, and the requests per CPU-second of each
+server process. The second figure estimates the rate if each process had a core of its own and shared no lock or device.
+The variants take turns. The last columns are the durations of single commits, one after the other. For PostgreSQL the
+table also has the time of an INSERT of the same bytes in autocommit, which is the least that the database takes.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Seat:
         key, version = self._waiting
         return response_class(key).decode(self._exactly(size), version, HEADER_BYTES)
 
-    def ask(self, request: Request[R], version: int) -> R:
+    def call(self, request: Request[R], version: int) -> R:
         """Sends a request and receives its response."""
         self.send(request, version)
         response: R = self.receive()
@@ -145,7 +145,7 @@ class ConsumerStorm:
             request = ConsumerGroupHeartbeatRequest(
                 group_id=self.group, member_id=f"{self.group}-{index}", member_epoch=-1
             )
-            assert not seat.ask(request, CONSUMER_HEARTBEAT).error_code
+            assert not seat.call(request, CONSUMER_HEARTBEAT).error_code
 
 
 class ClassicStorm:
@@ -238,4 +238,4 @@ class ClassicStorm:
     def leave(self) -> None:
         """Lets all members leave."""
         members = [MemberIdentity(member_id=member_id) for member_id in self.members]
-        assert not self.seats[0].ask(LeaveGroupRequest(group_id=self.group, members=members), LEAVE).error_code
+        assert not self.seats[0].call(LeaveGroupRequest(group_id=self.group, members=members), LEAVE).error_code

@@ -92,7 +92,7 @@ def fetch(number: int) -> OffsetFetchRequest:
     return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=f"g{number}", topics=[topic])])
 
 
-def ask(benchmark: BenchmarkFixture, node: Node, requests: list[Any], version: int) -> None:
+def measure(benchmark: BenchmarkFixture, node: Node, requests: list[Any], version: int) -> None:
     """Measures REQUESTS requests, committed together."""
     context = RequestContext(version)
     submit, commit = node.engine.submit, node.engine.commit
@@ -118,14 +118,14 @@ def offsets(request: pytest.FixtureRequest) -> Node:
 
 def test_commit_by_offsets(benchmark: BenchmarkFixture, offsets: Node) -> None:
     benchmark.group = "growth: a commit, by groups and offsets"
-    ask(benchmark, offsets, offsets.some(commit), 8)
+    measure(benchmark, offsets, offsets.some(commit), 8)
 
 
 def test_fetch_by_offsets(benchmark: BenchmarkFixture, offsets: Node) -> None:
     benchmark.group = "growth: an offset fetch, by groups and offsets"
     requests = offsets.some(fetch)
     assert offsets.call(requests[0], 9).groups[0].topics[0].partitions[0].committed_offset >= 0
-    ask(benchmark, offsets, requests, 9)
+    measure(benchmark, offsets, requests, 9)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -148,7 +148,7 @@ def test_heartbeat_by_groups(benchmark: BenchmarkFixture, size: int) -> None:
 
     requests = node.some(beat)
     assert node.call(requests[0], 4).error_code == 0
-    ask(benchmark, node, requests, 4)
+    measure(benchmark, node, requests, 4)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -32,7 +32,7 @@ def engine() -> Any:
 
 
 def test_every_api_can_be_constructed_and_agrees_with_its_table(engine: Engine) -> None:
-    """ApiVersions lists the versions before an API is constructed. They must equal those of the API's class."""
+    """ApiVersions lists the versions before an API is constructed. They must equal the versions of the API's class."""
     assert [(api.key, api.versions) for api in engine.apis.values()] == [(row.key, row.versions) for row in SERVED_APIS]
 
 
@@ -91,7 +91,7 @@ with kcore.open({str(tmp_path / "data")!r}):
 
 
 def test_an_api_with_a_missing_import_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The API's file exists, but an import in it fails. The error must not look like that of an unknown API."""
+    """The file of the API exists, but an import in this file fails. The error names the import."""
     (tmp_path / "served").mkdir()
     (tmp_path / "served" / "heartbeat.py").write_text("import absent_library\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -32,10 +32,10 @@ class FailsOnce:
 
 async def codes(node: Node, *groups: str) -> list[int]:
     """Commits an offset in each group. Returns the error codes."""
-    answers = await asyncio.wait_for(
+    responses = await asyncio.wait_for(
         asyncio.gather(*(node.send(commit(group, {("t", 0): 5}), 9) for group in groups)), LONG_S
     )
-    return [answer.topics[0].partitions[0].error_code for answer in answers]
+    return [response.topics[0].partitions[0].error_code for response in responses]
 
 
 async def test_a_round_whose_end_cannot_be_scheduled_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Each API that ApiVersions lists is served, in each listed version, by the API with that key."""
+"""Each API that ApiVersions lists is served in each listed version, by the handler with its key."""
 
 from __future__ import annotations
 

@@ -112,7 +112,9 @@ def test_the_package_has_its_metadata(egg_info: Path) -> None:
 
 
 def test_the_change_log_has_this_version() -> None:
-    """The version has its own section. Before the release, the section of unreleased changes has its number."""
+    """The version has its own section. Before the release, the section of unreleased changes has the number of the
+    version.
+    """
     text = (ROOT / "CHANGELOG.md").read_text()
     unreleased, *released = [section.partition("]") for section in text.split("\n## [")[1:]]
     assert unreleased[0] == "Unreleased"

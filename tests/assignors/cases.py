@@ -3,7 +3,7 @@
 `assignor-vectors.json` holds hand-picked cases. `assignor-cases.json.gz` holds generated groups that change over
 several rounds; the result of a round is the owned partitions of the next one. Both files were made by running Kafka's
 classes. Cases with `exact` do not depend on the order of a hash table. In all other cases, `expect` is Kafka's result
-if it iterates in sorted order, as kcore does.
+with iteration in sorted order, which kcore uses.
 """
 
 import base64

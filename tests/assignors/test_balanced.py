@@ -122,7 +122,9 @@ def test_nothing_moves_for_a_rack_alone() -> None:
 
 
 def test_a_chain_of_moves_reaches_the_optimum() -> None:
-    """No single move helps, but a chain of moves along subscriptions does (Kafka's sticky does not find it)."""
+    """No single move helps, but a chain of moves along subscriptions does (Kafka's sticky assignor does not find this
+    chain).
+    """
     members = [
         Member("a", ["t0"], owned={"t0": [0, 1]}),
         Member("b", ["t0", "t1"], owned={"t1": [0]}),

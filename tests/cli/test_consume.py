@@ -27,11 +27,9 @@ def kcore() -> Iterator[Terminal]:
 
 
 def test_consume_prints_all_records_from_the_beginning(kcore: Terminal) -> None:
-    said = kcore("consume", "--topic", "t")
-    assert (said.status, sorted(said.lines)) == (0, ["a", "b", "c", "d"])
-    assert [line for line in said.lines if line != "d"] == ["a", "b", "c"], (
-        "the records of a partition keep their order"
-    )
+    ran = kcore("consume", "--topic", "t")
+    assert (ran.status, sorted(ran.lines)) == (0, ["a", "b", "c", "d"])
+    assert [line for line in ran.lines if line != "d"] == ["a", "b", "c"], "the records of a partition keep their order"
 
 
 @pytest.mark.parametrize(
@@ -163,8 +161,8 @@ def test_refusals_state_the_cause(kcore: Terminal) -> None:
     assert kcore("consume", "--topic", "t", "--partition", "7") == (1, "", "kcore: topic 't' has no partition 7\n")
     assert "valid: earliest" in kcore("consume", "--topic", "t", "--from", "soon").err
     assert kcore("consume", "--topic", "t", "--partition", "0", "--group", "g").status == 1
-    said = kcore("consume", "--topic", "t", "--partition", "0", "--from", "99")
-    assert said == (0, "", ""), "there is no record after the end"
+    ran = kcore("consume", "--topic", "t", "--partition", "0", "--from", "99")
+    assert ran == (0, "", ""), "there is no record after the end"
 
 
 def test_aborted_records_are_not_printed(kcore: Terminal) -> None:

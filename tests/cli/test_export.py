@@ -70,7 +70,7 @@ def test_ranges_are_exported_and_existing_rows_are_not_exported_again(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ((), "name a folder, --bootstrap HOST:PORT of a running server, or --cluster URL, and --out FOLDER"),
         (("DATA",), "name a folder, --bootstrap HOST:PORT of a running server, or --cluster URL, and --out FOLDER"),
@@ -88,14 +88,14 @@ def test_ranges_are_exported_and_existing_rows_are_not_exported_again(
         (("verify", "DATA"), "DATA: the manifest cannot be read: "),
     ],
 )  # fmt: skip
-def test_invalid_arguments_are_refused(run: Run, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_invalid_arguments_are_refused(run: Run, tmp_path: Path, arguments: tuple[str, ...], expected: str) -> None:
     with kcore.open(tmp_path / "DATA", config=SETTINGS) as engine:
         populate(engine)
     if "PARQUET" in arguments:
         assert run("export", tmp_path / "DATA", "--out", tmp_path / "PARQUET").status == 0
     ran = run("export", *(tmp_path / word if word.partition("/")[0].isupper() else word for word in arguments))
     assert ran.status == 1
-    assert said in ran.err.replace(f"{tmp_path}/", "")
+    assert expected in ran.err.replace(f"{tmp_path}/", "")
     assert len(ran.err.splitlines()) == 1
 
 

@@ -31,12 +31,12 @@ class Writer(threading.Thread):
         self.acknowledged = 0
         self.error: BaseException | None = None
         self._server = bootstrap
-        self._stop_asked = stop
+        self._stop_requested = stop
 
     def run(self) -> None:
         try:
             with Connection.to(self._server, client_id="writer") as connection:
-                while not self._stop_asked.is_set():
+                while not self._stop_requested.is_set():
                     number = self.acknowledged
                     produced = connection.send(produce("numbers", batch([b"%d" % number]), self.partition), 9)
                     assert produced.responses[0].partition_responses[0].error_code == 0

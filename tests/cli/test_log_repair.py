@@ -79,9 +79,7 @@ def served(folder: Path) -> tuple[list[tuple[int, str]], dict[tuple[str, int], i
 
 
 def test_a_file_that_lmdb_cannot_open_is_rebuilt(run: Run, folder: Path) -> None:
-    """LMDB finds the trees with the flags of the main database in the meta pages. The repair does not need these
-    flags.
-    """
+    """LMDB needs the flags of the main database in the meta pages to find the trees. The repair does not need them."""
     with (folder / "data.mdb").open("r+b") as file:
         for page in (0, 1):
             file.seek(page * 4096 + 92)
@@ -358,7 +356,7 @@ def test_sound_rounds_around_a_damaged_one_are_recovered(run: Run, folder: Path)
 
 
 def test_the_areas_of_a_damaged_journal_are_read_in_the_order_of_their_rounds(run: Run, folder: Path) -> None:
-    """Round 0 was moved to the log; the newest round is at the start of the file, and one before it is damaged."""
+    """Round 0 was moved to the log. The newest round is at the start of the file, and a round before it is damaged."""
     rounds = [encoded([one]) for one in appended(folder, 4)]
     edit(folder, META_DB, (JOURNAL_KEY, IDENTITY + U32.pack(1)))
     older = bytearray(entry(1, rounds[0]) + entry(2, rounds[1]) + entry(3, rounds[2]))
@@ -576,8 +574,7 @@ def test_a_failed_repair_leaves_a_copy_only_if_it_replaced_the_file(
     run: Run, folder: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A partial copy could be mistaken for a complete one. After the rename, only the copy has the damaged file."""
-    number = change(folder, "lines", append_ten)
-    raw(folder, number, 6, None)
+    raw(folder, change(folder, "lines", append_ten), 6, None)
     before = (folder / "data.mdb").read_bytes()
     replaced = step == "after the rename"
 
@@ -586,9 +583,9 @@ def test_a_failed_repair_leaves_a_copy_only_if_it_replaced_the_file(
             os.rename(*arguments)
         raise OSError(5, "Input/output error")
 
-    owners = {"replace": repairs.os, "after the rename": repairs.os}
     with monkeypatch.context() as patch:
-        patch.setattr(owners.get(step, repairs), "replace" if replaced else step, fail)
+        owner = repairs.os if step in ("replace", "after the rename") else repairs
+        patch.setattr(owner, "replace" if replaced else step, fail)
         ran = run("log", "repair", folder, "--yes")
     assert (ran.status, "Input/output error" in ran.err) == (1, True)
     assert sorted(os.listdir(folder.parent)) == (["data", "data.damaged-1"] if replaced else ["data"])

@@ -155,14 +155,14 @@ def test_exactly_one_target_must_be_given(verb: tuple[str, str], run: Run) -> No
 
 @pytest.mark.parametrize("verb", [("log", "dump"), ("groups", "list"), ("offsets", "list")])
 def test_an_unreachable_target_is_reported_in_one_line(verb: tuple[str, str], run: Run, tmp_path: Path) -> None:
-    for arguments, said in (
+    for arguments, expected in (
         ([tmp_path / "no"], "no kcore data folder"),
         (["--bootstrap", "127.0.0.1:1"], "cannot connect to 127.0.0.1:1"),
         (["--bootstrap", "nonsense"], "'nonsense' is not HOST:PORT"),
     ):
         ran = run(*verb, *arguments)
         assert ran.status == 1
-        assert said in ran.err
+        assert expected in ran.err
         assert len(ran.err.splitlines()) == 1
     assert not (tmp_path / "no").exists()
 

@@ -29,22 +29,22 @@ def values(kcore: Terminal, topic: str, partition: int = 0) -> list[bytes | None
 
 def test_lines_become_records_in_their_order(kcore: Terminal) -> None:
     """A line may contain any text. The last line needs no line end, and CRLF counts as a line end."""
-    said = kcore("produce", "--topic", "t", "--partition", "1", stdin=b"one\ntwo words\r\n\n\xff\xfe\nlast")
-    assert said == (0, "", "kcore: 5 records\n")
+    ran = kcore("produce", "--topic", "t", "--partition", "1", stdin=b"one\ntwo words\r\n\n\xff\xfe\nlast")
+    assert ran == (0, "", "kcore: 5 records\n")
     assert values(kcore, "t", 1) == [b"one", b"two words", b"", b"\xff\xfe", b"last"]
     assert values(kcore, "t", 0) == []
 
 
 def test_large_input_arrives_completely(kcore: Terminal) -> None:
     lines = [b"%d " % number + b"x" * (number % 700) for number in range(3_000)]
-    said = kcore("produce", "--topic", "t", "--partition", "0", stdin=b"\n".join(lines))
-    assert (said.status, said.err) == (0, "kcore: 3000 records\n")
+    ran = kcore("produce", "--topic", "t", "--partition", "0", stdin=b"\n".join(lines))
+    assert (ran.status, ran.err) == (0, "kcore: 3000 records\n")
     assert values(kcore, "t") == lines
 
 
 def test_keys_select_the_same_partitions_as_javas_producer(kcore: Terminal) -> None:
-    said = kcore("produce", "--topic", "t", "--key-separator", "=>", stdin=b"a=>1\nb=>2\na=>3\nc=>x=>y\n")
-    assert said.status == 0
+    ran = kcore("produce", "--topic", "t", "--key-separator", "=>", stdin=b"a=>1\nb=>2\na=>3\nc=>x=>y\n")
+    assert ran.status == 0
     found = {partition: values(kcore, "t", partition) for partition in range(3)}
     expected: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
     for key, value in ((b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"x=>y")):
@@ -63,18 +63,18 @@ def test_the_hash_equals_javas() -> None:
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_batches_may_be_compressed(kcore: Terminal, codec: str) -> None:
     kcore("produce", "--topic", "t", "--partition", "0", "--compression", codec, stdin=b"same\n" * 50)
-    said = kcore("consume", "--topic", "t")
-    assert said.lines == ["same"] * 50
+    ran = kcore("consume", "--topic", "t")
+    assert ran.lines == ["same"] * 50
 
 
 def test_refusals_state_the_cause_and_the_last_written_line(kcore: Terminal) -> None:
     with kcore.live.connect() as client:
         make_topic(client, "t")
-    said = kcore("produce", "--topic", "t", "--partition", "9", stdin=b"x\n")
-    assert said == (1, "", "kcore: topic 't' has 1 partitions, no partition 9\n")
-    said = kcore("produce", "--topic", "bad/name", stdin=b"x\n")
-    assert said.status == 1
-    assert "INVALID_TOPIC_EXCEPTION" in said.err
+    ran = kcore("produce", "--topic", "t", "--partition", "9", stdin=b"x\n")
+    assert ran == (1, "", "kcore: topic 't' has 1 partitions, no partition 9\n")
+    ran = kcore("produce", "--topic", "bad/name", stdin=b"x\n")
+    assert ran.status == 1
+    assert "INVALID_TOPIC_EXCEPTION" in ran.err
 
 
 def test_produce_waits_for_a_full_disk() -> None:

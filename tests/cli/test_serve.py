@@ -88,7 +88,7 @@ def test_the_effective_configuration_shows_the_source_of_each_value(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("a=1\n\ngroup.max.size=0\n", "{file}:1: unknown setting 'a'"),
         ("\ngroup.max.size=0\n", "{file}:2: group.max.size='0' is out of range; valid: a whole number in 1.."),
@@ -108,17 +108,17 @@ def test_the_effective_configuration_shows_the_source_of_each_value(
     ],
 )  # fmt: skip
 def test_an_invalid_setting_is_refused_with_its_source_and_the_valid_values(
-    text: str, said: str, run: Run, properties: Write
+    text: str, expected: str, run: Run, properties: Write
 ) -> None:
     file = properties(text)
     ran = run("serve", "--config", file)
     assert (ran.status, ran.out) == (1, "")
-    assert ran.err.startswith("kcore: " + said.format(file=file)), ran.err
+    assert ran.err.startswith("kcore: " + expected.format(file=file)), ran.err
     assert len(ran.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["-c", "group.max.size=0"], "kcore: -c: group.max.size='0' is out of range"),
         (["-c", "nonsense"], "kcore: -c 'nonsense' is not a setting; valid: -c name=value"),
@@ -126,17 +126,17 @@ def test_an_invalid_setting_is_refused_with_its_source_and_the_valid_values(
         (["--config", "/nowhere/at.all"], "kcore: /nowhere/at.all: cannot be read: "),
     ],
 )
-def test_bad_arguments_are_refused_with_their_position(arguments: list[str], said: str, run: Run) -> None:
+def test_bad_arguments_are_refused_with_their_position(arguments: list[str], expected: str, run: Run) -> None:
     ran = run("serve", *arguments)
     assert ran.status == 1
-    assert ran.err.startswith(said), ran.err
+    assert ran.err.startswith(expected), ran.err
 
 
 # ---- serving
 
 
 def started(*arguments: str) -> subprocess.Popen[str]:
-    """Starts a server with SIGHUP at its default: under `nohup` the signal is ignored, and the server would ignore it,
+    """Starts a server with the default action of SIGHUP. Tests under `nohup` ignore this signal, and the server would,
     too.
     """
     command = [sys.executable, "-m", "kcore", "serve", *arguments]
@@ -267,8 +267,8 @@ def test_the_error_of_a_failed_start_states_the_cause(tmp_path: Path, to_file: b
     ) as raised:
         server.start()
     if to_file:
-        said = str(raised.value).partition("status 1: ")[2]
-        assert log.read_text() == f"kcore: from before\n{said}\n"
+        reason = str(raised.value).partition("status 1: ")[2]
+        assert log.read_text() == f"kcore: from before\n{reason}\n"
 
 
 def test_a_server_can_be_started_again_after_a_failed_start(tmp_path: Path) -> None:

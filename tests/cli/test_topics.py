@@ -59,10 +59,10 @@ def test_text_has_columns(kcore: Terminal) -> None:
     ],
 )
 def test_refusals_state_the_cause_and_exit_with_1(kcore: Terminal, arguments: tuple[str, ...], why: str) -> None:
-    said = kcore("topics", *arguments)
-    assert (said.status, said.out) == (1, "")
-    assert why in said.err
-    assert "Traceback" not in said.err
+    ran = kcore("topics", *arguments)
+    assert (ran.status, ran.out) == (1, "")
+    assert why in ran.err
+    assert "Traceback" not in ran.err
 
 
 def test_existing_and_missing_topics_are_accepted_with_the_if_options(kcore: Terminal) -> None:

@@ -19,7 +19,7 @@ POLL_S = 0.1
 METADATA_MAX_AGE_MS = 1_000
 
 
-class Voice:
+class EventPrinter:
     """The output of a member process: prints events when they change."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Voice:
         self.say("record", topic=topic, partition=partition, offset=offset, value=(value or b"").decode())
 
 
-def confluent(options: dict[str, Any], voice: Voice, stop: threading.Event) -> None:
+def confluent(options: dict[str, Any], printer: EventPrinter, stop: threading.Event) -> None:
     """Consumes with librdkafka (confluent-kafka)."""
     from confluent_kafka import Consumer, KafkaException
 
@@ -72,23 +72,23 @@ def confluent(options: dict[str, Any], voice: Voice, stop: threading.Event) -> N
     if options["instance_id"]:
         settings["group.instance.id"] = options["instance_id"]
     consumer = Consumer(settings)
-    consumer.subscribe(options["topics"], on_revoke=lambda _, parts: voice.revoked(parts))
+    consumer.subscribe(options["topics"], on_revoke=lambda _, parts: printer.revoked(parts))
     while not stop.is_set():
         messages = [message for message in consumer.consume(100, timeout=POLL_S) if message.error() is None]
-        voice.owns(consumer.assignment())
+        printer.owns(consumer.assignment())
         for message in messages:
-            voice.record(message.topic(), message.partition(), message.offset(), message.value())
+            printer.record(message.topic(), message.partition(), message.offset(), message.value())
         if messages:
             try:
                 consumer.commit(asynchronous=False)
             except KafkaException as error:
-                voice.say("commit failed", reason=error.args[0].name())
+                printer.say("commit failed", reason=error.args[0].name())
             else:
-                voice.say("committed")
+                printer.say("committed")
     consumer.close()
 
 
-def kafka_python(options: dict[str, Any], voice: Voice, stop: threading.Event) -> None:
+def kafka_python(options: dict[str, Any], printer: EventPrinter, stop: threading.Event) -> None:
     """Consumes with kafka-python, a pure Python client."""
     from kafka import ConsumerRebalanceListener, KafkaConsumer
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
@@ -101,7 +101,7 @@ def kafka_python(options: dict[str, Any], voice: Voice, stop: threading.Event) -
             pass
 
         def on_partitions_revoked(self, revoked: Any) -> None:
-            voice.revoked(revoked)
+            printer.revoked(revoked)
 
     strategies = {kind.name: kind for kind in (RangePartitionAssignor, RoundRobinPartitionAssignor)}
     strategies[CooperativeStickyAssignor.name] = CooperativeStickyAssignor
@@ -127,21 +127,21 @@ def kafka_python(options: dict[str, Any], voice: Voice, stop: threading.Event) -
             polled = consumer.poll(timeout_ms=POLL_S * 1000, max_records=100)
         except KafkaConnectionError:  # this client raises if the server is away
             continue
-        voice.owns(consumer.assignment())
+        printer.owns(consumer.assignment())
         for part, records in polled.items():
             for record in records:
-                voice.record(part.topic, part.partition, record.offset, record.value)
+                printer.record(part.topic, part.partition, record.offset, record.value)
         if polled:
             try:
                 consumer.commit()
             except KafkaError as error:
-                voice.say("commit failed", reason=type(error).__name__)
+                printer.say("commit failed", reason=type(error).__name__)
             else:
-                voice.say("committed")
+                printer.say("committed")
     consumer.close()
 
 
-async def _aiokafka(options: dict[str, Any], voice: Voice, stop: threading.Event) -> None:
+async def _aiokafka(options: dict[str, Any], printer: EventPrinter, stop: threading.Event) -> None:
     from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor
     from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
@@ -153,7 +153,7 @@ async def _aiokafka(options: dict[str, Any], voice: Voice, stop: threading.Event
             pass
 
         async def on_partitions_revoked(self, revoked: Any) -> None:
-            voice.revoked(revoked)
+            printer.revoked(revoked)
 
     strategies = {
         "range": RangePartitionAssignor,
@@ -176,27 +176,27 @@ async def _aiokafka(options: dict[str, Any], voice: Voice, stop: threading.Event
     try:
         while not stop.is_set():
             polled = await consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=100)
-            voice.owns(consumer.assignment())
+            printer.owns(consumer.assignment())
             for part, records in polled.items():
                 for record in records:
-                    voice.record(part.topic, part.partition, record.offset, record.value)
+                    printer.record(part.topic, part.partition, record.offset, record.value)
             if polled:
                 try:
                     await consumer.commit()
                 except KafkaError as error:
-                    voice.say("commit failed", reason=type(error).__name__)
+                    printer.say("commit failed", reason=type(error).__name__)
                 else:
-                    voice.say("committed")
+                    printer.say("committed")
     finally:
         await consumer.stop()
 
 
-def aiokafka(options: dict[str, Any], voice: Voice, stop: threading.Event) -> None:
+def aiokafka(options: dict[str, Any], printer: EventPrinter, stop: threading.Event) -> None:
     """Consumes with aiokafka, an asyncio client."""
-    asyncio.run(_aiokafka(options, voice, stop))
+    asyncio.run(_aiokafka(options, printer, stop))
 
 
-def kcores(options: dict[str, Any], voice: Voice, stop: threading.Event) -> None:
+def kcores(options: dict[str, Any], printer: EventPrinter, stop: threading.Event) -> None:
     """Consumes with kcore's own client."""
     import kcore
     from kcore.errors import CommitFailedError, KafkaError
@@ -214,21 +214,21 @@ def kcores(options: dict[str, Any], voice: Voice, stop: threading.Event) -> None
     with (
         kcore.connect(options["bootstrap"], client_id=options["client_id"] or "kcore") as node,
         node.group(options["group"]).consume(
-            options["topics"], auto_commit=None, on_revoked=voice.revoked, **settings
+            options["topics"], auto_commit=None, on_revoked=printer.revoked, **settings
         ) as consumer,
     ):
         while not stop.is_set():
             records = consumer.poll(POLL_S)
-            voice.owns(consumer.assignment)
+            printer.owns(consumer.assignment)
             for record in records:
-                voice.record(record.topic, record.partition, record.offset, record.value)
+                printer.record(record.topic, record.partition, record.offset, record.value)
             if records:
                 try:
                     consumer.commit()
                 except (CommitFailedError, KafkaError) as error:
-                    voice.say("commit failed", reason=type(error).__name__)
+                    printer.say("commit failed", reason=type(error).__name__)
                 else:
-                    voice.say("committed")
+                    printer.say("committed")
 
 
 LIBRARIES = {"kcore": kcores, "confluent-kafka": confluent, "kafka-python": kafka_python, "aiokafka": aiokafka}
@@ -245,9 +245,9 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     stop = threading.Event()
     threading.Thread(target=_until_input_ends, args=(stop,), daemon=True).start()
-    voice = Voice()
-    LIBRARIES[options["library"]](options, voice, stop)
-    voice.say("left")
+    printer = EventPrinter()
+    LIBRARIES[options["library"]](options, printer, stop)
+    printer.say("left")
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ class Member:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             with _changed:
-                self._heard(json.loads(line))
+                self._handle_event(json.loads(line))
                 _changed.notify_all()
         with _changed:
             self.broken = not self._ending
@@ -125,7 +125,7 @@ class Member:
         for line in self._process.stderr:
             self._errors += line
 
-    def _heard(self, line: dict[str, Any]) -> None:
+    def _handle_event(self, line: dict[str, Any]) -> None:
         match line["event"]:
             case "owns":
                 self.owned = frozenset((topic, partition) for topic, partition in line["partitions"])

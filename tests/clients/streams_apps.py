@@ -61,7 +61,7 @@ class App:
                     return line
         raise AssertionError(f"no line {start!r}; there were {self.seen}")
 
-    def ask(self, request: str) -> str:
+    def send_command(self, request: str) -> str:
         """Sends a command to the application. Returns the text that follows the command's name in the output."""
         self._write(request)
         return self.wait_for(request).partition(" ")[2]
@@ -70,7 +70,7 @@ class App:
         """Repeats a command until `done` accepts its output; returns the output."""
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
-            output = self.ask(request)
+            output = self.send_command(request)
             if done(output):
                 return output
             time.sleep(0.2)

@@ -31,7 +31,7 @@ MODULES = {"PLAIN": "plain.PlainLoginModule", SCRAM: "scram.ScramLoginModule"}
 
 @pytest.fixture(scope="module", params=KINDS)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
-    """A cluster of three nodes, for all tests of its kind."""
+    """A cluster of three nodes, which all tests with this kind of cluster share."""
     command("KafkaClient")  # skips without Java
     with running(request.param, tmp_path_factory.mktemp(request.param), SETTINGS) as cluster:
         yield cluster

@@ -223,8 +223,8 @@ def test_a_commit_of_a_fenced_member_is_refused(bootstrap: str, name: str, new_t
     topic = new_topic()
     part = TopicPartition(topic, 0)
     send(bootstrap, topic, [b"a", b"b"])
-    quick = {"max_poll_interval_ms": 1_000, "session_timeout_ms": 1_000, "heartbeat_interval_ms": 100}
-    with consuming(bootstrap, name, **quick) as consumer:
+    short_timeouts = {"max_poll_interval_ms": 1_000, "session_timeout_ms": 1_000, "heartbeat_interval_ms": 100}
+    with consuming(bootstrap, name, **short_timeouts) as consumer:
         consumer.subscribe([topic])
         read(consumer, 2)
         with consuming(bootstrap, name) as other:

@@ -56,7 +56,9 @@ User = tuple[str, str]
 
 @pytest.fixture(scope="module", params=KINDS)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
-    """A cluster of three nodes, for all tests of its kind; each test has its own users, topics and groups."""
+    """A cluster of three nodes, which all tests with this kind of cluster share. Each test has its own users, topics
+    and groups.
+    """
     with running(request.param, tmp_path_factory.mktemp(request.param)) as cluster:
         yield cluster
         assert "Traceback" not in cluster.log()

@@ -43,6 +43,6 @@ def test_the_example_prints_the_expected_output() -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    said = done.stdout.splitlines()
-    assert len([line for line in said if line.startswith("    ")]) == 5
-    assert said[-1] == "ann leaves: nothing was lost, nothing was owned twice"
+    lines = done.stdout.splitlines()
+    assert len([line for line in lines if line.startswith("    ")]) == 5
+    assert lines[-1] == "ann leaves: nothing was lost, nothing was owned twice"

@@ -14,7 +14,7 @@ _pause = threading.Event()  # never set
 
 
 def eventually(condition: Callable[[], T], what: str, deadline_s: float = DEADLINE_S, pause_s: float = 0.02) -> T:
-    """Polls until the condition returns a true value, and returns it.
+    """Polls until the condition returns a true value, and returns this value.
 
     Args:
         condition: the condition; it may call a client's `poll`.

@@ -54,7 +54,7 @@ def evened(racks: dict[int, str | None], topics: Topics) -> Topics:
             return topics
         for topic, partition, leader, _ in moves:
             topics[topic.name][partition] = leader
-    raise AssertionError("the leaders move for ever")
+    raise AssertionError("the leaders move forever")
 
 
 def in_racks(racks: dict[int, str | None], leaders: list[int]) -> Counter[str | None]:

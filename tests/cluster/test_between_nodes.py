@@ -517,7 +517,9 @@ UNKNOWN_ENUMS = [
 
 @pytest.mark.parametrize("request_", UNKNOWN_ENUMS)
 def test_a_node_does_not_forward_a_request_that_kafka_cannot_parse(world: ClusterWorld, request_: Any) -> None:
-    """The controller would close the connection between the nodes, and with it all other requests on it."""
+    """The controller would close the connection between the nodes, and all other requests of this connection would
+    fail.
+    """
     world.network.carried.clear()
     for node_id in (1, 2):
         with pytest.raises(CloseConnectionError, match="unknown type, operation or permission"):

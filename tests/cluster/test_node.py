@@ -66,7 +66,7 @@ class Cluster:
         self.nodes[node_id] = node
         return node
 
-    async def ask(self, node_id: int, request: Any, version: int) -> Any:
+    async def send(self, node_id: int, request: Any, version: int) -> Any:
         connection = await AsyncConnection.open("127.0.0.1", self.ports[node_id], "test", 5, None)
         try:
             return await connection.send(request, version, 10)
@@ -77,7 +77,7 @@ class Cluster:
         """Creates a topic as a client does: repeats the request while no controller can be reached."""
 
         async def created() -> bool:
-            (topic,) = (await self.ask(node_id, create(name, partitions=partitions), 7)).topics
+            (topic,) = (await self.send(node_id, create(name, partitions=partitions), 7)).topics
             assert topic.error_code in (ErrorCode.NONE, ErrorCode.NOT_CONTROLLER), topic
             return bool(topic.error_code == ErrorCode.NONE)
 
@@ -123,8 +123,8 @@ def test_requests_reach_the_controller_over_tcp(loop_factory: LoopFactory) -> No
 
         async def producer_id() -> bool:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-            answer = await cluster.ask(2, request, 4)
-            return bool(answer.error_code == ErrorCode.NONE)
+            response = await cluster.send(2, request, 4)
+            return bool(response.error_code == ErrorCode.NONE)
 
         await cluster.until(producer_id, "a block of producer ids")
 
@@ -164,15 +164,15 @@ def test_an_ended_node_hands_its_partitions_over() -> None:
         async def written() -> bool:
             codes = []
             for index in (0, 1):
-                response = await cluster.ask(2, produce("t", batch([b"x"]), index), PRODUCE_VERSION)
+                response = await cluster.send(2, produce("t", batch([b"x"]), index), PRODUCE_VERSION)
                 codes.append(response.responses[0].partition_responses[0].error_code)
             return set(codes) == {ErrorCode.NONE}
 
         await cluster.nodes.pop(1).stop()
         await cluster.until(written, "node 2 leads both partitions")
-        response = await cluster.ask(2, create("u"), 7)
+        response = await cluster.send(2, create("u"), 7)
         await cluster.until(decides, "node 2 is the controller")
-        response = await cluster.ask(2, commit("g", {("t", 0): 1}), COMMIT_VERSION)
+        response = await cluster.send(2, commit("g", {("t", 0): 1}), COMMIT_VERSION)
         assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
 
     run(test)
@@ -184,7 +184,7 @@ def test_a_fenced_node_ends_its_incarnation_and_starts_again() -> None:
         node = cluster.nodes.pop(2)
         assert command.fence(command.nodes()[1].lease, None, force=True)
         await asyncio.wait_for(node.ended.wait(), 10)
-        response = await cluster.ask(2, commit("g", {("t", 0): 1}), COMMIT_VERSION)
+        response = await cluster.send(2, commit("g", {("t", 0): 1}), COMMIT_VERSION)
         assert response.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
         await node.abort()
         again = await cluster.start(2)
@@ -236,7 +236,7 @@ def test_wrong_credentials_between_nodes_are_logged(caplog: pytest.LogCaptureFix
     }
 
     async def test(cluster: Cluster) -> None:
-        response = await cluster.ask(2, create("t"), 7)
+        response = await cluster.send(2, create("t"), 7)
         assert response.topics[0].error_code == ErrorCode.NOT_CONTROLLER
         for node in cluster.nodes.values():
             node.ended.set()  # a node without peers cannot hand its partitions over

@@ -158,8 +158,8 @@ def controllers(setting: str) -> None:
 
 
 def described_without_warning(setting: str) -> None:
-    """A single node does not need the setting. Nevertheless no warning says that it has no effect, and DescribeConfigs
-    shows it.
+    """A single node does not need the setting. Nevertheless no warning says that the setting has no effect, and
+    DescribeConfigs shows the setting.
     """
     config = Config.of({setting: "INTERNAL"})
     assert (config.get(setting), config.without_effect()) == ("INTERNAL", [])

@@ -273,7 +273,7 @@ def validator(setting: str) -> None:
 
 
 def session_of_a_login(setting: str) -> None:
-    """A login is valid for this time, and the client must authenticate again before its end."""
+    """A login is valid for this time, and the client must authenticate again before the time has passed."""
     users = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="secret";'
     values = {"sasl.enabled.mechanisms": "PLAIN", "plain.sasl.jaas.config": users, setting: "5000"}
     login = exchange_maker(Config.of(values).for_listener("X"), engine())()

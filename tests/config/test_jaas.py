@@ -25,7 +25,7 @@ from kcore.errors import ConfigError
     ],
 )
 def test_users_are_read_from_a_login_module(text: str, users: dict[str, str]) -> None:
-    """Options that do not begin with `user_` are ignored: they are the broker's own login as a client."""
+    """Options that do not begin with `user_` are ignored, because they define the broker's own login as a client."""
     assert plain_users(text) == users
 
 
@@ -77,8 +77,8 @@ SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required userna
     ],
 )
 def test_login_modules_of_other_mechanisms_have_no_effect(name: str) -> None:
-    """Kafka's brokers use these login modules to connect to each other. The server starts, and warns that they have no
-    effect.
+    """Kafka's brokers use these login modules to connect to each other. The server starts, and warns that the modules
+    have no effect.
     """
     config = Config.of({name: SCRAM})
     assert config.without_effect() == [name]

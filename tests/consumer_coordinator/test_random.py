@@ -18,7 +18,7 @@ SEEDS = range(int(os.environ.get("KCORE_MEMBER_SEEDS", "5")))
 
 
 class Chaos:
-    """Random actions on a world, and the properties that hold after each of them."""
+    """Random actions on a world, and the properties that hold after each action."""
 
     def __init__(self, seed: int, kind: dict[str, Any], silence: bool) -> None:
         self.world = World(seed, t=5, u=2)
@@ -91,8 +91,8 @@ class Chaos:
     def check(self) -> None:
         """Checks the properties that hold at every moment.
 
-        No partition has two owners by their own events, unless the coordinator has removed one of them. No partition
-        is gained or lost without an event.
+        By the events of the members, no partition has two owners, unless the coordinator has removed one of these
+        members. No partition is gained or lost without an event.
         """
         for member in self.world.members:
             machine = member.machine

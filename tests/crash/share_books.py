@@ -111,7 +111,7 @@ class Sent(NamedTuple):
 
 
 class Link:
-    """One connection of a client, and the proxy's connection to the server for it.
+    """One connection of a client, and the connection to the server over which the proxy forwards its bytes.
 
     Args:
         books: the books.

@@ -35,7 +35,7 @@ class Client:
 
     Args:
         name: the client's name, which is also its client id.
-        command: starts it.
+        command: the command that starts the client.
         log: the file for its output.
     """
 

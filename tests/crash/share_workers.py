@@ -123,8 +123,8 @@ class ShareMember(Worker):
     def _produce(self, connection: Connection) -> None:
         partition, size = self.rng.randrange(PARTITIONS), self.rng.randint(1, 20)
         records = batch([b"job"] * size)
-        answer = connection.send(produce(self.ledger.name, records, partition), PRODUCE_VERSION)
-        part = answer.responses[0].partition_responses[0]
+        response = connection.send(produce(self.ledger.name, records, partition), PRODUCE_VERSION)
+        part = response.responses[0].partition_responses[0]
         if part.error_code == 0:
             with self.ledger.lock:
                 end = part.base_offset + size

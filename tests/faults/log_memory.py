@@ -4,7 +4,7 @@
 
 `-` is a log in memory. With `beside`, every third commit is followed by the move of a full area of the journal. Prints
 how many allocations failed with an error. Any difference between the log and its model ends the program with a
-traceback. It runs in its own process, because a defect of compiled code may crash the process.
+traceback. The program runs in its own process, because a defect of compiled code may crash the process.
 """
 
 from __future__ import annotations

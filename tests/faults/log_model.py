@@ -1,4 +1,4 @@
-"""A log engine beside a model of it, for tests that interrupt the engine anywhere.
+"""A log engine and its model, for tests that interrupt the engine at any point.
 
 A `Subject` holds an engine on a folder and the state that it must have. `disturb` makes a change of many parts, in
 which a fault occurs. Then the engine continues, or is closed and opened again. At each point the state must be either
@@ -147,8 +147,8 @@ class Subject:
 
     Args:
         folder: of the data; None: a log in memory.
-        reopen_every: after how many changes the log is closed and opened again. An engine that refuses to go on is
-            opened again at once.
+        reopen_every: the number of changes after which the log is closed and opened again. An engine that refuses
+            further calls is opened again at once.
         beside: True to move a full area of the journal at the end of the commit that begins the other one.
     """
 
@@ -203,7 +203,9 @@ class Subject:
         return hit
 
     def _give_up(self) -> None:
-        """Ends a change that was staged in part: either its owner rolls it back, or the engine refuses to commit."""
+        """Ends a change that was staged in part: either the owner of the change reverts it, or the engine refuses to
+        commit.
+        """
         if self.engine._torn:  # type: ignore[attr-defined]
             with pytest.raises(LogError, match="interrupted"):
                 self.engine.commit()
@@ -293,8 +295,8 @@ def _safe(frame: FrameType) -> bool:
 def at_call(nth: int, error: BaseException, behind: int = 0) -> Iterator[None]:
     """Raises `error` at the `nth` call or return of kcore's code or of functions that it calls; 0: never.
 
-    At these points CPython runs signal handlers. With `behind` the error is raised a second time, that number of lines
-    of kcore's code after the first.
+    At these points CPython runs signal handlers. With `behind`, the error is raised a second time, after this number of
+    further lines of kcore's code.
     """
     calls = lines = 0
     struck = False

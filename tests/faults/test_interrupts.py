@@ -168,8 +168,8 @@ def test_an_interrupt_of_a_caller_that_waits_does_no_harm() -> None:
 
 @pytest.mark.parametrize("call", ["send", "start", "advance", "close"])
 def test_a_call_from_inside_the_engine_is_refused_at_once(call: str) -> None:
-    """A signal handler runs on the thread that is executing the engine. In this test, a callback of the log takes its
-    place.
+    """A signal handler runs on the thread that is executing the engine. In this test, a callback of the log takes the
+    place of the handler.
     """
     clock = kcore.ManualClock()
     engine = kcore.open(config=SETTINGS | {"kcore.durability": "memory"}, clock=clock)

@@ -96,8 +96,8 @@ def _takes_memory() -> None:
 def test_planted_bugs_are_found_and_minimised(
     bug: object, expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Plants an exception, a hang (even one that blocks signals), a crash and a memory hog; each gets its smallest
-    input.
+    """Plants an exception, a hang (even one that blocks signals), a crash and a large allocation. The fuzzer finds the
+    smallest input of each.
     """
     monkeypatch.setattr(Planted, "bug", staticmethod(bug))
     monkeypatch.setitem(TARGETS, "planted", Planted)

@@ -62,7 +62,7 @@ def require_refused(folder: Path, why: str) -> None:
 def test_a_journal_of_another_state_is_refused_and_not_changed(
     other: str, folder: Path, tmp_path: Path, state: State
 ) -> None:
-    """Only the right file has the acknowledged rounds. Once that file is back, the folder opens."""
+    """Only the folder's own journal file has the acknowledged rounds. Once this file is back, the folder opens."""
     engine = LmdbLogEngine(folder)
     append_rounds(engine, 3)
     earlier = state("earlier")

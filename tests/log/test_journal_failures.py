@@ -134,7 +134,9 @@ def test_a_failed_flush_is_not_repeated(engine: LmdbLogEngine, file: FailingFile
 def test_while_the_journal_cannot_be_moved_the_log_is_uncertain(
     lands: bool, engine: LmdbLogEngine, file: FailingFile, folder: Path, tmp_path: Path
 ) -> None:
-    """Neither file accepts a write. The log accepts nothing until LMDB does, and the refused round never appears."""
+    """Neither file accepts a write. The log refuses all writes until LMDB accepts one, and the refused round never
+    appears.
+    """
     log = engine.open(key())
     stored = [one for _ in range(4) for one in fill(log, engine, 1)]
     environment = engine._storage._environment  # type: ignore[attr-defined]

@@ -124,9 +124,7 @@ def test_a_write_that_the_system_divides_is_completed(tmp_path: Path, monkeypatc
 
 
 class Writes:
-    """Records (position, size) of the writes to files. Raises an exception in place of one of the writes, given by its
-    number.
-    """
+    """Records (position, size) of writes to files. Raises an exception in place of the write with a given number."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.made: list[tuple[int, int]] = []

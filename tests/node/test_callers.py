@@ -39,8 +39,8 @@ class Thread(threading.Thread):
 
 
 def test_a_node_on_an_event_loop_refuses_calls_of_other_loops() -> None:
-    """Two threads that execute the engine would corrupt it: the end of a round would be refused, and its callers would
-    wait.
+    """Two threads that execute the engine would corrupt it: the end of a round would be refused, and the callers of the
+    round would wait.
     """
 
     async def scenario() -> tuple[Any, Any, list[str]]:

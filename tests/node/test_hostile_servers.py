@@ -26,7 +26,7 @@ LIMIT_S = 60.0
 """The time limit of a response that arrives at once, and of a whole test: only a wait without end reaches it."""
 MEMORY_BYTES = 64 << 20
 
-Answer = Callable[[socket.socket, bytes], None]
+Respond = Callable[[socket.socket, bytes], None]
 """Gets the connection and the correlation id of the first request."""
 
 
@@ -107,15 +107,15 @@ RESPONSES = [
 WITHOUT_RESPONSE = (silent, dripping, huge_frame)
 
 
-def timeout_of(answer: Answer) -> float:
+def timeout_of(respond: Respond) -> float:
     """Returns the time limit of a test server's response: on a slow machine, even an immediate response may take
     seconds.
     """
-    return TIMEOUT_S if answer in WITHOUT_RESPONSE else LIMIT_S
+    return TIMEOUT_S if respond in WITHOUT_RESPONSE else LIMIT_S
 
 
 @contextlib.contextmanager
-def hostile(answer: Answer) -> Iterator[str]:
+def hostile(respond: Respond) -> Iterator[str]:
     """Runs a server that breaks the protocol at the first request of each connection."""
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -128,7 +128,7 @@ def hostile(answer: Answer) -> Iterator[str]:
     def talk(client: socket.socket) -> None:
         with client, contextlib.suppress(OSError):
             request = client.recv(1 << 16)
-            answer(client, request[8:12])
+            respond(client, request[8:12])
             while client.recv(1 << 16):
                 pass
 
@@ -152,26 +152,26 @@ def bounded() -> Iterator[None]:
     assert time.monotonic() - started_s < LIMIT_S
 
 
-@pytest.mark.parametrize("answer", RESPONSES)
-def test_a_node_does_not_connect_to_a_server_that_breaks_the_protocol(answer: Answer) -> None:
-    with hostile(answer) as address, bounded(), pytest.raises((ConnectionClosedError, TimeoutError)) as raised:
-        kcore.connect(address, timeout=timeout_of(answer))
+@pytest.mark.parametrize("respond", RESPONSES)
+def test_a_node_does_not_connect_to_a_server_that_breaks_the_protocol(respond: Respond) -> None:
+    with hostile(respond) as address, bounded(), pytest.raises((ConnectionClosedError, TimeoutError)) as raised:
+        kcore.connect(address, timeout=timeout_of(respond))
     assert str(raised.value)
-    expected = TimeoutError if answer in WITHOUT_RESPONSE else ConnectionClosedError
+    expected = TimeoutError if respond in WITHOUT_RESPONSE else ConnectionClosedError
     assert isinstance(raised.value, expected)
 
 
-@pytest.mark.parametrize("answer", RESPONSES)
-async def test_a_node_on_a_loop_does_not_connect_to_a_server_that_breaks_the_protocol(answer: Answer) -> None:
-    with hostile(answer) as address, bounded(), pytest.raises((ConnectionClosedError, TimeoutError)):
-        await kcore.connect_async(address, timeout=timeout_of(answer))
+@pytest.mark.parametrize("respond", RESPONSES)
+async def test_a_node_on_a_loop_does_not_connect_to_a_server_that_breaks_the_protocol(respond: Respond) -> None:
+    with hostile(respond) as address, bounded(), pytest.raises((ConnectionClosedError, TimeoutError)):
+        await kcore.connect_async(address, timeout=timeout_of(respond))
 
 
-@pytest.mark.parametrize("answer", RESPONSES)
-def test_the_connection_of_the_tools_fails_and_is_closed(answer: Answer) -> None:
-    with hostile(answer) as address, bounded():
+@pytest.mark.parametrize("respond", RESPONSES)
+def test_the_connection_of_the_tools_fails_and_is_closed(respond: Respond) -> None:
+    with hostile(respond) as address, bounded():
         host, port = address.split(":")
-        connection = Connection(host, int(port), timeout_s=timeout_of(answer))
+        connection = Connection(host, int(port), timeout_s=timeout_of(respond))
         with pytest.raises((ConnectionClosedError, TimeoutError)):
             connection.send(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
         assert connection.closed

@@ -118,12 +118,12 @@ def test_a_position_of_an_epoch_that_the_new_leader_does_not_have_is_reset(
     assert read((-1, -1))[1] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize(("answer", "divergent"), [((1, 0), 1), ((-1, -1), None)])
+@pytest.mark.parametrize(("epoch_end", "divergent"), [((1, 0), 1), ((-1, -1), None)])
 def test_without_a_reset_policy_the_truncation_is_raised(
-    read: Callable[..., tuple[NewLeader, list[int]]], name: str, answer: tuple[int, int], divergent: int | None
+    read: Callable[..., tuple[NewLeader, list[int]]], name: str, epoch_end: tuple[int, int], divergent: int | None
 ) -> None:
     with pytest.raises(OffsetOutOfRangeError) as raised:
-        read(answer, "none")
+        read(epoch_end, "none")
     assert isinstance(raised.value, LogTruncationError)
     assert raised.value.divergent_offsets == {TopicPartition(name, 0): divergent}
 

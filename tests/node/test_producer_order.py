@@ -383,7 +383,7 @@ def send(queue: PartitionQueue, producer: tuple[int, int] = (7, 0)) -> ProducerB
 
 
 def test_a_batch_is_sent_only_while_the_broker_recognizes_the_first_one_without_result() -> None:
-    """A broker recognizes repetitions of its last five batches, so at most four batches may follow one without a
+    """A broker recognizes repetitions of the last five batches, so at most four batches may follow a batch without a
     result.
     """
     queue = queue_of(9)
@@ -414,7 +414,7 @@ def test_a_refused_sequence_ends_for_all_later_batches() -> None:
 
 
 def test_batches_after_a_failed_one_keep_their_sequence_until_the_broker_refuses_it() -> None:
-    """The broker may have stored the failed batch. In that case it stores or recognizes the next batch."""
+    """The broker may have stored the failed batch. In that case the broker stores or recognizes the next batch."""
     queue = queue_of(5)
     queue.remove(cast(ProducerBatch, send(queue)))
     first, second = (cast(ProducerBatch, send(queue)) for _ in range(2))

@@ -217,7 +217,7 @@ def test_uncommitted_state_is_not_reported(committing: bool) -> None:
 
         log.fail_commit()
         node.live.call(one_turn)
-        wait_until(lambda: seen, "the answer")
+        wait_until(lambda: seen, "the response")
         node.live.call(lambda: connections[0].connection_lost(None))
         for thread in writer:
             thread.join()

@@ -74,7 +74,7 @@ class Proxy:
                     threading.Thread(target=pump, daemon=True).start()
 
     def count(self, message: bytes) -> str:
-        """Counts a message of a client. Returns the mode if it is the chosen message."""
+        """Counts a message of a client. Returns the mode if the message is the chosen one."""
         with self._lock:
             self.requests += 1
             if self._text is not None and self._text in message:
@@ -89,7 +89,7 @@ class Proxy:
 
 
 class _Pair:
-    """One connection of a client, and the proxy's connection to the server for it."""
+    """One connection of a client, and the connection to the server over which the proxy forwards its bytes."""
 
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self.proxy, self.client, self.server = proxy, client, server

@@ -33,7 +33,7 @@ class LocalShared:
         self.lock: DataFolder | None = None  # the lock of a test, if its commands need one
 
     def advance(self, ms: int) -> None:
-        """Lets time pass by the store's clock."""
+        """Advances the store's clock."""
         self.clock.advance(ms)
 
     def open(self) -> LocalClusterStore:

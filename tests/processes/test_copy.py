@@ -45,12 +45,12 @@ class Writer(threading.Thread):
         self.partition, self.group = partition, group
         self.acknowledged = 0
         self.error: BaseException | None = None
-        self._stop_asked = stop
+        self._stop_requested = stop
 
     def run(self) -> None:
         try:
             with Connection("127.0.0.1", self.topic) as topic, Connection("127.0.0.1", self.coordinator) as other:
-                while not self._stop_asked.is_set():
+                while not self._stop_requested.is_set():
                     number = self.acknowledged
                     produced = topic.send(produce("n", batch([b"%d" % number]), self.partition), PRODUCE_VERSION)
                     assert produced.responses[0].partition_responses[0].error_code == 0

@@ -12,7 +12,7 @@ from tests.seeds import SEED
 
 
 class LocalAttack(Attack):
-    """An attack on nodes that cannot be disconnected from their store, because it is a folder."""
+    """An attack on nodes that cannot be disconnected from their store, because the store is a folder."""
 
     def cut(self) -> None:
         """Kills a node and starts it again at once."""

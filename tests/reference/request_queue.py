@@ -66,7 +66,7 @@ class FrameCutter:
 
     @property
     def claim_bytes(self) -> int:
-        """Returns the number of stored bytes, or the size of the begun frame if it is larger."""
+        """Returns the number of stored bytes, or the size of the begun frame if that is larger."""
         buffered = len(self._buffer) - self._position
         if buffered < LENGTH_BYTES:
             return buffered
@@ -242,7 +242,7 @@ class ReferenceRequestQueue:
 
     @property
     def claim_bytes(self) -> int:
-        """Returns the number of stored bytes, or the size of the begun frame if it is larger."""
+        """Returns the number of stored bytes, or the size of the begun frame if that is larger."""
         return self._frames.claim_bytes
 
     def feed(self, data: bytes) -> None:
@@ -300,7 +300,7 @@ class ReferenceRequestQueue:
         return False
 
     def _check_size(self, api_key: int, size: int, received: int) -> None:
-        """Refuses a frame that is too long for its API once it would need more memory than the API allows."""
+        """Refuses a frame that is too long for its API once the frame would need more memory than the API allows."""
         route = self._routes[api_key] if 0 <= api_key < len(self._routes) else None
         if route is None:
             route = self.owner.route(api_key)

@@ -361,10 +361,10 @@ class BackgroundCommits(RuleBasedStateMachine):
     def what_was_told_is_in_the_log(self) -> None:
         stored = {key: {k for k, _ in self.bench.stored(key)} for key in (KEY, OTHER)}
         still: list[tuple[PartitionKey, Any]] = []
-        for key, answer in self.open_requests:
-            response = given(answer)
+        for key, result in self.open_requests:
+            response = given(result)
             if response is None:
-                still.append((key, answer))
+                still.append((key, result))
             elif response[0] == "added" or (response[0] == "count" and response[2]):
                 assert response[1].encode() in stored[key], response
             elif response[0] == "error":

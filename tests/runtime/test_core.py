@@ -57,7 +57,7 @@ class OneBench(Bench):
             max_batch_bytes=self.max_batch_bytes,
         )
 
-    def ask(self, number: int, request: tuple[Any, ...]) -> None:
+    def submit(self, number: int, request: tuple[Any, ...]) -> None:
         if request[0] == "take off":
             self.background_commit = self.pipeline.start_background(threading.Lock()) or self.background_commit
         elif request[0] in ("commit", "land"):
@@ -76,12 +76,12 @@ class OneBench(Bench):
         elif request[0] == "pass":
             self.advance(request[2])
         else:
-            answer = self.run(*request)
-            if isinstance(answer, Pending):
-                self.responses.append((number, "waits", answer.parked))
-                answer.on_complete(lambda response: self.responses.append((number, "late", response)))
+            result = self.run(*request)
+            if isinstance(result, Pending):
+                self.responses.append((number, "waits", result.parked))
+                result.on_complete(lambda response: self.responses.append((number, "late", response)))
             else:
-                self.responses.append((number, "now", answer))
+                self.responses.append((number, "now", result))
 
     def state(self) -> tuple[Any, ...]:
         shard = self.shard
@@ -108,7 +108,7 @@ def test_both_give_the_same_responses_state_and_log(wanted: list[tuple[Any, ...]
     compiled, plain = OneBench(Shard), OneBench(ReferenceShard)
     for number, request in enumerate(wanted):
         for bench in (compiled, plain):
-            bench.ask(number, request)
+            bench.submit(number, request)
         assert compiled.state() == plain.state()
 
 
@@ -116,5 +116,5 @@ def test_both_refuse_requests_if_the_shard_is_not_active() -> None:
     for kind in (Shard, ReferenceShard):
         bench = OneBench(kind)
         bench.shard.load() if bench.shard.state.value == "failed" else bench.shard.unload()
-        bench.ask(0, ("read", "a"))
+        bench.submit(0, ("read", "a"))
         assert bench.responses == [(0, "now", ("error", ErrorCode.NOT_COORDINATOR, None))]

@@ -1,4 +1,4 @@
-"""A node that serves requests while its coordinators load, and a node that repeats a failed load."""
+"""A node that serves requests while coordinators load, and a node that repeats a failed load."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ def test_known_keys_stay_in_use_while_the_issuer_is_unreachable(caplog: pytest.L
 
 
 def test_pauses_begin_when_a_read_has_timed_out() -> None:
-    """A read may fail only after ten seconds. The logins that arrive after that do not each repeat it."""
+    """A read may fail only after ten seconds. The logins that arrive after the failure do not each repeat the read."""
     issuer = Issuer()
     keys = issuer.keys()
     keys.key("r", "RS256")
@@ -320,7 +320,7 @@ def test_tokens_with_unknown_keys_do_not_wait_while_another_reads_the_keys() -> 
     [("https", "https", True), ("http", "https", True), ("http", "http", True), ("https", "http", False)],
 )
 def test_redirects_from_https_to_http_are_refused(old: str, new: str, followed: bool) -> None:
-    """The validator never accepts keys from an unencrypted connection if it requested them over TLS."""
+    """If the validator requests keys over TLS, it never accepts keys from an unencrypted connection."""
     request, url = urllib.request.Request(f"{old}://issuer.test/keys"), f"{new}://other.test/keys"
     redirects = SecureRedirects()
     if followed:

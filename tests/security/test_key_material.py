@@ -359,8 +359,8 @@ def test_only_small_regular_files_are_read(rotated: Rotated, authority: Authorit
 
 
 def open_paths() -> set[str]:
-    """Returns the paths of the open file descriptors of this process. Other threads may close some
-    of them meanwhile.
+    """Returns the paths of the open file descriptors of this process. Other threads may close some of these files
+    meanwhile.
     """
     paths = set()
     for number in os.listdir("/proc/self/fd"):

@@ -109,8 +109,8 @@ def test_listeners_have_protocols() -> None:
 
 
 def test_a_listener_may_have_its_own_settings() -> None:
-    """A listener's own settings have precedence over the general ones. Only settings of listeners can have its
-    prefix.
+    """A listener's own settings have precedence over the general ones. Only settings of listeners can have the prefix
+    of a listener.
     """
     config = Config.of({"listener.name.internal.ssl.client.auth": "required", "ssl.client.auth": "requested"})
     assert config.for_listener("INTERNAL").ssl_client_auth == "required"

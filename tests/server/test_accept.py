@@ -83,7 +83,7 @@ def test_a_stop_ends_handshakes(tls: Callable[..., Tls], peers: ExitStack) -> No
 
 
 def test_either_all_addresses_of_a_listener_are_opened_or_none() -> None:
-    """All addresses have the same port. If one of them is in use, no address stays open."""
+    """All addresses have the same port. If one address is in use, no address stays open."""
     both = [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET, "127.0.0.2")]
     first, second = listening_sockets(both, 0)
     with closing(first), closing(second):

@@ -78,7 +78,9 @@ def test_a_client_that_reads_late_gets_everything_in_order(serve: Any) -> None:
 
 
 def test_connections_beyond_the_limit_wait_for_a_slot(serve: Any, log_lines: list[str]) -> None:
-    """As in Kafka, the listener accepts no further connection until one ends. It refuses none."""
+    """As in Kafka, the listener accepts no further connection until a connection ends. The listener refuses no
+    connection.
+    """
     live: LiveServer = serve({"max.connections": "3"})
     kept = [live.raw() for _ in range(3)]
     live.wait_for_connections(3)
@@ -311,7 +313,7 @@ def test_connections_beyond_the_rate_of_the_server_wait(serve: Any) -> None:
 
 
 def test_connections_beyond_the_quota_of_their_address_are_closed_unread(serve: Any) -> None:
-    """A connection beyond connection_creation_rate gets no response. It does not count as a connection, nor for the
+    """A connection beyond connection_creation_rate gets no response. It counts neither as a connection nor for the
     server's own rate. Other addresses are not affected.
     """
     live: LiveServer = serve({"max.connection.creation.rate": "1000"})

@@ -75,8 +75,8 @@ def test_requests_that_wait_for_a_turn_are_served(serve: Callable[..., LiveServe
 def test_many_requests_of_a_lost_connection_share_the_turns(
     serve: Callable[..., LiveServer], no_time: list[Connection]
 ) -> None:
-    """However many requests wait, a turn serves only those of its time. Afterwards the connection's slot and memory are
-    free.
+    """However many requests wait, a turn serves only as many as fit into its time. Afterwards the connection's slot and
+    memory are free.
     """
     live = serve({"kcore.connection.buffer.bytes": "1024"})
     with live.raw() as raw:

@@ -131,8 +131,8 @@ def test_corrupt_batches_are_refused_and_not_stored(name: str, live: LiveServer)
     with live.connect() as connection:
         connection.send(create("t"))
         response = connection.send(produce("t", CORRUPT[name](good)), 9)
-        (answer,) = response.responses[0].partition_responses
-        assert answer.error_code != 0
+        (partition,) = response.responses[0].partition_responses
+        assert partition.error_code != 0
         assert read_all(connection, "t") == []
         assert connection.send(produce("t", good), 9).responses[0].partition_responses[0].base_offset == 0
         assert [value for _, value in read_all(connection, "t")] == [b"value-%d" % n for n in range(5)]

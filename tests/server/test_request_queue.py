@@ -175,7 +175,7 @@ class Owner:
         self.calls.append("arrived")
 
     def response_failed(self, failed: Any, error: Exception) -> None:
-        self.calls.append(("cannot answer", type(error)))
+        self.calls.append(("cannot respond", type(error)))
         self.queue.cut(failed)
 
     def gate(self, frame: bytes) -> None:
@@ -343,7 +343,7 @@ def test_an_exception_in_place_of_a_response_closes_the_connection() -> None:
     owner.queue.serve()
     (pending,) = owner.pendings
     pending.complete(MemoryError("a step failed"))
-    assert [call for call in owner.calls if call[0] == "cannot answer"] == [("cannot answer", AttributeError)]
+    assert [call for call in owner.calls if call[0] == "cannot respond"] == [("cannot respond", AttributeError)]
     assert owner.queue.take() is None
 
 

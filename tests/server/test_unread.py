@@ -49,8 +49,8 @@ def memory(live: LiveServer) -> ResponseMemory:
 
 
 def size_sockets(live: LiveServer, peers: list[Raw], size: int) -> None:
-    """Sets the sizes of the socket buffers. With small buffers, unread bytes stay in the server; with large ones, the
-    system takes them.
+    """Sets the sizes of the socket buffers. With small buffers, unread bytes stay in the server; with large buffers,
+    the system stores these bytes.
     """
 
     def resize() -> None:

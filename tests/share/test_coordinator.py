@@ -178,7 +178,7 @@ def test_deleted_state_is_gone_and_may_be_deleted_again() -> None:
 
 
 def test_many_partitions_of_a_request_are_one_response() -> None:
-    """One decision cannot contain so many partitions, so they are decided in slices."""
+    """One decision cannot contain so many partitions, so the request is decided in slices."""
     world = World(partitions=120)
     assert len(states(world)) == 120
     data = [WritePartition(partition=index, state_epoch=1, leader_epoch=-1, start_offset=index) for index in range(130)]
@@ -204,7 +204,7 @@ def test_a_late_write_does_not_move_the_start_offset_back(updates: int) -> None:
 
 
 def test_the_count_of_completed_deliveries_is_bounded_by_its_field() -> None:
-    """A request may name any offsets, and reading the share partition counts their records."""
+    """A request may name any offsets, and reading the share partition counts the records at these offsets."""
     world = World()
     assert write(world, start_offset=4) == 0
     assert write(world, (4, 10**12, 2, 1), start_offset=0) == 0

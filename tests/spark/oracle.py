@@ -117,7 +117,9 @@ def _expected_rest(oracle: Mapping[str, list[Facts]], facts: Facts) -> None:
 
 
 def _merged(batches: list[Facts]) -> list[Facts]:
-    """Merges neighbouring batches with the same state, because a broker merges them only when it changes them."""
+    """Merges neighbouring batches with the same state, because a broker merges such batches only when it changes one of
+    them.
+    """
     merged: list[Facts] = []
     for batch in batches:
         last = merged[-1] if merged else None

@@ -208,7 +208,7 @@ def test_an_event_without_an_offset_is_refused() -> None:
 
 
 def test_rows_of_a_batch_are_returned_unchanged() -> None:
-    """The rows of the test survive the conversion to Arrow, except timestamps that Arrow cannot represent."""
+    """The conversion to Arrow keeps the rows of the test, except timestamps that Arrow cannot represent."""
     rows = random_log(random.Random(9), CONSUMER_OFFSETS)
     batch = to_batch(rows)
     assert batch.schema == EVENT_SCHEMA

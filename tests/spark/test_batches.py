@@ -135,7 +135,7 @@ def test_crc32c_is_computed_without_its_package(data: bytes) -> None:
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
 def test_segments_of_all_codecs_are_read(tmp_path: Path, codec: CompressionType) -> None:
-    """A block that its codec cannot decompress is a fault. The batches around this block are read."""
+    """A block that the codec cannot decompress is a fault. The batches around this block are read."""
     folder = tmp_path / "orders-0"
     folder.mkdir()
     found = [

@@ -78,11 +78,11 @@ def test_live_records_of_a_real_log_give_its_state(kafka_logs: Path, moment: str
     for part in find_partitions(kafka_logs / moment):
         rows = list(read_rows(part))
         for at in (rows[-1].offset + 1, rows[len(rows) // 2].offset, rows[len(rows) // 3].offset):
-            result, living = kept(part.topic, part.partition, rows, AsOf(at))
-            again = rebuild(part.topic, part.partition, renumbered(living))
+            result, live = kept(part.topic, part.partition, rows, AsOf(at))
+            again = rebuild(part.topic, part.partition, renumbered(live))
             assert again.state.faults == []
             assert tables_of_state(again) == tables_of_state(result)
-            compared += len(living)
+            compared += len(live)
     assert compared > 5_000
 
 
@@ -105,8 +105,8 @@ def test_live_records_of_kcores_log_give_its_state(monkeypatch: pytest.MonkeyPat
             continue
         rows = list(source.rows(part))
         for at in chance.sample(range(part.end + 1), min(30, part.end)):
-            result, living = kept(part.topic, part.partition, rows, AsOf(at))
-            again = rebuild(part.topic, part.partition, renumbered(living))
+            result, live = kept(part.topic, part.partition, rows, AsOf(at))
+            again = rebuild(part.topic, part.partition, renumbered(live))
             assert again.state.faults == []
             assert tables_of_state(again) == tables_of_state(result), (part[:2], at)
             opened += result.state.producers.first_unstable_offset() is not None
@@ -118,15 +118,15 @@ def test_live_records_of_kcores_log_give_its_state(monkeypatch: pytest.MonkeyPat
 
 def test_a_folder_has_the_state(kafka_logs: Path, tmp_path: Path) -> None:
     """kcore's engine opens the coordinators of a real broker. A rebuild of the engine's log gives the same state."""
-    results, living, counts = {}, [], {"__consumer_offsets": 1}
+    results, live, counts = {}, [], {"__consumer_offsets": 1}
     for part in find_partitions(kafka_logs / "moment-2"):
         if part.topic != "__share_group_state":
             result, rows = kept(part.topic, part.partition, read_rows(part), AsOf())
             results[part[:2]] = result
-            living += rows
+            live += rows
             counts[part.topic] = max(counts.get(part.topic, 0), part.partition + 1)
-    written = write_data_folder(tmp_path / "data", counts, living)
-    assert sum(written.records.values()) == len(living)
+    written = write_data_folder(tmp_path / "data", counts, live)
+    assert sum(written.records.values()) == len(live)
     with FolderSource(tmp_path / "data") as source:
         found = {part[:2]: part for part in source.parts()}
         for topic_partition, result in results.items():

@@ -66,7 +66,7 @@ def test_later_log_gives_earlier_state_or_reports_loss(kafka_logs: Path, kafka_o
     ends = {(one["topic"], one["partition"]): one["log_end_offset"] for one in responses["partition"]}
     expected = oracle.expected(responses)
     then = {part[:2]: rebuilt(part) for part in find_partitions(kafka_logs / earlier)}
-    answered = 0
+    compared = 0
     for later in {oracle.MOMENTS[oracle.MOMENTS.index(earlier) + 1], oracle.MOMENTS[-1]}:
         possible = true_completeness(kafka_oracle, earlier, later)
         for part in find_partitions(kafka_logs / later):
@@ -77,17 +77,17 @@ def test_later_log_gives_earlier_state_or_reports_loss(kafka_logs: Path, kafka_o
             if not log["complete"]:
                 continue
             assert possible[where], f"{where} of {later} does not hold the state of {earlier}"
-            answered += 1
+            compared += 1
             before = tables_of([then[where]])
             for name in tables.keys() | before.keys():
                 if name != "partitions":
                     assert tables[name] == before[name], (where, name)
             assert (log["next_offset"], log["last_stable_offset"]) == expected["log", *where]
-    assert answered >= 5  # transaction logs, most of which were never compacted
+    assert compared >= 5  # transaction logs, most of which were never compacted
 
 
 def test_a_cut_by_time_is_the_cut_by_offset(kafka_logs: Path, kafka_oracle: Oracle) -> None:
-    """All records up to the moment lie below its end offset, and all later records above it."""
+    """All records up to the moment lie below the end offset of the cut, and all later records at or above it."""
     responses = kafka_oracle["moment-3"]
     ends = {(one["topic"], one["partition"]): one["log_end_offset"] for one in responses["partition"]}
     (moment,) = responses["moment"]

@@ -239,7 +239,7 @@ class Meddled(Cluster):
 def test_open_transactions_are_refused_and_their_offsets_kept(
     bootstrap: str, node: kcore.Node, topic: str, name: str
 ) -> None:
-    """The end of the open transaction decides its offset, not the plan."""
+    """The end of the open transaction determines the offset, not the plan."""
     group = f"{name}-g"
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{name}-tx", "log_level": 0})
     producer.init_transactions(30)

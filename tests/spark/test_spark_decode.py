@@ -66,7 +66,7 @@ def test_dataframes_of_sparks_kafka_source_are_decoded(spark: Any, kafka_logs: P
 
 
 def test_headers_and_times_of_an_export_are_decoded(spark: Any, tmp_path: Path) -> None:
-    """The headers survive in Spark, timestamps select rows, and a row without a timestamp counts as the oldest."""
+    """Spark keeps the headers, timestamps select rows, and a row without a timestamp counts as the oldest."""
     rows = [
         EventRow(b"a", b"1", "orders", 0, 0, -1),
         EventRow(b"b", b"2", "orders", 0, 1, 1_000, 0, (("trace", b"x"), ("none", None))),

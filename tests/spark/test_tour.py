@@ -25,11 +25,13 @@ def questions(cells: list[Any]) -> dict[str, Any]:
     return found
 
 
-def check_answers(cells: list[Any]) -> None:
+def check_questions(cells: list[Any]) -> None:
     """Checks that every question has a table and a plot, and that no cell failed."""
-    answers = questions(cells)
-    assert [question.partition(".")[0] for question in answers] == [str(number + 1) for number in range(QUESTIONS)]
-    for question, cell in answers.items():
+    cells_by_question = questions(cells)
+    assert [question.partition(".")[0] for question in cells_by_question] == [
+        str(number + 1) for number in range(QUESTIONS)
+    ]
+    for question, cell in cells_by_question.items():
         outputs = [output.get("data", {}) for output in cell["outputs"]]
         assert any("image/png" in data for data in outputs), question
         assert any("text/html" in data for data in outputs), question
@@ -38,7 +40,7 @@ def check_answers(cells: list[Any]) -> None:
 
 def test_the_committed_notebook_has_outputs() -> None:
     cells = json.loads(NOTEBOOK.read_text())["cells"]
-    check_answers(cells)
+    check_questions(cells)
     texts = [json.dumps(output) for cell in cells for output in cell.get("outputs", ())]
     assert not [text for text in texts if "Empty DataFrame" in text and "severity" not in text]
     assert not [text for text in texts if '"stderr"' in text or re.search(r"/(home|root|tmp)/", text)]
@@ -61,4 +63,4 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     kernel.kernel_spec.argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     client = nbclient.NotebookClient(notebook, km=kernel, timeout=600, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
-    check_answers(notebook.cells)
+    check_questions(notebook.cells)

@@ -175,7 +175,9 @@ def packed_rows(table: str, **columns: Any) -> bytes:
 
 
 def test_a_partition_without_rows_leaves_a_table(spark: Any, tmp_path: Path) -> None:
-    """If a later micro-batch has no rows of a partition, its rows are deleted from the table, also after a restart."""
+    """If a later micro-batch has no rows of a partition, the partition's rows are deleted from the table, also after a
+    restart.
+    """
     topic = "__transaction_state"
     first = [
         (f"state/{table}", topic, number, packed_rows(table, coordinator_partition=number, **columns))

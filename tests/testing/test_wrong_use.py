@@ -34,7 +34,9 @@ pytest_plugins = ["pytester"]
 
 @pytest.fixture(scope="module", autouse=True)
 def short_collections() -> Iterator[None]:
-    """Exempts the objects of earlier tests from garbage collection, which would take half a second with them."""
+    """Exempts the objects of earlier tests from garbage collection. With these objects, a collection would take half a
+    second.
+    """
     gc.collect()
     gc.freeze()
     yield
@@ -73,7 +75,7 @@ def nothing_leaks(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
     assert list(temporary.iterdir()) == []
 
 
-def ask(broker: Broker) -> int:
+def send_request(broker: Broker) -> int:
     """Sends a Metadata request. Returns the number of brokers in the response."""
     with Connection.to(broker.bootstrap) as client:
         return len(client.send(MetadataRequest(topics=[])).brokers)
@@ -172,8 +174,8 @@ def test_a_wrong_value_is_refused_before_anything_starts(
         (lambda b: b.groups["g"].expire("m"), LookupError, "group g does not exist"),
         (lambda b: b.groups["g"].member("c"), LookupError, "0 members"),
         (lambda b: b.wait_for(True), TypeError, "condition=True: must be a function"),
-        (lambda b: b.wait_for(ask, timeout=float("nan")), ValueError, "timeout=nan"),
-        (lambda b: b.wait_for(ask, timeout=None), TypeError, "timeout=None"),
+        (lambda b: b.wait_for(send_request, timeout=float("nan")), ValueError, "timeout=nan"),
+        (lambda b: b.wait_for(send_request, timeout=None), TypeError, "timeout=None"),
         (lambda b: b.wait_for(_coroutine), TypeError, "must be a function"),
         (lambda b: b.assert_committed("g", [("jobs", 0)]), TypeError, "offsets="),
         (lambda b: b.assert_committed("g", {"jobs-0": 1}), TypeError, r"use \(topic, partition\)"),
@@ -186,7 +188,7 @@ def test_a_wrong_argument_changes_nothing(kcore_broker: Broker, act: Act, error:
         act(kcore_broker)
     assert kcore_broker.active_faults == []
     assert kcore_broker.bootstrap == address
-    assert ask(kcore_broker) == 1
+    assert send_request(kcore_broker) == 1
 
 
 async def _coroutine(broker: Broker) -> bool:
@@ -218,7 +220,7 @@ def test_a_setting_may_be_a_bool(kcore_broker: Broker) -> None:
 def test_a_function_of_a_fault_that_fails_fails_the_test(inject: Act, message: str) -> None:
     broker = Broker().start()
     inject(broker)
-    assert ask(broker) == 1  # the request passes
+    assert send_request(broker) == 1  # the request passes
     with pytest.raises(KcoreError, match=message):
         broker.wait_for(lambda _: False)
     with pytest.raises(KcoreError, match=message):
@@ -228,13 +230,13 @@ def test_a_function_of_a_fault_that_fails_fails_the_test(inject: Act, message: s
 def test_an_error_of_the_test_takes_precedence_over_an_error_of_a_function() -> None:
     broker = Broker().start()
     broker.fail("Metadata", 3, where=lambda request: request.nothing)
-    assert ask(broker) == 1
+    assert send_request(broker) == 1
     assert not broker.__exit__(ZeroDivisionError, ZeroDivisionError(), None), "the error of the test is kept"
 
 
 def test_a_function_that_returns_no_error_lets_the_request_pass(kcore_broker: Broker) -> None:
     fault = kcore_broker.fail("Metadata", lambda request: 0, times=None)
-    assert (ask(kcore_broker), fault.applied) == (1, 1)
+    assert (send_request(kcore_broker), fault.applied) == (1, 1)
 
 
 # ---- life
@@ -248,7 +250,7 @@ def test_a_failed_start_leaves_nothing_and_can_be_repeated() -> None:
         with pytest.raises(OSError, match="in use"):
             broker.start()
     with broker:
-        assert ask(broker) == 1
+        assert send_request(broker) == 1
 
 
 def test_a_broker_that_is_forgotten_warns_and_ends() -> None:
@@ -288,7 +290,7 @@ def test_the_broker_cannot_be_stopped_from_its_own_thread(kcore_broker: Broker) 
     for act in (kcore_broker.stop, kcore_broker.restart):
         with pytest.raises(ReentrantCallError):
             kcore_broker.call(lambda _, act=act: act())  # type: ignore[misc]
-    assert ask(kcore_broker) == 1
+    assert send_request(kcore_broker) == 1
 
 
 def test_many_threads_use_a_broker_that_restarts_and_stops() -> None:
@@ -353,7 +355,7 @@ def test_connections_that_cannot_be_accepted_again_are_accepted_later(kcore_brok
         kcore_broker.accept_connections()
     kcore_broker.accept_connections()
     kcore_broker.accept_connections()
-    assert ask(kcore_broker) == 1
+    assert send_request(kcore_broker) == 1
 
 
 def test_coordinators_may_be_moved_in_any_order(kcore_broker: Broker) -> None:
@@ -414,7 +416,7 @@ def test_a_broker_starts_and_stops_in_a_coroutine() -> None:
     async def run() -> int:
         with Broker() as broker:
             broker.restart()
-            return await asyncio.to_thread(ask, broker)
+            return await asyncio.to_thread(send_request, broker)
 
     assert asyncio.run(run()) == 1
 

@@ -150,7 +150,7 @@ def test_a_hanging_transaction_is_found_and_aborted(
 def test_a_transaction_of_the_coordinator_is_terminated_and_not_aborted(
     server: ServerProcess, connection: Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A single marker would leave the transaction half aborted. As in Kafka, its termination fences the producer."""
+    """A single marker would leave the transaction half aborted. As in Kafka, the termination fences the producer."""
     who = open_transaction(connection, "alive", "lively")
     abort = ("transactions", "abort", "--topic", "lively", "--partition", "0", "--start-offset", "1")
     before = run(capsys, server, "producers", "describe", "--topic", "lively")

@@ -22,8 +22,8 @@ def test_each_record_is_copied_once_while_server_and_copier_are_killed(tmp_path:
     assert spec.loader is not None
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    said = [f"KCORE_SEED={SEED}"]
-    print(said[0])
-    example.demonstrate(10_000, 4, SEED, tmp_path / "data", said.append)
-    assert len(said) == 6, said
-    assert said[-1] == "10000 records, each once"
+    lines = [f"KCORE_SEED={SEED}"]
+    print(lines[0])
+    example.demonstrate(10_000, 4, SEED, tmp_path / "data", lines.append)
+    assert len(lines) == 6, lines
+    assert lines[-1] == "10000 records, each once"

@@ -85,7 +85,7 @@ class Compared(World):
         self.responses: list[Any] = []
         self.who = {tid: self.begin(tid) for tid in TIDS}
 
-    def ask(self, request: Any, version: int) -> None:
+    def submit(self, request: Any, version: int) -> None:
         number = len(self.responses)
         self.responses.append(None)
         result = self.start(request, version)
@@ -101,7 +101,7 @@ class Compared(World):
         names += [(name, index) for name in ("__consumer_offsets", "__transaction_state") for index in range(2)]
         found = [(name, self.engine.partitions.get(*name)) for name in names]
         return {
-            "answers": self.responses,
+            "responses": self.responses,
             "logs": {name: b"".join(batch for _, batch in log.log.batches()) for name, log in found if log is not None},
             "ends": {name: (log.last_stable_offset, log.high_watermark) for name, log in found if log is not None},
             "ids": [repr(self.engine.transactions.get(tid)) for tid in TIDS],
@@ -121,12 +121,12 @@ def play(world: Compared, script: list[tuple[Any, ...]]) -> dict[str, Any]:
             case "commit":
                 version, off, request = more
                 request = copy_of(request, tid, who, off)
-                world.ask(request, version)
+                world.submit(request, version)
             case "end":
                 version, off, commit = more
-                world.ask(end_request(tid, beside(who, off), commit), version)
+                world.submit(end_request(tid, beside(who, off), commit), version)
             case "produce":
-                world.ask(produce_request(tid, who, 0, topic="t", index=more[0]), 12)
+                world.submit(produce_request(tid, who, 0, topic="t", index=more[0]), 12)
             case "init":
                 world.begin(tid)
             case "settle":
@@ -238,7 +238,7 @@ def commit_of(world: Compared, tid: str, group: str = "g") -> Any:
         producer_epoch=known.producer_epoch,
         topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[entry])],
     )
-    world.ask(request, 5)
+    world.submit(request, 5)
     world.settle()
     return world.responses[-1]
 
@@ -250,8 +250,8 @@ def test_after_the_last_epoch_another_producer_id_follows(commit):
     for world in (Compared(plain=False), Compared(plain=True)):
         commit_of(world, "a")
         known = exhausted(world, "a")
-        world.ask(end_request("a", Identity(known.producer_id, LAST_EPOCH), commit), 5)
-        response = world.observable_state()["answers"][-1]
+        world.submit(end_request("a", Identity(known.producer_id, LAST_EPOCH), commit), 5)
+        response = world.observable_state()["responses"][-1]
         assert (response.error_code, response.producer_epoch) == (0, 0)
         assert response.producer_id > known.producer_id
         seen.append((response, world.observable_state()))

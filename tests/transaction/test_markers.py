@@ -1,5 +1,5 @@
-"""The marker phase. If all partitions are local, it is one commit; otherwise there are retries, fencing, deleted topics
-and crashes.
+"""The marker phase. If all partitions are local, the phase is one commit; otherwise there are retries, fencing, deleted
+topics and crashes.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ def test_any_interleaving_keeps_transactions_whole(seed: int) -> None:
     world.advance(TIMEOUT_MS + 2000)
     world.settle()
     for producer in producers:
-        assert world.state(producer.tid) not in ("Ongoing", "PrepareCommit", "PrepareAbort"), "open for ever"
+        assert world.state(producer.tid) not in ("Ongoing", "PrepareCommit", "PrepareAbort"), "open forever"
     check(world, model, settled=True)
     world.restart()
     check(world, model, settled=True)

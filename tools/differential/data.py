@@ -72,11 +72,11 @@ def _fetch(
             partition_max_bytes=limit,
         )
         topics.setdefault(topic, []).append(partition_request)
-    asked_topics = [
+    requested_topics = [
         fetch.FetchTopic(topic=name, topic_id=side.topic_id(name), partitions=parts) for name, parts in topics.items()
     ]
     return fetch.FetchRequest(
-        max_wait_ms=0, min_bytes=0, max_bytes=max_bytes, isolation_level=isolation, topics=asked_topics
+        max_wait_ms=0, min_bytes=0, max_bytes=max_bytes, isolation_level=isolation, topics=requested_topics
     ), version
 
 

@@ -33,7 +33,7 @@ NOT_FOR_ACLS: Final = frozenset({1, 2})
 """The values ANY and MATCH of a pattern type; 1 is ANY of the other fields, too."""
 
 
-def _asks_for_the_largest(arguments: dict[str, Any]) -> bool:
+def _requests_the_largest(arguments: dict[str, Any]) -> bool:
     return any(row[2] == MAX_TIMESTAMP for row in arguments["rows"])
 
 
@@ -101,7 +101,7 @@ KNOWN: Final = (
             r"Kafka (\d+|\"<moment>\"), kcore (-1|\d+)"
         ),
         "ListOffsets for the largest timestamp returns no offset below the log's start",
-        _asks_for_the_largest,
+        _requests_the_largest,
     ),
     Known(
         "transactions",

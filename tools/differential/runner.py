@@ -125,8 +125,8 @@ class Pair:
         quiet_since = time.monotonic()
         while self._waiting:
             clients = sorted(self._waiting)
-            answered = [{each for each in clients if side.answered(each, 0.002)} for side in self._sides]
-            common = set.intersection(*answered)
+            responded = [{each for each in clients if side.responded(each, 0.002)} for side in self._sides]
+            common = set.intersection(*responded)
             if common:
                 for client in sorted(common):
                     step = steps[self._waiting[client]]
@@ -136,12 +136,12 @@ class Pair:
                 quiet_since = time.monotonic()
                 continue
             elapsed_s = time.monotonic() - quiet_since
-            if not any(answered):
+            if not any(responded):
                 if elapsed_s > QUIET_S:
                     return None
             elif elapsed_s > AGREE_S:
                 lines = []
-                for side, clients_of_side in zip(self._sides, answered, strict=True):
+                for side, clients_of_side in zip(self._sides, responded, strict=True):
                     responses = {each: side.plain(side.receive(each)) for each in sorted(clients_of_side)}
                     lines.append(f"  {side.name} responds to these clients: {responses}")
                 return Difference(number, "\n".join(lines))

@@ -121,7 +121,7 @@ class Side:
         self._waiting[client] = (type(request).API_KEY, version)
         connection.sendall(encode_request(request, version, 1, CLIENT_IDS[client]))
 
-    def answered(self, client: int, wait_s: float) -> bool:
+    def responded(self, client: int, wait_s: float) -> bool:
         """Waits for a client's response. Returns True if the response began to arrive or the connection ended."""
         readable, _, _ = select.select([self._sockets[client]], [], [], wait_s)
         return bool(readable)

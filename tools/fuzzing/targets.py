@@ -305,13 +305,13 @@ class Requests(Target):
         self.clock = ManualClock()
         self.engine = Engine(MemoryLogEngine(), Config.of(self.settings), self.clock)
         self.dispatch = Dispatch(self.engine)
-        self._ask(CreateTopicsRequest(topics=[_topic("t"), _topic("u"), _topic("kept")], timeout_ms=1_000))
+        self._submit(CreateTopicsRequest(topics=[_topic("t"), _topic("u"), _topic("kept")], timeout_ms=1_000))
         parts = [OffsetCommitRequestPartition(partition_index=0, committed_offset=42)]
         topics = [OffsetCommitRequestTopic(name="kept", partitions=parts)]
-        self._ask(OffsetCommitRequest(group_id="bystander", topics=topics), 9)
+        self._submit(OffsetCommitRequest(group_id="bystander", topics=topics), 9)
         self._bystander()
 
-    def _ask(self, request: Any, version: int | None = None) -> Any:
+    def _submit(self, request: Any, version: int | None = None) -> Any:
         version = self.engine.newest_version(request) if version is None else version
         response = self.engine.submit(RequestContext(version, "bystander"), request)
         self.engine.commit()
@@ -319,11 +319,11 @@ class Requests(Target):
 
     def _bystander(self) -> None:
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="bystander", topics=None)])
-        (group,) = self._ask(request, 9).groups
+        (group,) = self._submit(request, 9).groups
         offsets = [(t.name, p.partition_index, p.committed_offset) for t in group.topics for p in t.partitions]
         if offsets != [("kept", 0, 42)]:
             raise BugError(f"another client's group has {offsets}")
-        if self._ask(HeartbeatRequest(group_id="bystander", member_id="nobody", generation_id=1)).error_code != 25:
+        if self._submit(HeartbeatRequest(group_id="bystander", member_id="nobody", generation_id=1)).error_code != 25:
             raise BugError("another client gets a wrong response")
 
     def make(self, rng: random.Random) -> bytes:

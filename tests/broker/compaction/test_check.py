@@ -63,7 +63,7 @@ def test_the_replayed_state_equals_the_history(seed: int) -> None:
 
 
 def test_a_compaction_that_would_lose_records_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulates a defect of compaction: it removes batches that have live records."""
+    """Simulates a defect: compaction removes batches that have live records."""
 
     def remove(self: CompactionPass, start: int, stop: int, position: int) -> Generator[None, None, int]:
         self._changes.update(dict.fromkeys(base for base, _ in self._partition.log.batches(start, stop)))

@@ -392,7 +392,7 @@ def test_only_the_last_batch_of_ended_transactions_survives_its_records() -> Non
 
 
 def test_the_epoch_of_a_producer_survives_as_its_last_marker() -> None:
-    """A marker of transaction.version 2 raises the epoch (KIP-890), and no other batch may have it."""
+    """A marker of transaction.version 2 raises the epoch (KIP-890), and no other batch may have the new epoch."""
     world = World()
     world.write([(b"a", b"1")], producer_id=5, transactional=True)
     world.end(5, True, epoch=1)
@@ -436,7 +436,7 @@ def test_a_full_map_ends_the_pass_and_the_next_pass_continues(slice_records: int
 @pytest.mark.parametrize("producer_id", [-1, 7])
 @pytest.mark.parametrize("transactional", [False, True])
 def test_a_large_batch_is_read_in_slices(codec: int, producer_id: int, transactional: bool) -> None:
-    """In one slice, a batch of 700,000 keys would take 200 ms, and a pass reads it two or three times."""
+    """In one slice, a batch of 700,000 keys would take 200 ms, and a pass reads the batch two or three times."""
     world = World(slice_records=10)
     who = 8 if transactional else producer_id
     for keys in (range(100), range(0, 100, 2)):
@@ -507,7 +507,9 @@ def test_a_load_under_way_stops_the_pass() -> None:
 
 
 def test_a_snapshot_of_producers_from_before_a_pass_does_not_open_a_transaction_again() -> None:
-    """The transaction was open at the time of the snapshot. Compaction has since removed its records and its marker."""
+    """The transaction was open at the time of the snapshot. Since then, compaction has removed its records and its
+    marker.
+    """
     world = World()
     world.write([(b"a", b"1")], producer_id=1, transactional=True)
     world.commit()

@@ -96,7 +96,7 @@ def test_removals_leave_the_entries_of_a_plain_list(seed: int, monkeypatch: pyte
 
 def test_the_first_open_transaction_is_found_at_once_after_many_ended() -> None:
     """Iterating over a dictionary visits the slots of removed entries. A recovery of 100,000 markers would visit
-    billions of them.
+    billions of such slots.
     """
     states = ProducerStates()
     count = 3 * ENDED_BEFORE_COPY

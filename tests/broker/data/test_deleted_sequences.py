@@ -83,7 +83,7 @@ def test_a_deletion_in_the_round_of_appends_loses_none_of_them() -> None:
 
 
 def test_an_open_transaction_outlives_the_deletion_of_its_records() -> None:
-    """Its records below the log's start are gone, and the last stable offset does not pass its later ones."""
+    """The records below the log's start are gone. The last stable offset does not pass the transaction's later ones."""
     plane = written(2)
     produce(plane, transactional(producer=(8, 0)), tid="tid")
     deleted(plane, 3)

@@ -91,8 +91,8 @@ def test_an_error_is_in_each_response_and_its_end_in_one() -> None:
 
 
 def test_sessions_by_id_know_their_topics_names() -> None:
-    """An unknown id gets UNKNOWN_TOPIC_ID; a known one gets INCONSISTENT_TOPIC_ID if its name belongs to another topic,
-    and UNKNOWN_TOPIC_OR_PARTITION if to none.
+    """An unknown id gets UNKNOWN_TOPIC_ID; a known id gets INCONSISTENT_TOPIC_ID if another topic has its name now, and
+    UNKNOWN_TOPIC_OR_PARTITION if no topic has its name.
     """
     plane = plane_with()
     topic = plane.topics["t"]

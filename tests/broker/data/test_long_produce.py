@@ -51,31 +51,31 @@ def results(response: ProduceResponse) -> list[PartitionProduceResponse]:
     return [result for topic in response.responses for result in topic.partition_responses]
 
 
-def finish(made: DataPlane, answer: Any, version: int = 9) -> Any:
+def finish(made: DataPlane, result: Any, version: int = 9) -> Any:
     """Runs the slices, with a commit after each one. Returns the response as a client decodes it."""
     while made.slices:
         made.slices.step()
         made.commit()
-    return made.settle(answer, version)
+    return made.settle(result, version)
 
 
 def test_a_long_request_has_the_same_response_in_slices_as_at_once() -> None:
     """The request includes unknown partitions and invalid batches, which are refused. The response keeps the order of
     the request.
     """
-    answers = []
+    responses = []
     for sliced in (False, True):
         made = plane(sliced)
         request = wide(*range(COUNT), COUNT + 7, 3, 4)
         request.topic_data[1].partition_data[5].records = batch_of(b"v")[:-1] + b"?"
-        answer = made.send(request, 9)
+        result = made.send(request, 9)
         assert len(made.slices) == sliced
-        answers.append(finish(made, answer))
+        responses.append(finish(made, result))
         ends = [made.partition("t", index).log.end_offset for index in range(COUNT)]
         assert ends == [2 if index in (3, 4) else 1 for index in range(COUNT)]
-    assert answers[0] == answers[1]
-    assert [len(topic.partition_responses) for topic in answers[0].responses] == [COUNT + 3] * 2
-    assert len([1 for result in results(answers[0]) if result.error_code]) == 3
+    assert responses[0] == responses[1]
+    assert [len(topic.partition_responses) for topic in responses[0].responses] == [COUNT + 3] * 2
+    assert len([1 for result in results(responses[0]) if result.error_code]) == 3
 
 
 @pytest.mark.parametrize("count", [0, 1, COUNT])
@@ -95,20 +95,20 @@ def test_a_topic_without_partitions_is_not_in_the_response(count: int) -> None:
 
 def test_other_requests_are_served_between_the_slices() -> None:
     made = plane()
-    answer = made.send(wide(*range(COUNT)), 9)
-    assert isinstance(answer, Pending)
-    assert not answer.done
+    result = made.send(wide(*range(COUNT)), 9)
+    assert isinstance(result, Pending)
+    assert not result.done
     other = made.call(wide(COUNT - 1), 9)
     assert [result.base_offset for result in results(other)] == [0, 0]
-    assert results(finish(made, answer))[-1].base_offset == 1
+    assert results(finish(made, result))[-1].base_offset == 1
 
 
 def test_a_failed_commit_refuses_only_the_partitions_of_its_part() -> None:
     made = plane()
-    answer = made.send(wide(*range(COUNT)), 9)
+    result = made.send(wide(*range(COUNT)), 9)
     made.fail_next_commit()
     assert not made.commit()
-    response = finish(made, answer)
+    response = finish(made, result)
     codes = [result.error_code for result in results(response)]
     failed = codes.count(ErrorCode.KAFKA_STORAGE_ERROR)
     assert 0 < failed < COUNT
@@ -126,9 +126,9 @@ def test_a_long_request_without_acks_has_no_response(broken: bool) -> None:
     request = wide(*range(COUNT), acks=0)
     if broken:
         request.topic_data[1].partition_data[COUNT - 1].index = COUNT
-    answer = made.send(request, 9)
-    assert isinstance(answer, Pending)
-    assert finish(made, answer) is None
+    result = made.send(request, 9)
+    assert isinstance(result, Pending)
+    assert finish(made, result) is None
     assert [made.partition("u", index).log.end_offset for index in range(COUNT)] == [1] * (COUNT - 1) + [not broken]
     made.slices.requests.enabled = False
     if broken:
@@ -160,7 +160,7 @@ def test_the_batches_of_one_request_share_a_budget_of_decompression() -> None:
     made = plane()
     request = wide(*range(6), records=packed(10))
     request.topic_data[1].partition_data = request.topic_data[1].partition_data[:2]
-    answer = made.send(request, 9)
+    result = made.send(request, 9)
     assert len(made.slices) == 1
-    codes = [result.error_code for result in results(finish(made, answer))]
+    codes = [result.error_code for result in results(finish(made, result))]
     assert codes == [0] * 6 + [ErrorCode.MESSAGE_TOO_LARGE] * 2

@@ -193,9 +193,7 @@ def shard_on(plane: DataPlane) -> Shard[Machine]:
 
 
 def test_a_partition_is_the_log_of_a_shard() -> None:
-    """Consumers read the shard's records, its transactions limit read_committed readers, and the shard can be loaded
-    again.
-    """
+    """Consumers read the shard's records, its transactions limit read_committed, and the shard can be loaded again."""
     plane = DataPlane()
     plane.topic("__consumer_offsets", cleanup_policy="compact")
     shard = shard_on(plane)
@@ -269,9 +267,7 @@ def state_of(plane: DataPlane) -> Any:
 
 
 def test_a_restart_restores_the_state() -> None:
-    """Compares producers with five batches, open and aborted transactions, and offsets before and after the restart
-    (KIP-98, KIP-360).
-    """
+    """Compares producers with five batches, transactions and offsets before and after the restart (KIP-98, KIP-360)."""
     plane = plane_with()
     for sequence in range(7):
         produce(plane, batch_of(b"v", producer=(5, 1), sequence=sequence))
@@ -314,9 +310,7 @@ def test_a_partition_refuses_requests_during_recovery() -> None:
 
 
 def test_an_append_by_a_coordinator_finishes_the_recovery() -> None:
-    """A shard does not wait for the slices: its first append needs the producers, so the append completes the
-    recovery.
-    """
+    """A shard does not wait for the slices: its first append completes the recovery, because it needs the producers."""
     plane = plane_with(transactional())
     plane._open()
     partition = plane.partition("t")

@@ -372,7 +372,7 @@ class Coordinator(ProduceVerifier):
 
 
 def test_a_transactional_batch_needs_a_transactional_id() -> None:
-    """Every partition gets the error before any of them is checked."""
+    """Every partition gets the error, and no partition is checked."""
     plane = DataPlane()
     plane.topic("t")
     requested = request(("t", 0, transactional()), ("absent", 0, batch_of(b"v")))

@@ -51,7 +51,7 @@ class Written:
 
 @dataclass
 class Model:
-    """Model that stores only the log of a partition and computes every result from its beginning."""
+    """Model that stores only the log of a partition, and computes every result from the beginning of the log."""
 
     log: list[Written] = field(default_factory=list)
     committed: int = 0

@@ -1,4 +1,4 @@
-"""Compaction of the metadata log: a rewritten image limits its size and keeps its state."""
+"""Compaction of the metadata log: a rewritten image limits the size of the log and keeps the state."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def test_a_replayed_image_gives_the_same_state(node: BrokerContext) -> None:
 
 def test_the_log_stays_small_without_notifications(node: BrokerContext) -> None:
     """Older batches are removed. Listeners get only real changes. A restart gives the same state."""
-    node.heard.take()
+    node.listener.take()
     before = durable_state(node)
     churn(node, 200)
-    kinds = [event[0] for event in node.heard.take()]
+    kinds = [event[0] for event in node.listener.take()]
     assert kinds == ["created", "deleted"] * 200
     kept = log(node).end_offset - log(node).log_start_offset
     assert log(node).end_offset > 800
@@ -154,7 +154,9 @@ def test_a_failed_commit_of_the_image_changes_nothing(node: BrokerContext) -> No
 def test_an_image_too_large_for_one_batch_leaves_the_log_alone(
     node: BrokerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log is not truncated unless the image is durable, even if other records are written at its offsets."""
+    """The log is not truncated unless the image is durable, even if other records are written at the offsets of the
+    image.
+    """
     node.shard._max_batch_bytes = 700
     before = durable_state(node)
     churn(node, 60)

@@ -260,11 +260,11 @@ def test_a_long_request_has_the_same_response_in_slices_as_at_once(name: str) ->
     """Responses and resulting states are equal, except for the generated ids."""
     version = VERSIONS.get(name, -1)
     (expected, none), (response, slices) = (Node(parked).send(REQUESTS[name](), version) for parked in (False, True))
-    for answer in (expected, response):
-        for topic in getattr(answer, "topics", ()):
+    for message in (expected, response):
+        for topic in getattr(message, "topics", ()):
             if hasattr(topic, "topic_id"):
                 topic.topic_id = bytes(16)
-        for result in getattr(answer, "responses", ()):
+        for result in getattr(message, "responses", ()):
             if hasattr(result, "topic_id"):
                 result.topic_id = bytes(16)
     assert sorted(map(repr, _results(response))) == sorted(map(repr, _results(expected)))

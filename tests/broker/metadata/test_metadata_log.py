@@ -82,19 +82,19 @@ def test_a_topic_is_written_as_kraft_writes_it() -> None:
 def test_listeners_see_whole_decisions() -> None:
     """Listeners get one notification of a new topic, with its partitions and effective settings."""
     node = BrokerContext()
-    node.heard.take()
+    node.listener.take()
     node.create("t", 3, configs={"retention.ms": "5"})
-    assert node.heard.take() == [("created", "t", 3)]
+    assert node.listener.take() == [("created", "t", 3)]
     partition = node.partitions.get("t", 2)
     assert partition is not None
     assert partition.config.retention_ms == 5
     grow(node, "t", 5)
-    assert node.heard.take() == [("added", "t", 3, 5)]
+    assert node.listener.take() == [("added", "t", 3, 5)]
     node.alter(TOPIC, "t", ("retention.ms", 0, "6"), ("flush.ms", 0, "7"))
-    assert node.heard.take() == [("config", TOPIC, "t")]
+    assert node.listener.take() == [("config", TOPIC, "t")]
     assert partition.config.retention_ms == 6
     node.call(DeleteTopicsRequest(topic_names=["t"]), 5)
-    assert node.heard.take() == [("deleted", "t", 5)]
+    assert node.listener.take() == [("deleted", "t", 5)]
     assert node.partitions.get("t", 0) is None
 
 
@@ -107,8 +107,8 @@ def test_a_late_listener_gets_the_present_state() -> None:
     features = [("feature", name, feature.initial) for name, feature in FEATURES.items()]
     configs = [("config", ConfigType.BROKER, ""), ("config", ConfigType.GROUP, "g")]
     everything = [*configs, *features, ("created", "t", 2)]
-    assert node.heard.take() == everything
-    late = type(node.heard)()
+    assert node.listener.take() == everything
+    late = type(node.listener)()
     node.topics.listen(late)
     assert late.take() == everything
 
@@ -137,7 +137,7 @@ def test_a_failed_commit_is_rolled_back_with_notifications() -> None:
     node = BrokerContext()
     node.create("kept", 2)
     before = node.durable_state()
-    node.heard.take()
+    node.listener.take()
     node.auto_commit = False
     created = node.send(CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=2, replication_factor=1)]))
     grown = node.send(CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="kept", count=5, assignments=None)]))
@@ -150,7 +150,7 @@ def test_a_failed_commit_is_rolled_back_with_notifications() -> None:
     assert created.response.topics[0].error_code == ErrorCode.NOT_CONTROLLER
     assert grown.response.results[0].error_code == ErrorCode.NOT_CONTROLLER
     assert deleted.response.responses[0].error_code == ErrorCode.NOT_CONTROLLER
-    assert node.heard.take() == [
+    assert node.listener.take() == [
         ("created", "t", 2),
         ("added", "kept", 2, 5),
         ("deleted", "t", 2),
@@ -169,12 +169,12 @@ def test_a_deletion_that_fails_leaves_the_topic() -> None:
     """The partitions of the topic are served again and still have their records."""
     node = BrokerContext()
     node.create("t", 2)
-    node.heard.take()
+    node.listener.take()
     node.auto_commit = False
     node.send(DeleteTopicsRequest(topic_names=["t"]), 5)
     node.fail_next_commit()
     assert node.commit() is False
-    assert node.heard.take() == [("deleted", "t", 2), ("created", "t", 2)]
+    assert node.listener.take() == [("deleted", "t", 2), ("created", "t", 2)]
     assert node.partitions.get("t", 1) is not None
 
 

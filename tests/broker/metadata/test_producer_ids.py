@@ -77,8 +77,8 @@ def test_no_id_is_allocated_twice_across_crashes_and_failed_commits() -> None:
     for _ in range(3000):
         what = chance.random()
         if what < 0.9:
-            answer = node.send(request())
-            waiting.append(answer)
+            result = node.send(request())
+            waiting.append(result)
         elif what < 0.95:
             if chance.random() < 0.3:
                 node.fail_next_commit()
@@ -90,11 +90,11 @@ def test_no_id_is_allocated_twice_across_crashes_and_failed_commits() -> None:
         else:
             node.restart()
             waiting.clear()
-        for answer in list(waiting):
-            response = answer if isinstance(answer, InitProducerIdResponse) else answer.response
+        for result in list(waiting):
+            response = result if isinstance(result, InitProducerIdResponse) else result.response
             if response is None:
                 continue
-            waiting.remove(answer)
+            waiting.remove(result)
             if response.error_code == 0:
                 assert response.producer_id not in given
                 given.add(response.producer_id)

@@ -430,8 +430,8 @@ def test_delete_depends_on_the_state(row: str, state: GroupState | None, expecte
 @pytest.mark.parametrize("version", [5, 6])
 @pytest.mark.parametrize("state", COLUMNS)
 def test_describe_depends_on_the_state(state: GroupState | None, version: int) -> None:
-    """Checks DescribeGroups by state: it has protocol and metadata while the group is Stable, and the last assignments
-    during a rebalance.
+    """Checks DescribeGroups by state: the response has protocol and metadata while the group is Stable, and the last
+    assignments during a rebalance.
     """
     world = World().build(state)
     described = world.describe(version=version)
@@ -451,8 +451,8 @@ def test_describe_depends_on_the_state(state: GroupState | None, version: int) -
 
 
 def test_authorized_operations_are_returned_on_request() -> None:
-    """Without an authorizer, DescribeGroups returns all five operations of groups (3400). For a missing group, it does
-    so only in versions that have no error for it.
+    """Without an authorizer, DescribeGroups returns all five operations of groups (3400). For a missing group, the
+    response has the operations only in versions without an error for missing groups.
     """
     world = World().build(STABLE)
     from kcore.protocol.messages.describe_groups import DescribeGroupsRequest

@@ -219,9 +219,7 @@ def test_later_joiners_do_not_prolong_a_rebalance() -> None:
 
 
 def test_first_join_without_a_response_expires_after_five_minutes() -> None:
-    """While a new member's first join is parked, its session does not run, but for at most five
-    minutes (KAFKA-7610).
-    """
+    """While a new member's first join is parked, its session is suspended for at most five minutes (KAFKA-7610)."""
     world = World()
     member = world.join(version=3, session_ms=100)
     world.context.advance(0)

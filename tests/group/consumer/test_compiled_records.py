@@ -106,12 +106,12 @@ def test_a_block_writes_the_bytes_of_its_reference_records(cases: list[tuple[str
 
 @given(CASES["member_metadata"], TARGETS, OWNED, st.integers(1, 1 << 30), INT64)
 def test_a_block_is_replayed_like_its_reference_records(
-    said: tuple[str, str, MemberMetadata], target: Any, owned: Any, epoch: int, metadata_hash: int
+    member: tuple[str, str, MemberMetadata], target: Any, owned: Any, epoch: int, metadata_hash: int
 ) -> None:
     """One shard replays a block, another one its reference records. After the records of a join, both have the same
     group.
     """
-    member_id, metadata = said[1], said[2]
+    member_id, metadata = member[1], member[2]
     assigned = {topic_id: partitions for topic_id, partitions in owned.items() if partitions}
     current = CurrentAssignment(epoch, epoch - 1, MemberState.UNRELEASED, assigned)
     cases: list[tuple[str, tuple[Any, ...]]] = [

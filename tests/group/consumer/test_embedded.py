@@ -34,18 +34,18 @@ def count(response: ConsumerGroupHeartbeatResponse) -> int:
 
 def test_a_heartbeat_returns_an_assignment_and_watchers_get_events(tmp_path: Path) -> None:
     """The folder keeps the group. A watcher gets the group's events, also those after a restart."""
-    heard: list[GroupChanged] = []
+    events: list[GroupChanged] = []
     with kcore.open(tmp_path, config=SETTINGS) as engine:
         make_topic(engine, "t", 4)
-        stop = engine.watch_group("g", heard.append)
+        stop = engine.watch_group("g", events.append)
         assert count(engine.send(joining("m1"))) == 4
-        assert [(event.state, event.group_epoch) for event in heard] == [("Stable", 2)]
-        assert heard[0].members["m1"].assigned == {"t": (0, 1, 2, 3)}
+        assert [(event.state, event.group_epoch) for event in events] == [("Stable", 2)]
+        assert events[0].members["m1"].assigned == {"t": (0, 1, 2, 3)}
         stop()
     with kcore.open(tmp_path, config=SETTINGS) as engine:
-        engine.watch_group("g", heard.append)
+        engine.watch_group("g", events.append)
         assert count(engine.send(joining("m2"))) == 0
-        assert [(event.state, event.group_epoch) for event in heard] == [("Stable", 2), ("Reconciling", 3)]
+        assert [(event.state, event.group_epoch) for event in events] == [("Stable", 2), ("Reconciling", 3)]
 
 
 async def test_a_large_group_s_target_is_computed_on_a_thread() -> None:

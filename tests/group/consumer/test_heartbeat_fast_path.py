@@ -40,7 +40,7 @@ class GenericHeartbeatApi(ConsumerGroupHeartbeatApi):
 
 
 class World(ConsumerWorld):
-    """A shard with one API, which exists as long as in a node, and its clients, which remember their responses.
+    """A shard with one API object for all requests, as in a node, and clients that store their responses.
 
     Args:
         kind: the API.
@@ -61,7 +61,7 @@ class World(ConsumerWorld):
         super().restart()
         self.api = self.kind(self.shards, self.consumer, self.authorizer)
 
-    def request(self, who: str, what: str, **said: Any) -> ConsumerGroupHeartbeatRequest:
+    def request(self, who: str, what: str, **overrides: Any) -> ConsumerGroupHeartbeatRequest:
         """Returns a client's next heartbeat: a join, a heartbeat without changes, a heartbeat with a report, or a
         leave.
         """
@@ -80,9 +80,9 @@ class World(ConsumerWorld):
             }
         elif what == "confirm":
             fields["topic_partitions"] = reported(owned)
-        if "epoch" in said:
-            fields["member_epoch"] += said.pop("epoch")
-        return ConsumerGroupHeartbeatRequest(**{**fields, **said})
+        if "epoch" in overrides:
+            fields["member_epoch"] += overrides.pop("epoch")
+        return ConsumerGroupHeartbeatRequest(**{**fields, **overrides})
 
     def send_heartbeat(
         self,
@@ -183,8 +183,8 @@ def play(world: World, script: list[tuple[Any, ...]], resting: int) -> dict[str,
     world.rest(*MEMBERS[:resting])
     for name, *details in script:
         match name, details:
-            case "beat", (client, does, said, context):
-                request = world.request(client, does, **dict(said))
+            case "beat", (client, does, overrides, context):
+                request = world.request(client, does, **dict(overrides))
                 for _ in range(2):
                     world.send_heartbeat(request, **context)
             case "wait", (ms,):
@@ -249,15 +249,15 @@ def test_fast_path_equals_generic_path(denied: Any, interval_ms: int, script: li
 @pytest.mark.parametrize("denied", [None, DENIED])
 @pytest.mark.parametrize("client", ["m0", "static"])
 def test_fast_path_equals_generic_path_for_every_heartbeat_of_a_member_at_rest(client: str, denied: Any) -> None:
-    for said, context in [*((odd, {}) for odd in ODDITIES), *(({}, context) for context in CONTEXTS)]:
+    for overrides, context in [*((odd, {}) for odd in ODDITIES), *(({}, context) for context in CONTEXTS)]:
         script = [
             ("wait", 1_000),
-            ("beat", client, "beat", said, context),
+            ("beat", client, "beat", overrides, context),
             ("wait", 1),
             ("beat", client, "beat", {}, {}),
         ]
         compiled = observations(ConsumerGroupHeartbeatApi, denied, 0, script, 4)
-        assert compiled == observations(GenericHeartbeatApi, denied, 0, script, 4), (said, context)
+        assert compiled == observations(GenericHeartbeatApi, denied, 0, script, 4), (overrides, context)
 
 
 # ---- what the fast path serves

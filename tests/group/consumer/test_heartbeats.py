@@ -201,9 +201,7 @@ def test_the_protocol_can_be_disabled() -> None:
     ],
 )
 def test_contradictory_settings_are_refused_at_startup(settings: dict[str, int], why: str) -> None:
-    """As Kafka does, the node refuses such settings. Otherwise the broker's session timeout could be invalid for every
-    group.
-    """
+    """As in Kafka, the node refuses such settings: the broker's session timeout could be invalid for every group."""
     named = {f"group.consumer.{name.replace('_', '.')}": value for name, value in settings.items()}
     with pytest.raises(ConfigError, match=f"^{re.escape(why)}$"):
         check_settings(Config.of(named), "consumer", BOUNDED)
@@ -473,13 +471,13 @@ def test_removing_a_pattern_resolves_the_others(world: World) -> None:
     world.advance(10_001)
     two.ack(subscribed_topic_regex="")
     world.finish()
-    said = [(key.regular_expression, value is None) for key, value in world.records() if type(key) is RegexKey]
-    assert said == [("b.*", True), ("a.*", False)]
+    regexes = [(key.regular_expression, value is None) for key, value in world.records() if type(key) is RegexKey]
+    assert regexes == [("b.*", True), ("a.*", False)]
     world.advance(10_001)
     one.ack(subscribed_topic_regex="")
     world.finish()
-    said = [(key.regular_expression, value is None) for key, value in world.records() if type(key) is RegexKey]
-    assert (said, world.machine.regex_jobs) == ([("a.*", True)], set())
+    regexes = [(key.regular_expression, value is None) for key, value in world.records() if type(key) is RegexKey]
+    assert (regexes, world.machine.regex_jobs) == ([("a.*", True)], set())
 
 
 def test_patterns_are_resolved_again_after_the_interval(world: World) -> None:
@@ -546,14 +544,14 @@ def test_a_watcher_gets_an_event_for_every_durable_change(world: World) -> None:
     """A watcher gets one event per commit, with the epochs and the members' assigned, revoking and target partitions,
     but none for a failed commit.
     """
-    heard: list[GroupChanged] = []
-    stop = world.consumer.events.watch(GROUP, heard.append)
+    received: list[GroupChanged] = []
+    stop = world.consumer.events.watch(GROUP, received.append)
     one, two = Member(world, "m1"), Member(world, "m2")
     one.join(["a"])
     two.join(["a"])
     one.beat()
-    moving = heard[-1]
-    assert [(e.state, e.group_epoch, e.assignment_epoch, len(e.members)) for e in heard] == [
+    moving = received[-1]
+    assert [(e.state, e.group_epoch, e.assignment_epoch, len(e.members)) for e in received] == [
         ("Stable", 2, 2, 1),
         ("Reconciling", 3, 3, 2),
         ("Reconciling", 3, 3, 2),
@@ -565,27 +563,27 @@ def test_a_watcher_gets_an_event_for_every_durable_change(world: World) -> None:
     assert {**first.assigned} == {**first.target}
     world.fail_next_commit()
     one.ack()
-    assert len(heard) == 3
+    assert len(received) == 3
     one.ack()
-    assert len(heard) == 4
+    assert len(received) == 4
     stop()
     two.ack()
-    assert len(heard) == 4
+    assert len(received) == 4
 
 
 def test_a_failing_watcher_affects_neither_the_group_nor_other_watchers(world: World) -> None:
     """The commit succeeds, and the other watchers get their events."""
-    heard: list[GroupChanged] = []
+    received: list[GroupChanged] = []
 
     def fail(_: GroupChanged) -> None:
         raise RuntimeError("mine")
 
     world.consumer.events.watch(GROUP, fail)
-    world.consumer.events.watch(GROUP, heard.append)
+    world.consumer.events.watch(GROUP, received.append)
     one = Member(world, "m1")
     one.join(["a"])
     one.leave()
-    assert [event.state for event in heard] == ["Stable", "Empty"]
+    assert [event.state for event in received] == ["Stable", "Empty"]
 
 
 # ---- assignments

@@ -116,18 +116,18 @@ class Model:
 
     def beat(self, client: Client, faults: bool = True) -> None:
         """Sends one heartbeat. The request may be lost, duplicated or fail to commit, and the response may be lost."""
-        fate = self.rng.random() if faults else 1.0
+        chance = self.rng.random() if faults else 1.0
         request = client.request()
-        if fate < 0.05:
+        if chance < 0.05:
             client.take(None)
             return
-        if 0.05 <= fate < 0.10:
+        if 0.05 <= chance < 0.10:
             self.world.fail_next_commit()
         response = self.world.call(self.world.heartbeats, request)
         self.world.engine.failures_left = 0
-        if 0.10 <= fate < 0.18 and client.epoch:
+        if 0.10 <= chance < 0.18 and client.epoch:
             self.world.call(self.world.heartbeats, request)  # the client does not see the response to the second one
-        client.take(None if 0.18 <= fate < 0.26 else response)
+        client.take(None if 0.18 <= chance < 0.26 else response)
 
     def step(self) -> None:
         """Runs one event."""

@@ -27,9 +27,8 @@ class Life:
     """A group whose members join, change topics and leave, while topics grow, as random numbers decide.
 
     Args:
-        seed: the seed of the random numbers. The responses decide what members send next, so that two runs are the same
-            while their
-            responses are.
+        seed: the seed of the random numbers. The responses determine the next requests, so two runs are equal as long
+            as their responses are equal.
         forgets: True to discard all data of the last target before each request.
     """
 

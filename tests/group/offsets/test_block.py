@@ -174,7 +174,7 @@ def test_an_index_without_a_record_is_refused():
     assert repr(block) == "<OffsetBlock of 'g', 1 offsets>"
 
 
-class Misjudged(list[Any]):
+class WrongLength(list[Any]):
     """A sequence class of an embedding program, whose length is wrong."""
 
     announced = 0
@@ -185,7 +185,7 @@ class Misjudged(list[Any]):
 
 @pytest.mark.parametrize("announced", [0, 1, 7])
 def test_a_wrong_length_is_handled(announced):
-    entries = Misjudged([OffsetCommitRequestPartition(partition_index=p, committed_offset=p) for p in range(6)] * 50)
+    entries = WrongLength([OffsetCommitRequestPartition(partition_index=p, committed_offset=p) for p in range(6)] * 50)
     entries.announced = announced
     codes = [0 if entry.partition_index < 4 else 3 for entry in entries]
     assert unknown_partitions(entries, 4, 3) == codes
@@ -199,7 +199,7 @@ def test_a_wrong_length_is_handled(announced):
 
 
 def test_a_length_beyond_memory_is_refused():
-    entries = Misjudged([OffsetCommitRequestPartition()])
+    entries = WrongLength([OffsetCommitRequestPartition()])
     entries.announced = (1 << 64) // 48 + 2  # the size in bytes overflows 64 bits to a small number
     with pytest.raises(OverflowError, match="a commit of"):
         OffsetBlock("g", 0, -1, 10, Record).add("t", bytes(16), entries, None, response_entry, {})

@@ -45,7 +45,7 @@ def topic_id(name: str) -> bytes:
 
 
 class World(OffsetsContext):
-    """A shard with one API, which exists as long as in a node. Only the script commits."""
+    """A shard with one API object for all requests, as in a node. Only the script commits."""
 
     def __init__(self, kind: type[OffsetCommitApi], authorizer: Any = None) -> None:
         settings = {"offset.metadata.max.bytes": MAX_METADATA, "group.initial.rebalance.delay.ms": 0}

@@ -35,7 +35,7 @@ def test_lists_of_many_topics_and_partitions_are_encoded() -> None:
     assert StateValue(state).encode_value(0) == to_value(state).encode_value(0)
 
 
-class Liar(frozenset[int]):
+class WrongLengthSet(frozenset[int]):
     """A set whose length is wrong."""
 
     def __len__(self) -> int:
@@ -54,8 +54,8 @@ class Liar(frozenset[int]):
         (ID, ("t", frozenset({2**31}))),
         (ID, ("t", frozenset({"0"}))),
         (ID, ("t", None)),
-        (ID, ("t", Liar(range(3)))),
-        (ID, ("t", Liar(range(1)))),
+        (ID, ("t", WrongLengthSet(range(3)))),
+        (ID, ("t", WrongLengthSet(range(1)))),
     ],
 )
 def test_invalid_contents_are_refused(topic_id: Any, topic: Any) -> None:

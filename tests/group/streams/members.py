@@ -66,7 +66,9 @@ def owned_tasks(entries: Iterable[Any] | None) -> Owned:
 
 
 class World(GroupContext):
-    """A group shard with the APIs of streams groups. Targets are computed at once, unless the test changes that."""
+    """A group shard with the APIs of streams groups. Targets are computed at once, unless the test sets another
+    interval.
+    """
 
     def __init__(self, topics: dict[str, int] | None = None, **settings: Any) -> None:
         named = {name.replace("_", "."): value for name, value in settings.items()}
