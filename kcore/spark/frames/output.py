@@ -37,7 +37,7 @@ class Output:
 
     Args:
         spark: a session.
-        place: a path, a URI, or CATALOG.NAMESPACE for Iceberg.
+        location: a path, a URI, or CATALOG.NAMESPACE for Iceberg.
         form: one of `FORMATS`. Delta and Iceberg need their package and settings in the session.
         mode: `overwrite` replaces existing tables, `append` adds rows to them, `error` refuses them.
 
@@ -49,21 +49,21 @@ class Output:
         KcoreError: the format or mode is unknown, or the folder cannot be reached.
     """
 
-    def __init__(self, spark: SparkSession, place: str | Path, form: str = PARQUET, mode: str = OVERWRITE) -> None:
+    def __init__(self, spark: SparkSession, location: str | Path, form: str = PARQUET, mode: str = OVERWRITE) -> None:
         if form not in FORMATS or mode not in MODES:
             raise ConfigError(f"format={form}, mode={mode}; valid: {', '.join(FORMATS)}; {', '.join(MODES)}")
         self._spark = spark
-        self._place = str(place)
+        self._location = str(location)
         self._mode = mode
         self.form = form
-        self._local = form != ICEBERG and is_local(spark, place)
+        self._local = form != ICEBERG and is_local(spark, location)
         self.files: Files | None = None
         if self._local:
-            storage = LocalStorage(Path(place).absolute())
+            storage = LocalStorage(Path(location).absolute())
             storage.prepare()
             self.files = storage
         elif form != ICEBERG:
-            self.files = HadoopFiles(spark, place)
+            self.files = HadoopFiles(spark, location)
 
     @property
     def folder(self) -> Path | None:
@@ -73,7 +73,7 @@ class Output:
         """
         if not self._local or self.form != PARQUET or self._mode != OVERWRITE:
             return None
-        return Path(self._place).absolute()
+        return Path(self._location).absolute()
 
     @property
     def replaces(self) -> bool:
@@ -100,16 +100,16 @@ class Output:
                 format, or the mode is `error` and there is an earlier output.
         """
         if self.form != ICEBERG:
-            check_apart(source, self._place)
+            check_apart(source, self._location)
         folder = None
         try:
             if self._local:
-                folder = os.open(self._place, os.O_RDONLY)
+                folder = os.open(self._location, os.O_RDONLY)
                 try:
                     fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     raise KcoreError(
-                        f"another job writes to {self._place}: wait for its end, or name another folder"
+                        f"another job writes to {self._location}: wait for its end, or name another folder"
                     ) from None
                 except OSError:
                     pass  # the file system has no locks of folders
@@ -123,12 +123,12 @@ class Output:
         """Raises KcoreError if this run cannot write to the output; `run` documents the arguments."""
         if self.files is None:
             return
-        check_new(self.files, self._place, self._mode, done)
+        check_new(self.files, self._location, self._mode, done)
         of_delta = self.files.exists(f"{table}/{DELTA_LOG}")
         if of_delta and self.form == PARQUET:
-            raise KcoreError(f"{self._place} has tables of Delta Lake: pass --format delta, or name another folder")
+            raise KcoreError(f"{self._location} has tables of Delta Lake: pass --format delta, or name another folder")
         if not of_delta and self.form == DELTA and self.files.exists(done):
-            raise KcoreError(f"{self._place} has tables of Parquet: pass --format parquet, or name another folder")
+            raise KcoreError(f"{self._location} has tables of Parquet: pass --format parquet, or name another folder")
 
     def begin(self, done: str) -> None:
         """Removes the file which shows that an earlier output is complete. A job calls it before it changes a table.
@@ -142,7 +142,7 @@ class Output:
     def table(self, name: str) -> str:
         """Returns the path or the name of a table."""
         if self.files is None:
-            return f"{self._place}.{name}"
+            return f"{self._location}.{name}"
         return f"{self.files.uri}/{name}"
 
     def write(self, name: str, frame: DataFrame) -> DataFrame:
@@ -182,17 +182,17 @@ def check_checkpoints(form: str, mode: str) -> None:
         raise ConfigError("checkpoints need an output with a folder, and the mode overwrite or error")
 
 
-def check_new(files: Files, place: str, mode: str, done: str) -> None:
+def check_new(files: Files, location: str, mode: str, done: str) -> None:
     """Raises KcoreError if the mode is `error`, and the output has the file `done` of an earlier run.
 
     Args:
         files: the output's folder.
-        place: its name, for the message.
+        location: its name, for the message.
         mode: one of `MODES`.
         done: the name of the file.
     """
     if mode == ERROR and files.exists(done):
-        raise KcoreError(f"{place} has an earlier output, {done}; --mode overwrite replaces it")
+        raise KcoreError(f"{location} has an earlier output, {done}; --mode overwrite replaces it")
 
 
 def check_apart(source: str | Path, out: str | Path) -> None:
@@ -207,13 +207,13 @@ def check_apart(source: str | Path, out: str | Path) -> None:
         raise ConfigError(f"the output {out} would be inside of the source {source}: name a folder outside of it")
 
 
-def _normal(place: str | Path) -> str:
-    """Returns one spelling of a place, for comparisons."""
-    scheme = str(place).partition(":")[0]
+def _normal(location: str | Path) -> str:
+    """Returns one spelling of a location, for comparisons."""
+    scheme = str(location).partition(":")[0]
     if scheme in ("s3", "s3n"):
-        place = f"s3a{str(place)[len(scheme) :]}"
+        location = f"s3a{str(location)[len(scheme) :]}"
     try:
-        path = local_path(place)
+        path = local_path(location)
     except KcoreError:
         path = None
-    return str(path.resolve()) if path is not None else str(place).partition("?")[0].rstrip("/")
+    return str(path.resolve()) if path is not None else str(location).partition("?")[0].rstrip("/")
