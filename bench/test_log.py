@@ -103,7 +103,7 @@ def test_commit_baseline_lmdb(benchmark: Any, folder: Path, durability: str, bat
 
 
 def rounds(durability: str, batches: int) -> dict[str, int]:
-    """Returns the numbers of rounds that take about half a second."""
+    """Returns the arguments of `pedantic` for a run of about half a second."""
     count = 1500 if durability == "fsync" else max(20_000 // batches, 500)
     return {"rounds": count, "warmup_rounds": 20}
 

@@ -108,7 +108,7 @@ def free_port() -> int:
 
 
 class Cluster:
-    """The processes of the cluster, as a context manager, whose end stops the processes.
+    """The processes of the cluster, as a context manager. The end of its block stops the processes.
 
     Args:
         folder: the folder of logs and of the workers' own folders.

@@ -407,7 +407,7 @@ cdef class Accumulator:
         delivery = <DeliveryBase>self.delivery_type.tp_new(self.delivery_class, <PyObject*>NO_ARGUMENTS, NULL)
         number = self.choose(queues, name, bound) if partition is None else partition
         if number < 0:
-            raise ValueError(f"partition {number}")
+            raise ValueError(f"partition {number} is negative")
         if number >= len(queues.queues):
             return None
         found = queues.queues[number]

@@ -199,13 +199,13 @@ def fields_of(message: Any, topic: str, prefix: str = "") -> Iterator[tuple[str,
             for row in sorted(rows, key=repr):
                 yield from row.items()
         else:
-            yield path, _plain(spec.name, value, topic)
+            yield path, _normalized(spec.name, value, topic)
 
 
-def _plain(field: str, value: Any, topic: str) -> Any:
+def _normalized(field: str, value: Any, topic: str) -> Any:
     """Replaces a value that differs in each run by a constant."""
     if isinstance(value, list | tuple):
-        return [_plain(field, each, topic) for each in sorted(value)]
+        return [_normalized(field, each, topic) for each in sorted(value)]
     if value == topic:
         return "NAME"
     if field == "topic_id":

@@ -56,7 +56,7 @@ def _parse(setting: Setting, text: str) -> Any:
         return text.lower() == "true"
     if kind in WIDTHS:
         if _WHOLE.fullmatch(text) is None:
-            raise InvalidValueError(f"{setting.name}={text!r}: no whole number")
+            raise InvalidValueError(f"{setting.name}={text!r}: not a whole number")
         low, high = WIDTHS[kind]
         digits = text.lstrip("+-").lstrip("0")
         # Python refuses to convert thousands of digits.

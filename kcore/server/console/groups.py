@@ -232,7 +232,7 @@ def _member(group: Any, member: Any) -> dict[str, Any]:
 
 
 def _assignment(group: Any, member: Any) -> dict[str, Any]:
-    """Returns the partitions, or active tasks by subtopology, of a member of a new protocol."""
+    """Returns the partitions, or active tasks by subtopology, of a member of a consumer, share or streams group."""
     assigned = member.current.assigned
     if group.group_type is GroupType.STREAMS:
         return _assigned(assigned.active)

@@ -215,7 +215,7 @@ class _OpenFile:
 
 
 class _CheckpointFile(_OpenFile):
-    """A checkpoint of a partition, in Arrow's format. Its first row has its offset."""
+    """A checkpoint of a partition, in Arrow's format. The first row has the offset of the checkpoint."""
 
     def __init__(self, path: Path, first: pa.RecordBatch) -> None:
         super().__init__(path)
