@@ -52,10 +52,11 @@ def check_stream(checkpoints: HadoopFiles, form: str, out: str | None, ids: Mapp
         stored = parse_json(checkpoints.read(STREAM))
     except FileNotFoundError:
         stored = {"format": form, "out": out, "topics": {}}
-    if stored["format"] != form or (None not in (stored["out"], out) and stored["out"] != out):
-        place = "" if stored["out"] is None else f" in {stored['out']}"
+    above = checkpoints.uri.rpartition("/")[0]  # a folder may be moved together with its checkpoints
+    place = stored["out"] or above
+    if (stored["format"], place) != (form, out or above):
         raise KcoreError(
-            f"the checkpoints in {checkpoints.uri} belong to a stream with tables of {stored['format']}{place}: "
+            f"the checkpoints in {checkpoints.uri} belong to a stream with tables of {stored['format']} in {place}: "
             "name another folder for the checkpoints, where the stream starts from the beginning"
         )
     known = stored.get("topics", {})
