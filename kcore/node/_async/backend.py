@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import nullcontext
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ __all__ = [
     "CancelledError",
     "EmbeddedEngine",
     "Event",
+    "SingleTask",
     "Stepper",
     "Task",
     "call_and_report",
@@ -101,6 +102,29 @@ class Event:
 def _complete(future: asyncio.Future[bool], result: bool) -> None:
     if not future.done():
         future.set_result(result)
+
+
+class SingleTask:
+    """A coroutine function that runs in a task, at most once; `start` may be called again after an interrupt."""
+
+    def __init__(self, function: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        self._function = function
+        self._begun = False
+        self.__name__ = function.__name__
+
+    def start(self) -> None:
+        """Starts a task, which runs the function unless another task has begun to run it."""
+        spawn(self)
+
+    def withdraw(self) -> bool:
+        """Prevents the function from running. Returns False if a task has begun to run it."""
+        begun, self._begun = self._begun, True
+        return not begun
+
+    async def __call__(self) -> None:
+        if not self._begun:
+            self._begun = True
+            await self._function()
 
 
 class Stepper:

@@ -14,7 +14,7 @@ from kcore.client.consumer_coordinator.interface import Assigned, MemberEvent
 from kcore.client.fetching import EARLIEST, LATEST, FetchSession, Position, Positions, ReadSettings
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.errors import ConnectionClosedError, KafkaError
-from kcore.node._async.backend import Event, guard, monotonic, now_ms, spawn
+from kcore.node._async.backend import Event, SingleTask, guard, monotonic, now_ms, spawn
 from kcore.node._async.callers import SingleCaller
 from kcore.node._async.calls import AsyncCalls, backoff_s
 from kcore.node._async.member import AsyncMember
@@ -109,6 +109,7 @@ class AsyncConsumer:
         self._in_flight: set[Broker] = set()
         self._error: Exception | None = None
         self._started = False
+        self._fetching = SingleTask(self._fetch_loop)
         self._closed = False
         self._attempts = 0
         self._polling = SingleCaller(f"the consumer of group {member._machine.settings.group_id!r} is polled")
@@ -176,7 +177,7 @@ class AsyncConsumer:
         self.member._require_open()
         if not self._started:
             self._calls.add_resource(self)
-            spawn(self._fetch_loop)
+            self._fetching.start()
             self._started = True
 
     async def close(self) -> None:

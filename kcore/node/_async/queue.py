@@ -23,7 +23,7 @@ from kcore.client.share_consumer import (
     count_accepted,
 )
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors
-from kcore.node._async.backend import AsyncLock, Event, now_ms, sleep, spawn
+from kcore.node._async.backend import AsyncLock, Event, SingleTask, now_ms, sleep, spawn
 from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.job import AsyncJob, AsyncShareLink, FetchedJobs
 from kcore.node._async.missing_topics import AsyncSubscription
@@ -77,6 +77,7 @@ class AsyncQueue:
         self._getting = AsyncLock()
         self._changed = Event()  # the membership has changed, or the queue is closed
         self._wakeup = Event()
+        self._beats = SingleTask(self._send_heartbeats)
         self._beats_done = Event()
         self._links: dict[Broker, AsyncShareLink] = {}
         self._names: dict[bytes, str] = {}
@@ -123,7 +124,7 @@ class AsyncQueue:
         self._calls.add_resource(self)
         self._started = True
         try:
-            spawn(self._send_heartbeats)
+            self._beats.start()
         except RuntimeError:  # the system has no thread for it
             self._started = False
             raise
@@ -154,7 +155,8 @@ class AsyncQueue:
             async with link.lock:
                 if link.session.is_open:
                     await self._close_session(link)
-        await self._beats_done.wait(CLOSE_TIMEOUT_S)
+        if not self._beats.withdraw():  # else an interrupt came before the first heartbeat
+            await self._beats_done.wait(CLOSE_TIMEOUT_S)
         leave = self._membership.leave()
         if leave is not None:
             try:

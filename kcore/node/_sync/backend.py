@@ -21,6 +21,7 @@ __all__ = [
     "EmbeddedEngine",
     "Event",
     "Lock",
+    "SingleTask",
     "Stepper",
     "Task",
     "call_and_report",
@@ -102,6 +103,30 @@ class Event:
                 self._waiting.remove(lock)
 
 
+class SingleTask:
+    """A function that runs in a separate thread, at most once.
+
+    An interrupt of `start` leaves open whether the thread runs, so `start` may be called again.
+    """
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._function = function
+        self._begun = threading.Lock()  # the thread that runs the function acquires it
+        self.__name__ = function.__name__
+
+    def start(self) -> None:
+        """Starts a thread, which runs the function unless another thread has begun to run it."""
+        spawn(self)
+
+    def withdraw(self) -> bool:
+        """Prevents the function from running. Returns False if a thread has begun to run it."""
+        return self._begun.acquire(blocking=False)
+
+    def __call__(self) -> None:
+        if self._begun.acquire(blocking=False):
+            self._function()
+
+
 class Stepper:
     """A thread that runs the steps of a state machine at their times, and after its inputs.
 
@@ -116,11 +141,11 @@ class Stepper:
         self._step = step
         self._ended = ended
         self._wakeup = Event()
-        self._begun = threading.Lock()  # the thread that runs the steps acquires it
+        self._task = SingleTask(self._drive)
 
     def start(self) -> None:
-        """Starts the thread. It may be called again after an interrupt, which leaves open whether the thread runs."""
-        spawn(self._drive)
+        """Starts the thread. It may be called again after an interrupt."""
+        self._task.start()
 
     def wake(self) -> None:
         """Makes a step soon, because an input of the machine has changed."""
@@ -131,8 +156,6 @@ class Stepper:
         self._wakeup.set()
 
     def _drive(self) -> None:
-        if not self._begun.acquire(blocking=False):
-            return
         try:
             while True:
                 pause_s = self._step()

@@ -15,7 +15,7 @@ from kcore.client import versions
 from kcore.client.aio.broker import Broker
 from kcore.client.missing_topics import MISSING, MissingTopics
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError
-from kcore.node._sync.backend import Event, guard, let_others_run, monotonic, sleep, spawn
+from kcore.node._sync.backend import Event, SingleTask, guard, let_others_run, monotonic, sleep
 from kcore.node._sync.calls import Calls, backoff_s
 from kcore.node._sync.delivery import Delivery
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, intercept, notify
@@ -36,9 +36,8 @@ NO_PRODUCER = (-1, -1)
 NEW_TOPIC_S = 10.0
 GATHER_S = 0.01
 """The shortest time between two requests to a broker that has not responded to the first one. Batches of other
-partitions that become due meanwhile share the second request: a request costs more than a batch of a few records."""
-SHORTEST_PAUSE_S = 0.0001
-"""The shortest pause of the send loop: a timer may fire early, and the loop would then run again many times."""
+partitions that become due meanwhile share the second request."""
+SHORTEST_PAUSE_S = 0.0001  # of the send loop: a timer may fire early, and the loop would then run many times
 BEING_CREATED = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
 NOT_STORED = frozenset(
     {
@@ -132,6 +131,7 @@ class Producer:
         self._id = NO_PRODUCER
         self._max_in_flight = order.MAX_IN_FLIGHT if acks == ACKS_ALL else 1  # only sequences keep the order of more
         self._started = False
+        self._sending = SingleTask(self._send_loop)
         self._closed = False
         self._errors: list[Exception] = []
         self._missing = MissingTopics()
@@ -326,7 +326,7 @@ class Producer:
             self._calls.add_resource(self)
             self._started = True
         try:
-            spawn(self._send_loop)
+            self._sending.start()
         except BaseException:
             self._started = False  # the next call tries again
             raise

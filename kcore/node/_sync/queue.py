@@ -24,7 +24,7 @@ from kcore.client.share_consumer import (
     count_accepted,
 )
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors
-from kcore.node._sync.backend import Event, Lock, now_ms, sleep, spawn
+from kcore.node._sync.backend import Event, Lock, SingleTask, now_ms, sleep, spawn
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.job import FetchedJobs, Job, ShareLink
 from kcore.node._sync.missing_topics import Subscription
@@ -78,6 +78,7 @@ class Queue:
         self._getting = Lock()
         self._changed = Event()  # the membership has changed, or the queue is closed
         self._wakeup = Event()
+        self._beats = SingleTask(self._send_heartbeats)
         self._beats_done = Event()
         self._links: dict[Broker, ShareLink] = {}
         self._names: dict[bytes, str] = {}
@@ -124,7 +125,7 @@ class Queue:
         self._calls.add_resource(self)
         self._started = True
         try:
-            spawn(self._send_heartbeats)
+            self._beats.start()
         except RuntimeError:  # the system has no thread for it
             self._started = False
             raise
@@ -155,7 +156,8 @@ class Queue:
             with link.lock:
                 if link.session.is_open:
                     self._close_session(link)
-        self._beats_done.wait(CLOSE_TIMEOUT_S)
+        if not self._beats.withdraw():  # else an interrupt came before the first heartbeat
+            self._beats_done.wait(CLOSE_TIMEOUT_S)
         leave = self._membership.leave()
         if leave is not None:
             try:
