@@ -14,11 +14,12 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 import kcore
 from kcore.client import Connection
+from kcore.protocol.error_codes import ErrorCode
 from kcore.spark.events.event import EventRow
 from kcore.spark.events.sources import open_source
 from kcore.testing import ServerProcess
 from tests.cli.conftest import SETTINGS, CommandTarget, Ran, populate
-from tests.kit import commit
+from tests.kit import commit, wait_until
 
 Run = Callable[..., Ran]
 
@@ -130,6 +131,17 @@ def test_damage_is_reported_and_the_rest_is_exported(run: Run, tmp_path: Path) -
     assert (checked.status, checked.out) == (1, f"{expected}\n1 findings\n")
 
 
+def commit_when_loaded(server: ServerProcess, group: str, offset: int) -> None:
+    """Commits an offset; a coordinator that is still loaded after a restart refuses commits."""
+    with Connection.to(server.bootstrap) as connection:
+
+        def accepted() -> bool:
+            response = connection.send(commit(group, {("lines", 0): offset}), 9)
+            return bool(response.topics[0].partitions[0].error_code == ErrorCode.NONE)
+
+        wait_until(accepted, "the commit is accepted")
+
+
 def test_a_server_is_followed_until_the_export_is_stopped(tmp_path: Path) -> None:
     """The server is killed and restarted during the export. Every row is exported once, and only whole files are
     left.
@@ -162,14 +174,12 @@ def test_a_server_is_followed_until_the_export_is_stopped(tmp_path: Path) -> Non
         try:
             until(1)
             first = seen
-            with Connection.to(server.bootstrap) as connection:
-                connection.send(commit("late", {("lines", 0): 1}), 9)
+            commit_when_loaded(server, "late", 1)
             until(first + 1)
             server.kill()
             assert follower.stderr.readline().endswith("; retrying\n")
             server.start()
-            with Connection.to(server.bootstrap) as connection:
-                connection.send(commit("later", {("lines", 0): 2}), 9)
+            commit_when_loaded(server, "later", 2)
             until(first + 2)
         finally:
             follower.send_signal(signal.SIGINT)
