@@ -147,7 +147,7 @@ def read_node(row: Row) -> RegisteredNode:
         try:
             described = NodeDescription.decode(description)
         except ValueError as error:
-            fault = f"column description is {error}"
+            fault = f"column description: {error}"
     if fault is not None:
         raise _row_error("nodes", f"node_id {node_id}", fault)
     return RegisteredNode(node_id, read_lease(lease), is_fenced, is_draining, described)
