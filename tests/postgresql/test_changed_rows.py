@@ -83,7 +83,10 @@ OTHERS = {
     "NULL partition": (null("partitions", "partition", PARTITION), "column partition is NULL"),
     "negative partition": (f"UPDATE partitions SET partition = -1 WHERE {PARTITION}", "column partition is -1"),
     "NULL leader": (null("partitions", "leader", PARTITION), "column leader is NULL"),
-    "description": ("UPDATE nodes SET description = 'x'", "table kcore.nodes, node_id 1: column description: 1 bytes are not"),
+    "description": (
+        "UPDATE nodes SET description = 'x'",
+        "table kcore.nodes, node_id 1: column description: 1 bytes are not",
+    ),
     "deep description": (
         "UPDATE nodes SET description = convert_to(repeat('[', 100000), 'UTF8')",
         "table kcore.nodes, node_id 1: column description: 100000 bytes are not",
