@@ -199,7 +199,7 @@ def test_fetch_anew(benchmark: Any) -> None:
 
     benchmark.extra_info["operations"] = COMMITS
     benchmark(fetches)
-    assert api.fast_path.again == 0
+    assert api.fast_path.reused == 0
 
 
 def fill(node: Node, count: int, per_group: int) -> None:
