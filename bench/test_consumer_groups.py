@@ -201,17 +201,17 @@ def test_one_more_member_in_a_crowd(benchmark: BenchmarkFixture) -> None:
     """Measures a join and a leave in a stable group of 1,000 members: two targets and the resulting moves."""
     joining = JoiningMembers(1000, interval_ms=0)
     joining.run()
-    joining = ConsumerGroupHeartbeatRequest(
+    join = ConsumerGroupHeartbeatRequest(
         group_id=GROUP,
         member_id="one-more",
         rebalance_timeout_ms=300_000,
         subscribed_topic_names=["orders", "payments"],
         topic_partitions=[],
     )
-    leaving = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="one-more", member_epoch=-1)
+    leave = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="one-more", member_epoch=-1)
 
     def come_and_go() -> None:
-        for request in (joining, leaving):
+        for request in (join, leave):
             serve(joining.api, CONTEXT, request)
             joining.context.pipeline.commit()
             joining.context.slices.finish()
