@@ -303,12 +303,9 @@ class TransactionalProducer:
         )
         at_most = None if self.implicit else versions.TRANSACTION_V1_COMMIT
         action = f"commit of group {group_id!r} in a transaction"
-        read = lambda response: check_commit(action, response, len(offsets))  # noqa: E731
+        send = self.calls.call if self.implicit else self._coordinate
         try:
-            if self.implicit:
-                self.calls.call(request, read, at_most=at_most)
-            else:
-                self._coordinate(request, read, at_most)
+            send(request, lambda response: check_commit(action, response, len(offsets)), at_most=at_most)
         except KafkaError as error:
             if self.implicit and error.code in FENCED:
                 raise KafkaError.of(ErrorCode.INVALID_PRODUCER_EPOCH, action) from error
