@@ -75,23 +75,17 @@ KNOWN: Final = (
         re.compile(r"\.responses\[\d+\]\.partitions\[[1-9]\d*\]\.records: Kafka \[\], kcore \[.*"),
         "only whole batches count towards `max_bytes`",
     ),
-    Known(
-        "share",
-        "fetch",
-        re.compile(
-            r"\.error_code: Kafka -1, kcore 0|\.acquisition_lock_timeout_ms: .*"
-            r"|\.responses: Kafka \[\], .*code\": 100,.*"
-        ),
-        "A ShareFetch or ShareAcknowledge that names an unknown topic id",
-    ),
-    Known(
-        "share",
-        "acknowledge",
-        re.compile(
-            r"\.error_code: Kafka -1, kcore 0|\.acquisition_lock_timeout_ms: .*"
-            r"|\.responses: Kafka \[\], .*code\": 100,.*"
-        ),
-        "A ShareFetch or ShareAcknowledge that names an unknown topic id",
+    *(
+        Known(
+            "share",
+            call,
+            re.compile(
+                r"\.error_code: Kafka -1, kcore 0|\.acquisition_lock_timeout_ms: .*"
+                r"|\.responses: Kafka \[\], .*code\": 100,.*"
+            ),
+            "A ShareFetch or ShareAcknowledge that names an unknown topic id",
+        )
+        for call in ("fetch", "acknowledge")
     ),
     Known(
         "data",
@@ -109,21 +103,16 @@ KNOWN: Final = (
         re.compile(r"\..*\.(error_code: Kafka 45, kcore 0|base_offset: Kafka -1, kcore \d+|log_start_offset: .*)"),
         "A transactional batch that the transaction coordinator refuses changes no state",
     ),
-    Known(
-        "share",
-        "acknowledge",
-        re.compile(
-            r"\.error_code: Kafka -1, kcore 0|\.acquisition_lock_timeout_ms: .*|\.responses: Kafka \[\], .*: 121.*"
-        ),
-        "An acknowledgement of a range around the start offset",
-    ),
-    Known(
-        "share",
-        "fetch",
-        re.compile(
-            r"\.error_code: Kafka -1, kcore 0|\.acquisition_lock_timeout_ms: .*|\.responses: Kafka \[\], .*: 121.*"
-        ),
-        "An acknowledgement of a range around the start offset",
+    *(
+        Known(
+            "share",
+            call,
+            re.compile(
+                r"\.error_code: Kafka -1, kcore 0|\.acquisition_lock_timeout_ms: .*|\.responses: Kafka \[\], .*: 121.*"
+            ),
+            "An acknowledgement of a range around the start offset",
+        )
+        for call in ("acknowledge", "fetch")
     ),
     Known(
         "share",
@@ -170,17 +159,14 @@ KNOWN: Final = (
         re.compile(r"\.groups\[0\]\..*\.state_changelog_topics\[0\]\.partitions: Kafka 0, kcore [1-9]\d*"),
         "StreamsGroupDescribe has the numbers of partitions",
     ),
-    Known(
-        "transactions",
-        "produce",
-        re.compile(r"\..*\.error_code: Kafka 120, kcore 48|\..*\.error_message: Kafka null, kcore \"<text>\""),
-        "A client whose request version lacks TRANSACTION_ABORTABLE",
-    ),
-    Known(
-        "transactions",
-        "commit",
-        re.compile(r"\..*\.error_code: Kafka 120, kcore 48|\..*\.error_message: Kafka null, kcore \"<text>\""),
-        "A client whose request version lacks TRANSACTION_ABORTABLE",
+    *(
+        Known(
+            "transactions",
+            call,
+            re.compile(r"\..*\.error_code: Kafka 120, kcore 48|\..*\.error_message: Kafka null, kcore \"<text>\""),
+            "A client whose request version lacks TRANSACTION_ABORTABLE",
+        )
+        for call in ("produce", "commit")
     ),
     Known(
         "groups",

@@ -6,24 +6,14 @@ import random
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kcore.protocol.messages import delete_records, delete_topics, fetch, produce
-from kcore_ext.batch.builder import BatchBuilder
+from kcore.protocol.messages import delete_records, delete_topics, fetch
 from tools.differential.program import Call, Step
-from tools.differential.side import CLIENT_IDS, NOW_MS, Side
-from tools.differential.topics import CREATE
+from tools.differential.side import CLIENT_IDS, Side
+from tools.differential.topics import APPEND, CREATE
 
 LIMIT_BYTES: Final = 1 << 20
 NEW: Final = 0
 FINAL: Final = -1
-
-
-def _produce(side: Side, topic: str, partition: int, count: int) -> tuple[Any, int]:
-    builder = BatchBuilder(LIMIT_BYTES, base_timestamp_ms=NOW_MS)
-    for _ in range(count):
-        builder.append(NOW_MS, None, b"v")
-    data = [produce.PartitionProduceData(index=partition, records=bytes(builder.build()))]
-    row = produce.TopicProduceData(name=topic, partition_data=data)
-    return produce.ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=[row]), 9
 
 
 def _fetch(
@@ -91,7 +81,7 @@ class Sessions:
     NAME = "sessions"
     CALLS: Mapping[str, Call] = {
         "create_topic": CREATE,
-        "produce": Call(_produce),
+        "produce": APPEND,
         "fetch": Call(_fetch, _learn_fetch),
         "delete": Call(_delete, changes_metadata=True),
         "delete_records": Call(_delete_records),
@@ -140,7 +130,11 @@ class _Drawer:
 
     def _produce(self) -> tuple[str, dict[str, Any]]:
         topic = self.chance.choice(self.topics[:2])
-        return "produce", {"topic": topic, "partition": self.chance.choice([0, 1]), "count": self.chance.choice([1, 2])}
+        return "produce", {
+            "topic": topic,
+            "partition": self.chance.choice([0, 1]),
+            "counts": [self.chance.choice([1, 2])],
+        }
 
     def _delete(self) -> tuple[str, dict[str, Any]]:
         return "delete", {"name": self.chance.choice(self.topics[:2])}

@@ -14,16 +14,14 @@ from kcore.protocol.messages import (
     describe_share_group_offsets,
     incremental_alter_configs,
     list_groups,
-    produce,
     share_acknowledge,
     share_fetch,
     share_group_describe,
     share_group_heartbeat,
 )
-from kcore_ext.batch.builder import BatchBuilder
 from tools.differential.program import Call, Step, await_condition, learned_epoch
-from tools.differential.side import CLIENT_IDS, NOW_MS, Side
-from tools.differential.topics import CREATE
+from tools.differential.side import CLIENT_IDS, Side
+from tools.differential.topics import APPEND, CREATE
 
 GROUP_RESOURCE: Final = 32
 WAIT_MS: Final = 500
@@ -46,18 +44,6 @@ def _configure(side: Side, group: str, settings: dict[str, str]) -> tuple[Any, i
 def _await_published(side: Side, **_: Any) -> None:
     """Waits until the group coordinator uses a group's settings, which a server shows earlier."""
     time.sleep(PUBLISHED_S)
-
-
-def _produce(side: Side, topic: str, counts: list[int]) -> tuple[Any, int]:
-    records = b""
-    for count in counts:
-        builder = BatchBuilder(1 << 20, base_timestamp_ms=NOW_MS)
-        for number in range(count):
-            builder.append(NOW_MS, None, b"v%d" % number)
-        records += builder.build()
-    data = [produce.PartitionProduceData(index=0, records=records)]
-    row = produce.TopicProduceData(name=topic, partition_data=data)
-    return produce.ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=[row]), 9
 
 
 def _beat(side: Side, group: str, member: str, epoch: str, names: list[str] | None) -> tuple[Any, int]:
@@ -198,7 +184,7 @@ class Share:
     CALLS: Mapping[str, Call] = {
         "create_topic": CREATE,
         "configure": Call(_configure, settle=_await_published),
-        "produce": Call(_produce),
+        "produce": APPEND,
         "beat": Call(_beat, _learn_beat, settle=_await_initialised),
         "fetch": Call(_fetch, _learn_session, settle=_await_released),
         "acknowledge": Call(_acknowledge, _learn_session, settle=_await_released),

@@ -1,17 +1,19 @@
-"""Calls about topics that several areas use."""
+"""Calls about topics and their records that several areas use."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from kcore.protocol.messages import produce
 from kcore.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from kcore_ext.batch.builder import BatchBuilder
 from tools.differential.program import Call
-from tools.differential.side import Side
+from tools.differential.side import NOW_MS, Side
 
 
 def create(
@@ -33,3 +35,19 @@ def learn_created(side: Side, response: CreateTopicsResponse, **_: Any) -> None:
 
 
 CREATE = Call(create, learn_created, changes_metadata=True)
+
+
+def append(side: Side, topic: str, counts: list[int], partition: int = 0) -> tuple[produce.ProduceRequest, int]:
+    """Makes a Produce request with a batch for each number of records."""
+    records = b""
+    for count in counts:
+        builder = BatchBuilder(1 << 20, base_timestamp_ms=NOW_MS)
+        for number in range(count):
+            builder.append(NOW_MS, None, b"v%d" % number)
+        records += builder.build()
+    data = [produce.PartitionProduceData(index=partition, records=records)]
+    row = produce.TopicProduceData(name=topic, partition_data=data)
+    return produce.ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=[row]), 9
+
+
+APPEND = Call(append)
