@@ -169,8 +169,24 @@ def test_each_mode_of_an_output_acts_like_sparks_writer(spark: Any, tmp_path: Pa
         Output(spark, uri, "csv")
 
 
-def test_files_of_a_spark_session_are_written_and_read(spark: Any, tmp_path: Path) -> None:
-    files = HadoopFiles(spark, (tmp_path / "new").as_uri())
+def test_a_table_that_fails_ends_the_writing_of_tables(spark: Any, tmp_path: Path) -> None:
+    """Tables that are written at the same time end before the error is raised; later ones do not begin."""
+    output = Output(spark, tmp_path.as_uri())
+    good = {f"t{number}": spark.range(number).coalesce(1) for number in range(20)}
+    written = output.write_all(good)
+    assert {name: frame.count() for name, frame in written.items()} == {f"t{number}": number for number in range(20)}
+    bad = spark.range(1).selectExpr("raise_error('this row fails') as id")
+    with pytest.raises(Exception, match="this row fails"):
+        output.write_all({"bad": bad, **{name: frame.selectExpr("-id as id") for name, frame in good.items()}})
+    assert spark.sparkContext.statusTracker().getActiveStageIds() == []
+    assert spark.read.parquet(f"{tmp_path}/t19").where("id < 0").count() == 0, "it waited behind the failed table"
+
+
+@pytest.mark.parametrize("scheme", ["file", "viewfs"])
+def test_files_of_a_spark_session_are_written_and_read(spark: Any, tmp_path: Path, scheme: str) -> None:
+    """With another scheme than `file`, Hadoop lists the files, as it does those of HDFS or S3."""
+    spark.conf.set("fs.viewfs.mounttable.mine.link./folder", tmp_path.as_uri())
+    files = HadoopFiles(spark, {"file": tmp_path.as_uri(), "viewfs": "viewfs://mine/folder"}[scheme] + "/new")
     assert files.sizes() == {}
     for content in (b"one", bytes(range(256))):
         files.write("a/b%2Fc d.bin", content)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from kcore.errors import KcoreError
-from kcore.spark.export.storage import Files
+from kcore.spark.export.storage import Files, LocalStorage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +29,9 @@ ADVICE = {
 IS_DIRECTORY: Final = "; isDirectory="
 STATUS: Final = re.compile(rf"path=(.*?){IS_DIRECTORY}false; length=(\d+); ", re.DOTALL)
 """The path and the size in the text of Hadoop's `FileStatus`."""
+
+CHECKSUM: Final = re.compile(r"(^|/)\.[^/]*\.crc$")
+"""The names of the files in which Hadoop keeps checksums of local files. It does not list them."""
 
 
 class HadoopFiles(Files):
@@ -112,6 +115,9 @@ class HadoopFiles(Files):
 
     def sizes(self) -> dict[str, int]:
         """Implements `Files.sizes`. Returns nothing for a missing folder."""
+        if self._files.getScheme() == "file":  # Hadoop starts a process for each local file, to get its owner
+            local = LocalStorage(self.uri.partition(":")[2])
+            return {name: size for name, size in local.sizes().items() if not CHECKSUM.search(name)}
         with self._errors():
             root = self._jvm.org.apache.hadoop.fs.Path(self.uri)
             if not self._files.exists(root):
@@ -122,7 +128,9 @@ class HadoopFiles(Files):
             # Gets all files in one string, because each call of a Java method costs a millisecond.
             listing = str(statuses.toString())
             sizes = [(match[1], int(match[2])) for match in STATUS.finditer(listing)]
-            if not len(sizes) == listing.count(IS_DIRECTORY) == statuses.size():  # a name has delimiters
+            exact = len(sizes) == listing.count(IS_DIRECTORY) == statuses.size()
+            if not exact or not all(path.startswith(f"{self.uri}/") for path, _ in sizes):
+                # A name has delimiters, or the text does not contain the values, as that of viewfs.
                 sizes = [(str(status.getPath().toString()), int(status.getLen())) for status in statuses]
         return {path[len(self.uri) + 1 :]: size for path, size in sizes}
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kcore.errors import ConfigError, KcoreError
 from kcore.spark.export.storage import Files, LocalStorage, local_path
@@ -27,6 +28,8 @@ ERROR: Final = "error"
 DELTA_LOG: Final = "_delta_log"
 """The folder of each table of Delta Lake with its versions."""
 MODES: Final = (OVERWRITE, APPEND, ERROR)
+WRITERS: Final = 4
+"""The number of tables that are written at a time. They share the executors of the session."""
 
 
 class Output:
@@ -161,6 +164,29 @@ class Output:
         else:
             writer.saveAsTable(self.table(name))
         return frame if self._mode == APPEND else self._read(name, frame)
+
+    def write_all(self, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+        """Writes tables as `write` does, several at a time: for a small table, the executors mostly wait.
+
+        Args:
+            frames: the tables by name.
+
+        Returns:
+            The frames that `write` returns, by name. If a table fails, all that have begun end before the error is
+            raised.
+        """
+        from pyspark import inheritable_thread_target  # noqa: PLC0415
+
+        with ThreadPoolExecutor(WRITERS, "kcore-write") as pool:
+            writing = {}
+            for name, frame in frames.items():
+                write: Any = inheritable_thread_target(self._spark)(self.write)  # with a copy of properties for each
+                writing[name] = pool.submit(write, name, frame)
+            try:
+                return {name: one.result() for name, one in writing.items()}
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def _read(self, name: str, frame: DataFrame) -> DataFrame:
         if self.files is None:

@@ -206,7 +206,7 @@ def _written_by_spark(
         for name in ("partitions", "faults"):
             counts[name] += sum(len(topic.partitions) for topic in absent)
         _begin(target)
-        written = {name: target.write(name, with_absent(spark, frames[name], name, absent)) for name in TABLES}
+        written = target.write_all({name: with_absent(spark, frames[name], name, absent) for name in TABLES})
         count, doubts = doubts_of_frames(
             written["partitions"], written["faults"] if counts["faults"] else None, unknown
         )
