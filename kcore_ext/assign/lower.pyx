@@ -27,7 +27,7 @@ from kcore_ext.assign.containers cimport (
 from kcore_ext.assign.ids cimport compare_ids, order_of_ids, same_text
 from kcore_ext.assign.model cimport Member, Subscription, Topics
 from kcore_ext.assign.problem cimport Problem
-from kcore_ext.assign.result cimport GroupAssignment
+from kcore_ext.assign.result cimport FIRST_RESULT_BLOCK, GroupAssignment
 
 from kcore_ext.assign.model import utf16_key
 
@@ -71,6 +71,7 @@ cdef class Lowered:
         cdef int i, n = self.problem.topics
         out.topics = self.topics
         out.ids = self.ids
+        out.memory.block_size = FIRST_RESULT_BLOCK
         out.given_at = copied(&out.memory, self.where, self.problem.members)
         out.identity = self.identity
         out.names = self.topics.ordered

@@ -3,6 +3,10 @@
 from kcore_ext.assign.containers cimport Memory
 from kcore_ext.assign.rows cimport AssignedRows
 
+cdef enum:
+    # Every group keeps its last two assignments. Most groups are small.
+    FIRST_RESULT_BLOCK = 256
+
 
 cdef class MemberAssignment
 

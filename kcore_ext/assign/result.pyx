@@ -508,6 +508,7 @@ def assignment_of(values, topics):
     out.names = known.ordered
     out.topic_count = known.count
     out.partitions = known.first[known.count]
+    out.memory.block_size = FIRST_RESULT_BLOCK
     out.first = copied(&out.memory, known.first, known.count + 1)
     out.ids = [ids[i] for i in id_order(ids)]
     out.owner = nones(&out.memory, out.partitions)
