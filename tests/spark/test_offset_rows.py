@@ -116,7 +116,7 @@ def test_a_checkpoint_of_another_version_is_refused() -> None:
     whole = rebuilt_of([(CommitKey("g", "t", 0).encode_key(), value)])
     assert whole.live is not None
     table = pa.Table.from_batches(list(checkpoint_batches(whole.live, whole.cut)))
-    head = table.column("value")[0].as_py().replace(b'"version": 2', b'"version": 1')
+    head = table.column("value")[0].as_py().replace(b'"version": 3', b'"version": 1')
     earlier = table.set_column(4, "value", pa.array([head, None], pa.binary())).drop_columns(["committed"])
-    with pytest.raises(KcoreError, match="has version 1, not 2: rebuild without --since"):
+    with pytest.raises(KcoreError, match="has version 1, not 3: rebuild without --since"):
         resume(*PLACE, [earlier], None)

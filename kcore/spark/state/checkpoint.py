@@ -32,7 +32,7 @@ from kcore.spark.state.partition_state import PartitionState
 from kcore.spark.state.rebuild import END, Resumed
 from kcore.spark.state.table_schemas import CHECKPOINT_DDL
 
-VERSION: Final = 2
+VERSION: Final = 3
 """The version of the format, in the first row of a partition, whose value is a JSON object."""
 
 _SCHEMA: Final = pa.schema(list(arrow_struct(CHECKPOINT_DDL)))
@@ -42,9 +42,14 @@ _OF_ROWS: Final = tuple(name for name in _SCHEMA.names if name not in ("topic", 
 """The columns that are fields of an `EventRow`."""
 _RECORD: Final = pa.struct([_SCHEMA.field(name) for name in _OF_ROWS])
 
-_COUNTERS: Final = ("first_offset", "next_offset", "last_timestamp_ms", "records", "unknown")
-LARGEST_TIMESTAMP: Final = "largest_timestamp_ms"
-"""The counter that checkpoints of earlier releases lack."""
+_COUNTERS: Final = (
+    "first_offset",
+    "next_offset",
+    "last_timestamp_ms",
+    "largest_timestamp_ms",
+    "records",
+    "unknown",
+)
 
 
 def checkpoint_batches(
@@ -89,7 +94,7 @@ def _properties(state: PartitionState, cut: bool) -> bytes:
     document = {
         "version": VERSION,
         "topic_id": state.topic_id,
-        **{name: getattr(state, name) for name in (*_COUNTERS, LARGEST_TIMESTAMP)},
+        **{name: getattr(state, name) for name in _COUNTERS},
         "complete": completeness.is_complete(state.last_stable_offset, cut),
         "lost": completeness.lost,
         "holes_to": completeness.holes_to,
@@ -167,10 +172,9 @@ def _restore(state: PartitionState, stored: dict[str, Any]) -> None:
     """Restores the parts of a state that its records do not contain."""
     for name in _COUNTERS:
         setattr(state, name, stored[name])
-    state.largest_timestamp_ms = stored.get(LARGEST_TIMESTAMP, state.last_timestamp_ms)
     state.faults = [LogFault(state.topic, state.partition, *fault) for fault in stored["faults"]]
     state.fault_count = stored["fault_count"]
-    state.topic_id = stored.get("topic_id")
+    state.topic_id = stored["topic_id"]
     state.producers.states = decode(map(base64.b64decode, stored["producers"]))
     completeness = state.completeness
     completeness.first_offset = stored["log_first_offset"]
