@@ -256,6 +256,18 @@ def test_settings_are_checked_at_the_open() -> None:
         pass
 
 
+@pytest.mark.parametrize(
+    "name", ["offsets.retention.check.interval.ms", "log.retention.check.interval.ms", "log.cleaner.backoff.ms"]
+)
+def test_an_interval_may_be_as_long_as_its_setting_allows(name: str) -> None:
+    """The time plus the interval exceeds 64 bits."""
+    with kcore.open(config={**SMALL, name: str(2**63 - 1)}, clock=kcore.ManualClock()) as engine:
+        make_topic(engine, "t")
+        engine.send(commit("g", {("t", 0): 5}), 9)
+        engine.advance(86_400_000)
+        assert committed(engine, "g") == {("t", 0): 5}
+
+
 # ---- virtual time
 
 

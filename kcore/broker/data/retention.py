@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from kcore.broker.compaction.schedule import Cleaner
+from kcore.broker.configs.log_config import NO_LIMIT_MS
 from kcore.broker.data.segments import Segments
 from kcore.log.errors import LogError
 
@@ -66,14 +67,18 @@ class Periodic:
 
     def start(self) -> None:
         """Arms the timer for the first time."""
-        self._wheel.add(self._now.now_ms + self._interval(), self)
+        self._arm()
 
     def __call__(self) -> None:
         """Starts a run when the timer fires, unless one is in progress, and arms the timer again."""
         if not self._running:
             self._slices.add(self._run())
             self._running = True
-        self._wheel.add(self._now.now_ms + self._interval(), self)
+        self._arm()
+
+    def _arm(self) -> None:
+        # The interval may be as long as 2**63 - 1; the timer wheel has no later deadline.
+        self._wheel.add(min(self._now.now_ms + self._interval(), NO_LIMIT_MS), self)
 
     def _run(self) -> Iterator[None]:
         try:

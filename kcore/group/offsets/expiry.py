@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kcore.group.group import GroupType
-from kcore.group.offsets.records import NO_EXPIRY
+from kcore.group.offsets.records import INT64_MAX, NO_EXPIRY
 from kcore.group.offsets.store import NO_PARTITIONS
 from kcore.group.offsets.work import WorkSlice
 from kcore.runtime.shard_timer import ShardTimer
@@ -57,7 +57,8 @@ def run(shard: GroupShard) -> Iterator[Outcome | None]:
 
 def schedule_expiration(shard: GroupShard) -> None:
     """Arms the timer of the next run: one interval from now, also right after a load."""
-    deadline_ms = shard.now.now_ms + shard.config.offsets_retention_check_interval_ms
+    # The interval may be as long as 2**63 - 1; the timer wheel has no later deadline.
+    deadline_ms = min(shard.now.now_ms + shard.config.offsets_retention_check_interval_ms, INT64_MAX)
     shard.context.schedule(deadline_ms, ExpirationTimer())
 
 
