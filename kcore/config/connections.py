@@ -40,5 +40,5 @@ def overrides_fault(text: str) -> str | None:
     try:
         connection_overrides(text)
     except ValueError as error:
-        return str(error)
+        return f"is not valid: {error}"
     return None

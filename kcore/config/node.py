@@ -466,7 +466,7 @@ class Config(ConfigValues):
         "The durability of a record when its producer gets the response. fsync: the record is on the device. os: the "
         "operating system has it, so it survives the end of the process, but not a power failure. memory: it is only "
         "in memory. Without a data folder, `kcore serve` keeps data in memory, and logs a warning unless this setting "
-        "is `memory`.",
+        "is `memory`. If the setting is given as fsync or os, the server refuses to start without a data folder.",
         choices=("fsync", "os", "memory"),
     )
     kcore_map_size: int = setting(

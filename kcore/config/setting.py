@@ -120,7 +120,9 @@ class Setting(NamedTuple):
 
     def _refuse(self, value: Any, why: str) -> ConfigError:
         shown = HIDDEN if self.type is SettingType.PASSWORD else _shown(value)
-        return ConfigError(f"{self.name}={shown} {why}; valid: {self.valid}")
+        # A setting with a check of its own explains its format in `why`.
+        valid = "" if self.valid == ANY_TEXT else f"; valid: {self.valid}"
+        return ConfigError(f"{self.name}={shown} {why}{valid}")
 
     def _read(self, text: str) -> Any:
         kind = self.type
@@ -176,7 +178,8 @@ class Setting(NamedTuple):
         elif self.choices is not None:
             for part in parsed if isinstance(parsed, tuple) else (parsed,):
                 if (part.lower() if self.ignore_case else part) not in self.choices:
-                    raise self._refuse(value, f"has {part!r}")
+                    problem = f"contains {part!r}, which is not supported" if parsed != part else "is not supported"
+                    raise self._refuse(value, problem)
         if self.check is not None and (wrong := self.check(parsed)):
             raise self._refuse(value, wrong)
 

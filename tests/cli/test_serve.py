@@ -94,7 +94,11 @@ def test_the_effective_configuration_shows_the_source_of_each_value(
         ("\ngroup.max.size=0\n", "{file}:2: group.max.size='0' is out of range; valid: a whole number in 1.."),
         ("group.max.size=many\n", "{file}:1: group.max.size='many' is not a whole number; valid: a whole number in 1"),
         ("delete.topic.enable=y\n", "{file}:1: delete.topic.enable='y' is neither true nor false; valid: true or"),
-        ("compression.type=rar\n", "{file}:1: compression.type='rar' has 'rar'; valid: one of 'uncompressed', 'zstd'"),
+        ("compression.type=rar\n", "{file}:1: compression.type='rar' is not supported; valid: one of 'uncompressed'"),
+        (
+            "log.cleanup.policy=compact,drop\n",
+            "{file}:1: log.cleanup.policy='compact,drop' contains 'drop', which is not supported; valid: a list of",
+        ),
         (f"{RATIO}=2\n", "{file}:1: " + RATIO + "='2' is out of range; valid: a number from 0 to 1"),
         ("group.max.sise=1\n", "{file}:1: unknown setting 'group.max.sise'; did you mean 'group.max.size'?"),
         ("zookeeper.connect=localhost\n", "{file}:1: unknown setting 'zookeeper.connect'"),

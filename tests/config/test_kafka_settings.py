@@ -144,7 +144,7 @@ def test_unequal_values_of_node_id_and_broker_id_are_refused(tmp_path: Path) -> 
             "controller",
             "process.roles=controller: kcore is a broker; valid: broker or broker,controller",
         ),
-        ("max.connections.per.ip.overrides", "10.0.0.1", "'10.0.0.1' is not ADDRESS:COUNT"),
+        ("max.connections.per.ip.overrides", "10.0.0.1", "is not valid: '10.0.0.1' is not ADDRESS:COUNT"),
         ("max.connections.per.ip.overrides", "example.org:1", "'example.org' is not an address"),
         ("max.connections.per.ip.overrides", "::1:1,[0::1]:2", "::1 is named twice"),
     ],
@@ -153,6 +153,7 @@ def test_mistakes_stay_fatal(setting: str, value: str, text: str) -> None:
     with pytest.raises(ConfigError) as raised:
         Config({setting: value})
     assert text in str(raised.value)
+    assert "valid: any text" not in str(raised.value)
 
 
 @pytest.mark.parametrize("name", sorted(UNSUPPORTED))
