@@ -17,6 +17,7 @@ from kcore.log.lmdb_pages import MAX_MS_AFTER_CLEAN_CLOSE, check_file
 
 LOCK_NAME: Final = "kcore.lock"
 DATA_NAME: Final = "data.mdb"
+NO_DATA_FILE: Final = "the file is missing, so this is no kcore data folder"
 LMDB_LOCK_NAME: Final = "lock.mdb"
 COMPACT_NAME: Final = "data.mdb.compact"
 REPAIR_NAME: Final = "data.mdb.repair"
@@ -70,7 +71,7 @@ class DataFolder:
         """Locks and checks the folder. After an exception the caller releases it."""
         refuse_unusable(self.path)
         if not create and not self._has_data():
-            raise DataFolderError(self.path, "no kcore data folder", DATA_NAME)
+            raise DataFolderError(self.path, NO_DATA_FILE, DATA_NAME)
         created = self._make()
         self._refuse_foreign()
         self._lock()
@@ -91,6 +92,8 @@ class DataFolder:
         """Creates the folder and its missing parents. Returns True if the folder was missing."""
         if os.path.isdir(self.path):
             return False
+        if os.path.exists(self.path):
+            raise DataFolderError(self.path, "a file, not a folder; choose another path")
         os.makedirs(self.path, mode=FOLDER_MODE)
         return True
 

@@ -14,6 +14,7 @@ import lmdb
 from kcore.log.data_folder import (
     DATA_NAME,
     LMDB_LOCK_NAME,
+    NO_DATA_FILE,
     DataFolder,
     open_private,
     refuse_unusable,
@@ -56,7 +57,7 @@ def copy_folder(path: str, destination: str) -> int:
         refuse_unusable(source)
         refuse_unusable(target)
         if not os.path.exists(data) or not os.path.getsize(data):
-            raise DataFolderError(source, "no kcore data folder", DATA_NAME)
+            raise DataFolderError(source, NO_DATA_FILE, DATA_NAME)
         _require_outside(source, target)
         made = _make(target)
         try:

@@ -51,6 +51,11 @@ TRANSITIONS: dict[ShardState, frozenset[ShardState]] = {
 }
 
 
+def _name_of(action: Callable[[], object]) -> object:
+    """Returns the name of an action for log lines, such as `ExpirationTimer.fire`."""
+    return getattr(getattr(action, "func", action), "__qualname__", action)
+
+
 def _unchanged(outcome: Outcome) -> Outcome:
     return outcome
 
@@ -218,15 +223,15 @@ class Shard(ShardCore, Generic[M]):
             log_failure(
                 logger,
                 error,
-                "shard %s-%d: %s failed, and nothing of it is written",
+                "shard %s-%d: %s failed; none of its records are written",
                 self.topic,
                 self.index,
-                name or action,
+                name or _name_of(action),
             )
         if outcome is not None and outcome.records:
             refused = self._append(outcome)
             if refused is not None:
-                self._unwritten(name or action, refused)
+                self._unwritten(name or _name_of(action), refused)
         if self._outbox:
             self._release()
         return refused

@@ -425,7 +425,9 @@ def test_a_callers_handler_for_the_packages_errors_catches_those_of_the_log(tmp_
         engine.commit()
     with pytest.raises(errors.DataFolderError) as refused:
         LmdbLogEngine(tmp_path / "absent", create=False)
-    assert str(refused.value) == f"{tmp_path / 'absent'}: data.mdb: no kcore data folder"
+    assert (
+        str(refused.value) == f"{tmp_path / 'absent'}: data.mdb: the file is missing, so this is no kcore data folder"
+    )
 
 
 class NoMemory:

@@ -51,7 +51,7 @@ def test_absent_folders_are_created_and_empty_ones_are_used(tmp_path: Path) -> N
 
 
 def test_without_create_an_absent_folder_is_refused_and_not_created(folder: Path) -> None:
-    assert refusal(folder, create=False) == ("no kcore data folder", "data.mdb")
+    assert refusal(folder, create=False) == ("the file is missing, so this is no kcore data folder", "data.mdb")
     assert not folder.exists()
     for tool in (compact, verify_folder):
         with pytest.raises(DataFolderError):
@@ -87,7 +87,7 @@ def test_a_creation_that_a_crash_interrupted_is_begun_again(folder: Path) -> Non
 
 def test_paths_that_cannot_be_a_folder_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    assert refusal(tmp_path / "file")[0] in ("File exists", "Not a directory")
+    assert refusal(tmp_path / "file")[0] == "a file, not a folder; choose another path"
     assert refusal(tmp_path / "file" / "below")[0] == "Not a directory"
     assert refusal(Path("/proc/kcore-data"))[0] == "No such file or directory"
 
