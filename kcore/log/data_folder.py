@@ -56,7 +56,7 @@ class DataFolder:
             self._take(create, check)
         except OSError as error:
             self.release()
-            raise DataFolderError(self.path, error.strerror or str(error), self._where(error)) from error
+            raise DataFolderError(self.path, os_reason(error), self._where(error)) from error
         except BaseException:
             self.release()
             raise
@@ -228,13 +228,21 @@ class DataFolder:
         self._close_lock()
 
 
+def os_reason(error: OSError) -> str:
+    """Returns the reason of an error, with a remedy for a file system that is mounted read-only."""
+    reason = error.strerror or str(error)
+    if error.errno == errno.EROFS:
+        reason += "; even readers of a data folder write its lock files: copy the folder to a writable disk with cp -r"
+    return reason
+
+
 def refuse_unusable(folder: str) -> None:
     """Refuses a folder that cannot be opened, before kcore opens or writes a file in it.
 
     Opening a pipe in place of a file would wait forever. LMDB accepts paths in UTF-8 only.
 
     Raises:
-        DataFolderError: a file is a pipe, a socket or a device, or the path is not UTF-8.
+        DataFolderError: a file is a pipe, a socket or a device, LMDB's lock file is a folder, or the path is not UTF-8.
         OSError: the folder cannot be read.
     """
     try:
@@ -246,6 +254,9 @@ def refuse_unusable(folder: str) -> None:
             mode = os.stat(os.path.join(folder, name)).st_mode
         except (FileNotFoundError, NotADirectoryError):
             continue
+        if name == LMDB_LOCK_NAME and stat.S_ISDIR(mode):  # before a repair, which would fail after its last step
+            what = "a folder in place of LMDB's lock file; remove it, kcore creates the file"
+            raise DataFolderError(folder, what, name)
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # folders are refused when they are opened
             what = "not a regular file but a pipe, a socket or a device; remove it, and restore the file from a copy"
             raise DataFolderError(folder, what, name)

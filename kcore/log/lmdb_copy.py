@@ -17,6 +17,7 @@ from kcore.log.data_folder import (
     NO_DATA_FILE,
     DataFolder,
     open_private,
+    os_reason,
     refuse_unusable,
     reserve_lock_file,
 )
@@ -66,7 +67,8 @@ def copy_folder(path: str, destination: str) -> int:
             _remove_partial(target, made)
             raise
     except OSError as error:
-        raise LogError(f"copying {source} to {target}: {error}") from error
+        where = "" if error.filename is None else f": {error.filename}"
+        raise LogError(f"copying {source} to {target}: {os_reason(error)}{where}") from error
 
 
 def _require_outside(source: str, target: str) -> None:

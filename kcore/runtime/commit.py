@@ -17,10 +17,10 @@ from __future__ import annotations
 import contextlib
 import logging
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kcore.errors import EngineInterruptedError
-from kcore.log.errors import FencedWriteError, LogError
+from kcore.log.errors import FailureReason, FencedWriteError, LogError
 from kcore.process_logging import log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore_ext.runtime.shard import PipelineCore, ShardCore
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from kcore.runtime.pending import Pending
 
 logger = logging.getLogger(__name__)
+
+_REMEDIES: Final = {
+    FailureReason.DISK_FULL: "; free space on the disk: writes then succeed again, without a restart",
+}
+"""The action of an operator after a refused write, by the reason of the refusal."""
 
 
 class Participant(Protocol):
@@ -431,7 +436,11 @@ class CommitPipeline(PipelineCore):
             refusal = (self.rounds, str(error))
             if refusal != self._last_refusal:
                 self._last_refusal = refusal
-                logger.error("commit: the log refused a write, and the requests of the round fail: %s", error)
+                logger.error(
+                    "commit: the log refused a write, and the requests of the round fail: %s%s",
+                    error,
+                    _REMEDIES.get(error.reason, ""),
+                )
 
     def _keep_undecided(self, participants: dict[Participant, None], error: LogError) -> None:
         """Keeps shards dirty, so that their responses wait for the next commit, which queries the log again."""
@@ -441,12 +450,13 @@ class CommitPipeline(PipelineCore):
             if isinstance(participant, ShardCore):
                 participant.dirty, participant.committing = True, False
         if not was_undecided:
-            log_failure(
-                logger,
-                error,
-                "commit: the log cannot determine whether its file has the round; "
-                "the requests fail, and every write fails until the log has determined it",
-            )
+            with contextlib.suppress(Exception):  # no memory for the line
+                logger.error(
+                    "commit: the log cannot determine whether its file has the round; the requests fail, and every "
+                    "write fails until the log has determined it: %s%s",
+                    error,
+                    _REMEDIES.get(error.reason, ""),
+                )
 
     def _restore(self, participant: Participant, error: LogError) -> bool:
         """Resets a participant to the log.

@@ -26,7 +26,10 @@ def code_of(engine: Any, offset: int) -> ErrorCode:
 
 
 @pytest.mark.parametrize("lands", [False, True])
-def test_a_commit_of_unknown_result_fails_its_requests_until_the_file_can_be_read(tmp_path: Path, lands: bool) -> None:
+def test_a_commit_of_unknown_result_fails_its_requests_until_the_file_can_be_read(
+    tmp_path: Path, lands: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has one line with the cause, without a traceback."""
     folder, hidden = tmp_path / "data", tmp_path / "hidden"
     clock = kcore.ManualClock()
     with kcore.open(folder, config=SETTINGS, clock=clock) as engine:
@@ -38,6 +41,8 @@ def test_a_commit_of_unknown_result_fails_its_requests_until_the_file_can_be_rea
         folder.rename(hidden)
         refused = [code_of(engine, offset) for offset in (2, 3, 4)]
         assert log.uncertain
+        lines = [record for record in caplog.records if "cannot determine" in record.getMessage()]
+        assert [(record.exc_info, "No such file" in record.getMessage()) for record in lines] == [(None, True)]
         hidden.rename(folder)
         refused.append(code_of(engine, 5))
         assert refused == [ErrorCode.NOT_COORDINATOR] * 4

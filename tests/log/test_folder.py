@@ -13,9 +13,11 @@ from typing import Any
 import lmdb
 import pytest
 
-from kcore.log import DataFolderError, LmdbLogEngine, LogClosedError, compact, open_engine, verify_folder
+from kcore.inspect.damage import FolderReader
+from kcore.log import DataFolderError, LmdbLogEngine, LogClosedError, LogError, compact, open_engine, verify_folder
 from kcore.log import lmdb_layout as layout
 from kcore.log.lmdb_copy import copy_folder
+from kcore.log.repair import repair_folder
 from tests.log.batches import batch, contents, fill, key
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +103,11 @@ def test_an_unwritable_folder_is_refused(folder: Path) -> None:
             pytest.skip("may not mount")
         try:
             subprocess.run(["mount", "-o", "remount,ro,bind", str(folder)], check=True)
-            assert refusal(folder) == ("Read-only file system", "kcore.lock")
+            what = "Read-only file system; even readers of a data folder write its lock files: "
+            remedy = "copy the folder to a writable disk with cp -r"
+            assert refusal(folder) == (what + remedy, "kcore.lock")
+            with pytest.raises(LogError, match=remedy):
+                copy_folder(str(folder), f"{folder}-copy")
         finally:
             subprocess.run(["umount", str(folder)], check=True)
         return
@@ -353,6 +359,26 @@ def test_pipes_in_place_of_files_are_refused(tmp_path: Path, name: str) -> None:
             work(folder)
         assert (refused.value.what, refused.value.where) == expected
     assert not (tmp_path / "copy").exists()
+
+
+def test_a_folder_in_place_of_the_lock_file_of_lmdb_is_refused(folder: Path, tmp_path: Path) -> None:
+    """A repair would fail after it has replaced the data file."""
+    make(folder)
+    (folder / "lock.mdb").unlink()
+    (folder / "lock.mdb").mkdir()
+    expected = ("a folder in place of LMDB's lock file; remove it, kcore creates the file", "lock.mdb")
+    assert refusal(folder) == expected
+    for work in (
+        verify_folder,
+        compact,
+        lambda path: copy_folder(str(path), str(tmp_path / "copy")),
+        lambda path: repair_folder(str(path), FolderReader),
+    ):
+        with pytest.raises(DataFolderError) as refused:
+            work(folder)
+        assert (refused.value.what, refused.value.where) == expected
+    (folder / "lock.mdb").rmdir()
+    LmdbLogEngine(folder).close()
 
 
 def test_a_path_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:

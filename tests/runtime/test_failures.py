@@ -405,3 +405,18 @@ def test_the_cause_of_a_failed_write_is_logged_once_in_a_row(
     prefix = "commit: the log refused a write, and the requests of the round fail: "
     lines = [record.getMessage() for record in caplog.records if record.name == "kcore.runtime.commit"]
     assert lines == [prefix + full, prefix + other, prefix + full]
+
+
+def test_the_log_says_what_an_operator_can_do_about_a_full_disk(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench()
+
+    def write(write_set: Any) -> None:
+        raise LogError("no space left", FailureReason.DISK_FULL)
+
+    monkeypatch.setattr(bench.log, "write", write)
+    bench.run("add", "a", 1)
+    assert not bench.pipeline.commit()
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "kcore.runtime.commit"]
+    assert line.endswith(": no space left; free space on the disk: writes then succeed again, without a restart")
