@@ -24,8 +24,14 @@ from kcore.config.node import Config
 from kcore.config.setting import SettingType
 from kcore.config.values import SAME_AS
 from kcore.errors import ConfigError
+from kcore.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kcore.server.listeners import Listener, format_address, own_address, parse_listeners
 from tests.broker.context import NODE_ID, BrokerContext
+from tests.harness import EngineHarness
 
 STOCK = """\
 # The settings of config/server.properties in Kafka's archive, with other ports.
@@ -244,6 +250,35 @@ def test_changes_at_run_time_have_an_effect() -> None:
         assert node.control.group_configs.get("g", key) == 1001
     assert node.alter(ConfigType.BROKER, "", ("producer.id.expiration.ms", 0, "100")).error_code == 0
     assert node.config.producer_id_expiration_ms == 100
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
+def test_an_assignment_interval_stays_within_its_bounds(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A start refuses a value outside of the bounds, so a stored one would stop the server for good. If the bounds
+    become narrower, a start ignores the stored value.
+    """
+    name, most = f"group.{kind}.assignment.interval.ms", f"group.{kind}.max.assignment.interval.ms"
+    node = EngineHarness({most: 20_000})
+
+    def alter(value: str) -> tuple[int, str | None]:
+        configs = [AlterableConfig(name=name, config_operation=0, value=value)]
+        resource = AlterConfigsResource(resource_type=ConfigType.BROKER, resource_name="", configs=configs)
+        (result,) = node.call(IncrementalAlterConfigsRequest(resources=[resource])).responses
+        return result.error_code, result.error_message
+
+    bounds = f"must be within group.{kind}.min.assignment.interval.ms=0 and {most}=20000"
+    assert alter("20001") == (42, f"{name}=20001 {bounds}")
+    assert alter("20000") == (0, None)
+    node.restart()
+    assert node.engine.config.get(name) == 20_000
+    assert not caplog.messages
+    node.settings[most] = "15000"
+    node.restart()
+    assert node.engine.config.get(name) == 1_000
+    assert any(f"ignoring a stored dynamic setting: {name}=20000 must be within" in line for line in caplog.messages)
+    assert alter("15000") == (0, None)
+    assert node.engine.config.get(name) == 15_000
+    node.close()
 
 
 @pytest.mark.parametrize(

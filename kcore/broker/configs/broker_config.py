@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kcore.broker.configs.values import InvalidValueError, read_value, show_value
 from kcore.broker.metadata.image import ConfigType
@@ -41,6 +41,8 @@ ALIASES: tuple[tuple[str, ...], ...] = (
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
 )
 """Groups of settings that differ only in their unit: the first with a value counts."""
+BOUNDED: Final = frozenset(f"group.{kind}.assignment.interval.ms" for kind in ("consumer", "share", "streams"))
+"""Settings whose bounds are other settings."""
 
 
 class ListenerKeys(Protocol):
@@ -218,7 +220,20 @@ class BrokerConfig(MetadataListener):
             present = self.config.get(name)
             if not 1 <= value <= 2 * present or value < present // 2:
                 return f"{name}={value}: a change may at most double or halve the present number, {present}"
-        return None
+        return self._bounds_fault(name, value)
+
+    def _bounds_fault(self, name: str, value: Any) -> str | None:
+        """Describes the bounds that a value exceeds; None if it is within them, or has none.
+
+        The bounds are other settings, which do not change at run time. A start refuses a value outside of them, so a
+        stored one would stop the server for good.
+        """
+        if name not in BOUNDED:
+            return None
+        kind = name.split(".")[1]
+        low, high = (f"group.{kind}.{end}.assignment.interval.ms" for end in ("min", "max"))
+        least, most = self.config.get(low), self.config.get(high)
+        return None if least <= value <= most else f"{name}={value} must be within {low}={least} and {high}={most}"
 
     def _locks_out(self, name: str) -> bool:
         """Returns True if the value 0 of this setting would refuse every client, so that no client could change it
@@ -289,6 +304,10 @@ class BrokerConfig(MetadataListener):
                 value = read_value(setting, text)
             except InvalidValueError as error:
                 logger.warning("broker: ignoring a setting that is not valid in this version: %s", error)
+                continue
+            fault = self._bounds_fault(setting_name, value)
+            if fault is not None:
+                logger.error("broker: ignoring a stored dynamic setting: %s; alter or delete it", fault)
                 continue
             self.config.set(setting_name, value, "dynamic")
             self._changed.add(setting_name)
