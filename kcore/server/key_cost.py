@@ -1,7 +1,8 @@
-"""The limit of the work to decrypt a private key that a client sets at run time.
+"""The limit of the work to decrypt a private key or a store that a client sets at run time.
 
-The key of an encrypted PEM file (PKCS #8) names the number of iterations of its key derivation, up to two billion.
-OpenSSL performs them on the event loop, which serves no client meanwhile. So the number is read and checked first.
+The key of an encrypted PEM file (PKCS #8) names the number of iterations of its key derivation, up to two billion, and
+so do the parts of a PKCS12 file. OpenSSL performs them on the event loop, which serves no client meanwhile. So the
+numbers are read and checked first.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from kcore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MAX_ITERATIONS: Final = 100_000
 """Maximum iterations of a key derivation: they take about 60 ms. OpenSSL's default is 2,048, and Java's 10,000."""
@@ -25,6 +29,12 @@ _PBES2: Final = bytes.fromhex("2a864886f70d01050d")
 _PBKDF2: Final = bytes.fromhex("2a864886f70d01050c")
 _LONG_FORM: Final = 0x80
 _MAX_LENGTH_BYTES: Final = 3
+_SCRYPT: Final = bytes.fromhex("2b06010401da47040b")
+_CONSTRUCTED, _CONTEXT_0 = 0x20, 0xA0
+_SPLIT_OCTETS: Final = _OCTETS | _CONSTRUCTED
+"""An octet string in parts, which BER allows and DER does not."""
+_MAX_ELEMENTS: Final = 200_000
+"""Maximum number of elements of a PKCS12 file that are read; they take about 0.2 s."""
 
 
 def check_key_cost(pem: bytes) -> None:
@@ -45,6 +55,30 @@ def check_key_cost(pem: bytes) -> None:
             _refuse(f"its key derivation has {iterations} iterations; the maximum at run time is {MAX_ITERATIONS}")
 
 
+def check_store_cost(store: bytes) -> None:
+    """Checks that the parts of a PKCS12 file are cheap to decrypt. Parts inside encrypted parts are not visible.
+
+    Raises:
+        ConfigError: the key derivations have more than `MAX_ITERATIONS` together, one of them is scrypt, or the file is
+            not DER.
+    """
+    if store[:1] != bytes([_SEQUENCE]):
+        return  # no PKCS12 file: OpenSSL refuses it at once
+    try:
+        iterations = sum(_store_iterations(store))
+    except _NotDerError:
+        _refuse_store("it is not DER, or its encryption is not PBKDF2 or a PBE of PKCS #12")
+    if iterations > MAX_ITERATIONS:
+        _refuse_store(f"its key derivations have {iterations} iterations; the maximum at run time is {MAX_ITERATIONS}")
+
+
+def _refuse_store(reason: str) -> NoReturn:
+    raise ConfigError(
+        f"the PKCS12 file cannot be loaded while the server runs: {reason}; write it again with "
+        "openssl pkcs12 -export -iter 10000, or set it in the properties file"
+    )
+
+
 def _refuse(reason: str) -> NoReturn:
     raise ConfigError(
         f"the encrypted private key cannot be loaded while the server runs: {reason}; convert it with "
@@ -58,7 +92,14 @@ class _NotDerError(Exception):
 
 def _element(data: bytes, position: int, tag: int) -> tuple[int, int]:
     """Returns the first and the end position of the content of a DER element with this tag."""
-    if position + 2 > len(data) or data[position] != tag:
+    if data[position : position + 1] != bytes([tag]):
+        raise _NotDerError
+    return _content(data, position)
+
+
+def _content(data: bytes, position: int) -> tuple[int, int]:
+    """Returns the first and the end position of the content of a DER element."""
+    if position + 2 > len(data):
         raise _NotDerError
     length, first = data[position + 1], position + 2
     if length >= _LONG_FORM:
@@ -92,3 +133,30 @@ def _iterations(der: bytes) -> int:
     _, salt_end = _element(der, parameters, _OCTETS)
     start, end = _element(der, salt_end, _INTEGER)
     return int.from_bytes(der[start:end], "big", signed=True)
+
+
+def _store_iterations(der: bytes) -> Iterator[int]:
+    """Yields the iterations of the key derivations in a PKCS12 file (RFC 7292).
+
+    In the parameters of PBKDF2 (RFC 8018), of PKCS #12's own derivations, and of the file's MAC, the iterations follow
+    the salt, an octet string. The authenticated safe and its plain contents are octet strings in a context tag.
+    """
+    first, end = _element(der, 0, _SEQUENCE)
+    left = [(first, end, _SEQUENCE)]
+    elements = 0
+    while left:
+        position, end, parent = left.pop()
+        before = 0
+        while position < end:
+            elements += 1
+            tag = der[position]
+            first, after = _content(der, position)
+            if after > end or tag == _SPLIT_OCTETS or elements > _MAX_ELEMENTS:
+                raise _NotDerError
+            if tag == _INTEGER and before == _OCTETS:
+                yield int.from_bytes(der[first:after], "big")  # a negative number is refused as a large one
+            elif tag == _OBJECT_ID and der[first:after] == _SCRYPT:
+                raise _NotDerError
+            elif tag & _CONSTRUCTED or (tag == _OCTETS and parent == _CONTEXT_0):
+                left.append((first, after, tag))
+            before, position = tag, after

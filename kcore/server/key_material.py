@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kcore.errors import ConfigError
-from kcore.server.key_cost import check_key_cost
+from kcore.server.key_cost import check_key_cost, check_store_cost
 
 if TYPE_CHECKING:
     import ssl
@@ -61,18 +61,24 @@ def load_keystore(context: ssl.SSLContext, settings: SecuritySettings) -> None:
 
 
 def check_key(settings: SecuritySettings) -> None:
-    """Checks that OpenSSL can decrypt the server's private key in a short time, because the event loop waits for it.
+    """Checks that OpenSSL can decrypt the server's key and stores in a short time, because the event loop waits for it.
 
     Raises:
         ConfigError: the decryption would take too long. A file that cannot be read is no error here.
     """
+    stores: list[str | None] = []
+    if settings.ssl_truststore_type == "PKCS12":
+        stores.append(settings.ssl_truststore_location)
     if settings.ssl_keystore_type == "PKCS12":
-        return
-    check_key_cost((settings.ssl_keystore_key or "").encode())
-    for location in (settings.ssl_keystore_location, settings.kcore_ssl_key_location):
-        if location:
+        stores.append(settings.ssl_keystore_location)
+        keys: list[str | None] = []
+    else:
+        check_key_cost((settings.ssl_keystore_key or "").encode())
+        keys = [settings.ssl_keystore_location, settings.kcore_ssl_key_location]
+    for check, locations in ((check_store_cost, stores), (check_key_cost, keys)):
+        for location in filter(None, locations):
             with contextlib.suppress(OSError):
-                check_key_cost(_read(location))
+                check(_read(location))
 
 
 def load_truststore(context: ssl.SSLContext, settings: SecuritySettings) -> None:

@@ -486,3 +486,44 @@ def test_a_stored_setting_in_upper_case_has_no_effect(
     assert f"the stored dynamic setting {name} has no effect" in caplog.text
     assert rotated.alter((name, DELETE, None), (LOCATION, SET, str(second))) == (0, None)
     assert rotated.name(authority.file) == "second"
+
+
+def test_stores_that_are_slow_to_decrypt_are_refused_at_run_time(
+    rotated: Rotated, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part of a PKCS12 file names its own iterations; OpenSSL performs all of them on the event loop."""
+    source = authority.issue("second.pem", (NameOID.COMMON_NAME, "second"))
+    store = pkcs12(source, tmp_path / "store.p12")
+    data = store.read_bytes()
+    trust = java_truststore(authority, tmp_path / "trust.p12")
+    changes = [
+        ("listener.name.ssl.ssl.keystore.type", SET, "PKCS12"),
+        ("listener.name.ssl.ssl.keystore.password", SET, STORE_PASSWORD),
+        (LOCATION, SET, str(store)),
+    ]
+    iterations = list(key_cost._store_iterations(data))
+    assert len(iterations) >= 2
+    for limit, content, reason in [
+        (sum(iterations) - 1, data, f"have {sum(iterations)} iterations; the maximum at run time is"),
+        (sum(iterations), b"\x30\x80" + data[4:] + bytes(2), "it is not DER"),
+        (sum(iterations), data[:-1], "it is not DER"),
+    ]:
+        store.write_bytes(content)
+        with monkeypatch.context() as patched:
+            patched.setattr(key_cost, "MAX_ITERATIONS", limit)
+            code, message = rotated.alter(*changes)
+        assert code == 42
+        assert reason in (message or "")
+    store.write_bytes(data)
+    with monkeypatch.context() as patched:
+        patched.setattr(key_cost, "MAX_ITERATIONS", 1)
+        trusted = [
+            ("listener.name.ssl.ssl.truststore.type", SET, "PKCS12"),
+            ("listener.name.ssl.ssl.truststore.password", SET, STORE_PASSWORD),
+            ("listener.name.ssl.ssl.truststore.location", SET, str(trust)),
+        ]
+        code, message = rotated.alter(*trusted)
+        assert (code, "the maximum at run time is 1" in (message or "")) == (42, True)
+    assert rotated.name(authority.file) == "first"
+    assert rotated.alter(*changes) == (0, None)
+    assert rotated.name(authority.file) == "second"
