@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 
 from kcore.cli import output, target
-from kcore.errors import KcoreError
-from kcore.inspect.transactions import all_partitions, stable_offsets
+from kcore.inspect.transactions import named_partitions, stable_offsets
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,9 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Describes producers."""
     with target.open_target(options) as node:
-        partitions = all_partitions(node, options.topic, options.partition)
-        if not partitions:
-            raise KcoreError(f"no such partition of topic {options.topic!r}")
+        partitions = named_partitions(node, options.topic, options.partition)
         ends = stable_offsets(node, partitions)
         rows = []
         for producer in node.transactions.producers(partitions):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.cli import output, target
 from kcore.errors import ConfigError, KafkaError, KcoreError
-from kcore.inspect.transactions import all_partitions, stable_offsets
+from kcore.inspect.transactions import all_partitions, named_partitions, stable_offsets
 from kcore.node.types import OPEN_TRANSACTION_STATES
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ def run(options: argparse.Namespace) -> int:
             output.print_rows(("transactional_id", "producer_id", "state"), rows, options.format)
             return 0
         if options.action == "describe":
-            wanted = options.id or [row.transactional_id for row in node.transactions.list()]
-            return describe(node, wanted, options.format)
+            transactional_ids = options.id or [row.transactional_id for row in node.transactions.list()]
+            return describe(node, transactional_ids, options.format)
         if options.action == "find-hanging":
             return find_hanging(node, options)
         if options.action == "terminate":
@@ -156,7 +156,10 @@ def describe(node: Node, transactional_ids: list[str], form: str) -> int:
 
 def find_hanging(node: Node, options: argparse.Namespace) -> int:
     """Prints the hanging transactions. Returns 1 if there are hanging transactions, else 0."""
-    partitions = all_partitions(node, options.topic, options.partition)
+    if options.topic is None:
+        partitions = all_partitions(node)
+    else:
+        partitions = named_partitions(node, options.topic, options.partition)
     hanging = node.transactions.hanging(partitions, idle=options.idle_minutes * 60)
     output.print_rows(OPEN_COLUMNS, _open_rows(node, hanging), options.format)
     return 1 if hanging else 0

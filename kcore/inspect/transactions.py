@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from kcore.errors import KcoreError
 from kcore.node.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -41,6 +42,19 @@ def all_partitions(node: Node, topic: str | None = None, partition: int | None =
         for row in found.partitions
         if row.leader is not None and (partition is None or row.partition == partition)
     ]
+
+
+def named_partitions(node: Node, topic: str, partition: int | None = None) -> list[TopicPartition]:
+    """Returns the partitions of a topic that have a leader, or only the named one.
+
+    Raises:
+        KcoreError: there is no such partition with a leader.
+    """
+    partitions = all_partitions(node, topic, partition)
+    if not partitions:
+        name = f"topic {topic!r}" if partition is None else f"partition {partition} of topic {topic!r}"
+        raise KcoreError(f"{name} does not exist, or has no leader")
+    return partitions
 
 
 def stable_offsets(node: Node, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, StableOffset]:

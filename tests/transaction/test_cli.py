@@ -198,5 +198,10 @@ def test_invalid_arguments_are_refused(
     assert "'Nonsense' does not exist; valid: 'Empty', 'Ongoing', " in capsys.readouterr().err
     assert main(["transactions", "list", "--pattern", "(", "--bootstrap", server.bootstrap]) == 1
     assert "INVALID_REGULAR_EXPRESSION" in capsys.readouterr().err
-    assert main(["producers", "describe", "--topic", "absent", "--bootstrap", server.bootstrap]) == 1
+    capsys.readouterr()
+    for verb in (("producers", "describe"), ("transactions", "find-hanging")):
+        assert main([*verb, "--topic", "absent", "--bootstrap", server.bootstrap]) == 1
+        assert "topic 'absent' does not exist, or has no leader" in capsys.readouterr().err
+        assert main([*verb, "--topic", "other", "--partition", "9", "--bootstrap", server.bootstrap]) == 1
+        assert "partition 9 of topic 'other' does not exist, or has no leader" in capsys.readouterr().err
     assert main(["transactions", "find-hanging", "--partition", "1", "--bootstrap", server.bootstrap]) == 1
