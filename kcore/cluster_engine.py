@@ -78,7 +78,7 @@ class ClusterEngine(Engine):
     Args:
         store: the store, with which this node has registered.
         lease: the node's lease.
-        taken_ms: the monotonic time in ms before the registration was sent.
+        register_sent_ms: the monotonic time in ms before the registration was sent.
         config: the node's settings; `node_id` is the registered id.
         clock: the source of time.
         new_uuid: creates random uuids.
@@ -106,7 +106,7 @@ class ClusterEngine(Engine):
         self,
         store: ClusterStore,
         lease: Lease,
-        taken_ms: int,
+        register_sent_ms: int,
         config: Config,
         clock: Clock,
         new_uuid: Callable[[], bytes] = random_uuid,
@@ -118,7 +118,7 @@ class ClusterEngine(Engine):
         self.store = store
         self.peers: Peers = NoPeers() if peers is None else peers
         self._lease = lease
-        self._taken_ms = taken_ms
+        self._register_sent_ms = register_sent_ms
         self._timing = timing or Timing()
         self._deciding = False
         self._opened = False
@@ -162,7 +162,7 @@ class ClusterEngine(Engine):
 
     def _make_cluster(self) -> SharedClusterView:
         self.membership = Membership(
-            self.store, self._lease, self._taken_ms, self.clock, self.wheel, self._timing, run_inline
+            self.store, self._lease, self._register_sent_ms, self.clock, self.wheel, self._timing, run_inline
         )
         self.membership.on_poll = self._polled
         self.membership.on_controller = self._controller_changed

@@ -99,8 +99,8 @@ class ClusterNode:
         """
         loop = asyncio.get_running_loop()
         self.store = store = self._open_store()
-        lease, taken_ms = await self._registered(store)
-        self._engine = engine = await self._opened(store, lease, taken_ms)
+        lease, register_sent_ms = await self._registered(store)
+        self._engine = engine = await self._opened(store, lease, register_sent_ms)
         self._driver = driver = AsyncDriver(engine, loop)
         driver.when_broken(self.ended.set)
         engine.when_fenced(self.ended.set)
@@ -128,7 +128,7 @@ class ClusterNode:
         clock = SystemClock()
         warned = False
         while True:
-            taken_ms = clock.monotonic_ms()
+            register_sent_ms = clock.monotonic_ms()
             register = asyncio.to_thread(store.register, self.config.node_id, self._description(), self._timing.ttl_ms)
             registering = asyncio.ensure_future(register)
             try:
@@ -143,15 +143,15 @@ class ClusterNode:
                     warned = True
                 await asyncio.sleep(RETRY_S)
             else:
-                return lease, taken_ms
+                return lease, register_sent_ms
 
-    async def _opened(self, store: ClusterStore, lease: Lease, taken_ms: int) -> ClusterEngine:
+    async def _opened(self, store: ClusterStore, lease: Lease, register_sent_ms: int) -> ClusterEngine:
         """Opens the engine; waits while no controller has prepared the cluster."""
         clock = SystemClock()
         warned = False
         while True:
             try:
-                return ClusterEngine(store, lease, taken_ms, self.config, clock, timing=self._timing)
+                return ClusterEngine(store, lease, register_sent_ms, self.config, clock, timing=self._timing)
             except StoreUnavailableError as error:
                 if not warned:
                     logger.warning("cluster: node %d waits for the store: %s", self.config.node_id, error)
@@ -163,9 +163,9 @@ class ClusterNode:
             except StoreUnavailableError:
                 continue
             if renewed:
-                taken_ms = sent_ms
+                register_sent_ms = sent_ms
             else:
-                lease, taken_ms = await self._registered(store)
+                lease, register_sent_ms = await self._registered(store)
 
     def _description(self) -> NodeDescription:
         endpoints = tuple(

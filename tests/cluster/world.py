@@ -147,7 +147,7 @@ class Node:
         store = self.world.open_store()
         self.peers.ended = True
         self.peers = NodePeers(self.world.network, self.node_id)
-        taken_ms = self.world.clock.monotonic_ms()
+        register_sent_ms = self.world.clock.monotonic_ms()
         endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", f"node{self.node_id}.test", 9092)
         lease = store.register(
             self.node_id, NodeDescription((endpoint,), secret=secret_of(self.node_id)), TIMING.ttl_ms
@@ -156,7 +156,7 @@ class Node:
         self.engine = ClusterEngine(
             store,
             lease,
-            taken_ms,
+            register_sent_ms,
             config,
             self.world.clock,
             self.world.new_uuid,

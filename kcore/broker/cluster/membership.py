@@ -114,7 +114,7 @@ class Membership:
     Args:
         store: the coordination part of the store.
         lease: the node's lease, as `register` returned it.
-        taken_ms: the monotonic time in ms before `register` was called.
+        register_sent_ms: the monotonic time in ms just before the call of `register`.
         clock: the node's clock.
         wheel: the node's timers.
         timing: the intervals.
@@ -156,7 +156,7 @@ class Membership:
         self,
         store: ClusterStore,
         lease: Lease,
-        taken_ms: int,
+        register_sent_ms: int,
         clock: Clock,
         wheel: TimerWheel,
         timing: Timing,
@@ -174,7 +174,7 @@ class Membership:
         self.lease = lease
         self.controller: Lease | None = None
         self._controller_until_ms = 0  # the end of the controller's lease by this node's clock
-        self.local = LocalLease(clock, taken_ms + timing.ttl_ms - timing.margin_ms)
+        self.local = LocalLease(clock, register_sent_ms + timing.ttl_ms - timing.margin_ms)
         self._lapsed_until_ms = 0  # the deadline after a renewal of an ended lease, until a poll has followed it
         self.stopped = False
         self._steady_from_ms = 0

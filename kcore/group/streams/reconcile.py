@@ -94,8 +94,8 @@ def _next(
     report: Report | None,
 ) -> CurrentAssignment:
     kept, revoking = [], []
-    for has, wants in zip(current.assigned, target, strict=True):
-        stay, drop = _split(has, wants)
+    for owned, targets in zip(current.assigned, target, strict=True):
+        stay, drop = _split(owned, targets)
         kept.append(stay)
         revoking.append(drop)
     to_revoke = Tasks(*revoking)
@@ -103,33 +103,33 @@ def _next(
         return CurrentAssignment(base_epoch, current.member_epoch, UNREVOKED, Tasks(*kept), to_revoke)
     waits = False
     assigned = []
-    for has, wants, is_active in zip(kept, target, (True, False, False), strict=True):
+    for owned, targets, is_active in zip(kept, target, (True, False, False), strict=True):
         blocked = processes.blocks_active if is_active else processes.blocks_copy
-        merged, waiting = _granted(has, wants, target_epoch if is_active else 0, process_id, blocked)
+        merged, waiting = _granted(owned, targets, target_epoch if is_active else 0, process_id, blocked)
         assigned.append(merged)
         waits = waits or waiting
     state = UNRELEASED if waits else STABLE
     return CurrentAssignment(target_epoch, current.member_epoch, state, Tasks(*assigned), NOTHING)
 
 
-def _split(has: Partitions, wants: Partitions) -> tuple[Partitions, Partitions]:
+def _split(owned: Partitions, targets: Partitions) -> tuple[Partitions, Partitions]:
     """Returns the tasks of one role that a member keeps, and the tasks that it must revoke."""
     kept: Partitions = {}
     revoking: Partitions = {}
-    for part, numbers in has.items():
-        wanted = wants.get(part, NO_PARTITIONS)
-        if numbers.keys() <= wanted.keys():
+    for part, numbers in owned.items():
+        target_numbers = targets.get(part, NO_PARTITIONS)
+        if numbers.keys() <= target_numbers.keys():
             kept[part] = numbers
             continue
-        stay = {number: epoch for number, epoch in numbers.items() if number in wanted}
+        stay = {number: epoch for number, epoch in numbers.items() if number in target_numbers}
         if stay:
             kept[part] = stay
-        revoking[part] = {number: epoch for number, epoch in numbers.items() if number not in wanted}
+        revoking[part] = {number: epoch for number, epoch in numbers.items() if number not in target_numbers}
     return kept or NO_TASKS, revoking or NO_TASKS
 
 
 def _granted(
-    kept: Partitions, wants: Partitions, epoch: int, process_id: str, blocked: Callable[[tuple[str, int], str], bool]
+    kept: Partitions, targets: Partitions, epoch: int, process_id: str, blocked: Callable[[tuple[str, int], str], bool]
 ) -> tuple[Partitions, bool]:
     """Adds the free tasks of a target to the kept tasks of one role.
 
@@ -137,13 +137,13 @@ def _granted(
     """
     merged = dict(kept)
     waits = False
-    for part, numbers in wants.items():
-        has = kept.get(part, NO_PARTITIONS)
-        if len(has) == len(numbers):
+    for part, numbers in targets.items():
+        owned = kept.get(part, NO_PARTITIONS)
+        if len(owned) == len(numbers):
             continue
-        free = dict(has)
+        free = dict(owned)
         for number in numbers:
-            if number in has:
+            if number in owned:
                 continue
             if blocked((part, number), process_id):
                 waits = True

@@ -126,22 +126,24 @@ class ClusterSimNode(Node):
 
     def _register(self) -> None:
         assert self._cluster_store is not None, "the process has started"
-        taken_ms = self.kernel.now_ms
+        register_sent_ms = self.kernel.now_ms
         endpoint = Endpoint(LISTENER, "PLAINTEXT", f"node{self.node_id}", 9092)
         try:
             lease = self._cluster_store.register(self.node_id, NodeDescription((endpoint,), None), TIMING.ttl_ms)
         except (NodeAliveError, StoreUnavailableError):
             self._again(self._register)
             return
-        self._open(lease, taken_ms)
+        self._open(lease, register_sent_ms)
 
-    def _open(self, lease: Lease, taken_ms: int) -> None:
+    def _open(self, lease: Lease, register_sent_ms: int) -> None:
         store = self._cluster_store
         assert store is not None, "the process has started"
         try:
-            engine = ClusterEngine(store, lease, taken_ms, self._config, self.clock, self.new_uuid, timing=TIMING)
+            engine = ClusterEngine(
+                store, lease, register_sent_ms, self._config, self.clock, self.new_uuid, timing=TIMING
+            )
         except StoreUnavailableError:
-            self._again(self._renew, lease, taken_ms)
+            self._again(self._renew, lease, register_sent_ms)
             return
         except LogError as error:
             self.trace(f"node {self.node_id} cannot open: {type(error).__name__}")
@@ -165,14 +167,14 @@ class ClusterSimNode(Node):
         for callback in self.on_start:
             callback()
 
-    def _renew(self, lease: Lease, taken_ms: int) -> None:
+    def _renew(self, lease: Lease, register_sent_ms: int) -> None:
         """Renews the registration while no controller has prepared the cluster."""
         assert self._cluster_store is not None, "the process has started"
         sent_ms = self.kernel.now_ms
         try:
             [renewed] = self._cluster_store.renew([lease], TIMING.ttl_ms)
         except StoreUnavailableError:
-            self._again(self._renew, lease, taken_ms)
+            self._again(self._renew, lease, register_sent_ms)
             return
         if renewed:
             self._open(lease, sent_ms)
