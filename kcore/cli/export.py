@@ -144,5 +144,5 @@ def _verify(verify: Callable[[str], list[str]], options: argparse.Namespace) -> 
     findings = verify(options.data[1])
     for finding in findings:
         output.say(finding)
-    output.say(f"{len(findings)} findings" if findings else "whole")
+    output.say(f"{len(findings)} findings" if findings else "the export is complete")
     return 1 if findings else 0

@@ -69,13 +69,13 @@ def initialise(url: str, node_role: str | None = None) -> Initialised:
         node_role: the role as which nodes connect, if the store distinguishes roles.
 
     Raises:
-        ConfigError: this kind of store needs no creation, or the schema is newer than this version.
+        ConfigError: the first node creates this kind of store, or the schema is newer than this version.
         LogError: the store cannot be reached, or refuses a change.
     """
     module, _ = _module(url)
     create = getattr(module, "initialise", None)
     if create is None:
-        raise ConfigError("this kind of store needs no creation: a node creates it")
+        raise ConfigError("`kcore cluster init` is only for postgresql:// URLs: the first node creates any other store")
     return cast("Callable[[str, str | None], Initialised]", create)(url, node_role)
 
 

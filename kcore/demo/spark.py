@@ -92,7 +92,7 @@ class SparkStory:
         self.statuses.append(("export", len(report.faults)))
         self.show.command(["kcore", "export", "verify", events])
         findings = verify(events)
-        print("\n".join(findings) or "whole")
+        print("\n".join(findings) or "the export is complete")
         self.statuses.append(("export verify", len(findings)))
 
     def _job(self, job: str, *arguments: str) -> None:

@@ -182,9 +182,9 @@ class AsyncEmbeddedNode(AsyncNode):
         abandoned = self._calls.abandon()
         if abandoned:
             logger.warning(
-                "node: its event loop ended before its close, which abandons %s: groups remove their members after the "
-                "session timeout, and records that producers have not stored are lost; close the node before its loop "
-                "ends, for example with `async with`",
+                "node: the event loop ended before the node was closed, so %s were not closed: groups remove their "
+                "members after the session timeout, and records that producers have not stored are lost; close the "
+                "node before its loop ends, for example with `async with`",
                 ", ".join(sorted({type(each).__name__ for each in abandoned})),
             )
         for listening in self._listening:

@@ -165,9 +165,10 @@ def test_a_node_whose_event_loop_has_ended_is_closed_by_another_loop(
     with caplog.at_level(logging.WARNING):
         asyncio.run(end())
     assert [record.getMessage() for record in caplog.records] == [
-        "node: its event loop ended before its close, which abandons AsyncConsumer, AsyncListening, AsyncMember, "
-        "AsyncProducer, AsyncQueue: groups remove their members after the session timeout, and records that producers "
-        "have not stored are lost; close the node before its loop ends, for example with `async with`"
+        "node: the event loop ended before the node was closed, so AsyncConsumer, AsyncListening, AsyncMember, "
+        "AsyncProducer, AsyncQueue were not closed: groups remove their members after the session timeout, and "
+        "records that producers have not stored are lost; close the node before its loop ends, for example with "
+        "`async with`"
     ]
     client.setblocking(True)
     client.settimeout(60)

@@ -39,7 +39,7 @@ def test_unknown_stores_are_refused_without_their_password(action: str, capsys: 
     assert "the URL of a cluster begins with one of" in (err := capsys.readouterr().err)
     assert "secret" not in err
     assert main(["cluster", "init", "memory://x"]) == 1
-    assert "needs no creation" in capsys.readouterr().err
+    assert "the first node creates" in capsys.readouterr().err
 
 
 def test_status_drain_and_fence_show_and_change_nodes(url: str, capsys: pytest.CaptureFixture[str]) -> None:

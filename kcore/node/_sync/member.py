@@ -286,12 +286,13 @@ class Member:
     def _require_open(self) -> None:
         if self._closing:
             closed = f"the member of group {self._machine.settings.group_id!r} is closed"
-            raise MemberClosedError(f"{closed}: join or consume again with a new one") from self._machine.fatal
+            raise MemberClosedError(f"{closed}; call join() or consume() of the group again") from self._machine.fatal
 
     def _require_alive(self) -> None:
         if self._closed.is_set() and not self._closing:
             group_id = self._machine.settings.group_id
-            raise MemberClosedError(f"the member of group {group_id!r} has failed; see the log, and begin again")
+            failed = f"the member of group {group_id!r} has failed for the reason in the log"
+            raise MemberClosedError(f"{failed}; call join() or consume() of the group again")
 
     def _require_started(self) -> None:
         self._calls.require_owner()
