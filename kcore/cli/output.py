@@ -17,7 +17,10 @@ CELL_CHARACTERS: Final = 250
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds `--format`."""
     parser.add_argument(
-        "--format", choices=("text", "json"), default="text", help="text: columns; json: one object per line"
+        "--format",
+        choices=("text", "json"),
+        default="text",
+        help="text: lines or columns for people; json: one object per line",
     )
 
 

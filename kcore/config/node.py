@@ -237,7 +237,7 @@ class Config(ConfigValues):
     transactional_id_expiration_ms: int = setting(604_800_000, "Retention time of an unused transactional id.", low=1)
     transaction_partition_verification_enable: bool = setting(
         True,
-        "Whether a partition asks the transaction coordinator before it appends the first batch of a transaction.",
+        "If true, a partition asks the transaction coordinator before it appends the first batch of a transaction.",
         dynamic=True,
     )
     producer_id_expiration_ms: int = setting(
@@ -268,8 +268,8 @@ class Config(ConfigValues):
     )
 
     # ---- topics
-    auto_create_topics_enable: bool = setting(True, "Whether a Metadata request may create a missing topic.")
-    delete_topic_enable: bool = setting(True, "Whether topics can be deleted.")
+    auto_create_topics_enable: bool = setting(True, "If true, a Metadata request may create a missing topic.")
+    delete_topic_enable: bool = setting(True, "If true, topics can be deleted.")
     num_partitions: int = setting(1, "Default number of partitions of a new topic.", low=1)
     default_replication_factor: int = setting(1, "Default number of replicas of a new topic.", low=1)
     message_max_bytes: int = setting(
@@ -466,7 +466,7 @@ class Config(ConfigValues):
         "The durability of a record when its producer gets the response. fsync: the record is on the device. os: the "
         "operating system has it, so it survives the end of the process, but not a power failure. memory: it is only "
         "in memory. Without a data folder, `kcore serve` keeps data in memory, and logs a warning unless this setting "
-        "is `memory`. If the setting is given as fsync or os, the server refuses to start without a data folder.",
+        "is `memory`. If fsync or os is set explicitly, the server refuses to start without a data folder.",
         choices=("fsync", "os", "memory"),
     )
     kcore_map_size: int = setting(

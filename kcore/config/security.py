@@ -81,7 +81,9 @@ class SecuritySettings:
         kind=SettingType.PASSWORD,
     )
     ssl_client_auth: str = setting(
-        "none", "Whether clients must present a certificate.", choices=("none", "requested", "required")
+        "none",
+        "none: clients present no certificate. requested: they may present one. required: they must present one.",
+        choices=("none", "requested", "required"),
     )
     ssl_enabled_protocols: tuple[str, ...] = setting(
         ("TLSv1.2", "TLSv1.3"),
@@ -187,7 +189,7 @@ class SecuritySettings:
         "", "Principals that may do everything, without access control lists, such as User:admin;User:CN=ops,O=example."
     )
     allow_everyone_if_no_acl_found: bool = setting(
-        False, "Whether every principal may use a resource for which the access control lists have no entry."
+        False, "If true, every principal may use a resource for which the access control lists have no entry."
     )
 
 

@@ -214,7 +214,7 @@ DATA_METRICS: Final[tuple[Metric, ...]] = (
         lambda o: (((name,), count) for name, count in o.engine.client_quotas.throttled.items()), ("quota",),
     ),
     Metric(
-        "kcore_throttle_time_seconds_total", COUNTER, "Time for which these requests and connections were throttled.",
+        "kcore_throttle_time_seconds_total", COUNTER, "Time for which requests and connections were throttled.",
         lambda o: (((name,), ms / 1_000) for name, ms in o.engine.client_quotas.throttled_ms.items()), ("quota",),
         "Produce, Fetch, Request: throttle-time",
     ),

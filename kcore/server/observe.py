@@ -424,7 +424,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_event_queue_time_seconds", HISTOGRAM,
-        "Delay of a timer in the event loop, measured once a second: any other event waits as long.",
+        "Delay of a timer in the event loop, measured once a second. Other events have the same delay.",
         lambda o: _one(o.queue_time), (), GROUP + "event-queue-time-ms",
     ),
     Metric(

@@ -66,7 +66,7 @@ class Producer(Worker):
         return sum(self.produced.values()) - len(self.books.done) > BACKLOG
 
     def check(self, connection: Connection) -> None:
-        """Does nothing: the books check the records."""
+        """Does nothing, because `Books` checks the records."""
 
 
 def prepare(bootstrap: str) -> None:

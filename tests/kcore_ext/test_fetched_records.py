@@ -274,7 +274,7 @@ def test_a_stamped_batch_has_the_offsets_of_its_log() -> None:
 
 
 class Pair(NamedTuple):
-    """A type with another number of fields."""
+    """A type with two fields instead of the seven of `Record`."""
 
     topic: str
     partition: int
