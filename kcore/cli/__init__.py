@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -49,6 +50,7 @@ def parser_for(verb: str | None) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0 success, 1 a finding or a failure, 2 wrong usage."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _escape_unencodable_characters()
     verb = next((word for word in arguments if not word.startswith("-")), None)
     gc.disable()  # imports create no garbage, and collections would take a tenth of the import time
     try:
@@ -84,6 +86,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return status
+
+
+def _escape_unencodable_characters() -> None:
+    """Makes text output escape the characters that its encoding lacks.
+
+    Clients choose the names of groups and topics, and a name that cannot be encoded would stop the output.
+    """
+    output = sys.stdout
+    if isinstance(output, io.TextIOWrapper) and output.errors == "strict":
+        output.reconfigure(errors="backslashreplace")
 
 
 def _described(error: Exception) -> str:

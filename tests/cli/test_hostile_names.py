@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -27,6 +30,7 @@ from tests.server.live import LiveServer
 
 NASTY = "a\x1b]0;owned\x07\x1b[2J\r\nkcore: all is well\x85\x9b31m\u202ekcab\u2066\u200b\x7f"
 SAFE = clean(NASTY)
+ROOT = Path(__file__).parents[2]
 
 Run = Callable[..., Ran]
 
@@ -141,3 +145,21 @@ def test_log_lines_are_harmless() -> None:
 def test_control_characters_of_a_text_are_escaped(text: str, shown: str) -> None:
     assert clean(text) == shown
     assert clean(shown) == shown
+
+
+def test_a_name_that_the_terminal_cannot_encode_does_not_stop_the_output(tmp_path: Path) -> None:
+    """The text has the characters that an ASCII terminal lacks as escapes."""
+    folder = tmp_path / "data"
+    with kcore.open(folder, config=QUICK) as engine:
+        make_topic(engine, "t")
+        for group in ("\u0130\u00e4", "z"):
+            engine.send(commit(group, {("t", 0): 1}), 9)
+    done = subprocess.run(
+        [sys.executable, "-m", "kcore", "log", "dump", str(folder)],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\u0130\\xe4" in done.stdout
