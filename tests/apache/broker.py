@@ -92,10 +92,21 @@ class ApacheKafka:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         format_command = [*JAVA, "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", cluster_id]
         subprocess.run([*format_command, "-c", str(settings)], check=True, capture_output=True, timeout=START_S)
-        output = (self._folder / "output.log").open("wb")
-        self._process = subprocess.Popen(
-            [*JAVA, "-cp", classpath, "kafka.Kafka", str(settings)], stdout=output, stderr=output
-        )
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Starts the broker, on the data that it had before, and waits until it listens.
+
+        Raises:
+            RuntimeError: the broker ended; the text is its output.
+            TimeoutError: it did not listen within `START_S`.
+        """
+        settings = self._folder / "server.properties"
+        with (self._folder / "output.log").open("wb") as output:
+            self._process = subprocess.Popen(
+                [*JAVA, "-cp", f"{libraries()}/*", "kafka.Kafka", str(settings)], stdout=output, stderr=output
+            )
         until_s = time.monotonic() + START_S
         while time.monotonic() < until_s:
             if self._process.poll() is not None:
@@ -105,11 +116,21 @@ class ApacheKafka:
             except OSError:
                 time.sleep(0.1)
             else:
-                return self
-        self.__exit__()
+                return
+        self.kill()
         raise TimeoutError("Apache Kafka did not start")
 
-    def __exit__(self, *_: object) -> None:
+    def kill(self) -> None:
+        """Ends the broker with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+    def stop(self) -> None:
+        """Ends the broker with SIGTERM, so that it stores the start offsets of its logs first."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(START_S)
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()

@@ -7,13 +7,16 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from threading import Barrier
 from typing import Any, Final
 
 import pytest
 
 from kcore.testing import ServerProcess
-from tools.differential.__main__ import AREAS, KCORE_SETTINGS, SETTINGS, run_seed
+from tools.differential.__main__ import AREAS, KCORE_SETTINGS, SETTINGS, Servers, run_seed
 from tools.differential.known import KNOWN, described
 from tools.differential.program import Step
 from tools.differential.records import _in_fixed_order, internal_ends, internal_records
@@ -46,6 +49,26 @@ def test_equal_servers_respond_alike(sides: list[Side], area: str) -> None:
         steps = AREAS[area].draw(random.Random(seed), f"e{area}{seed}")
         assert run_renamed(pair, steps, f"e{area}{seed}", 0) is None
     assert pair.requests > 20
+
+
+@pytest.mark.parametrize("area", ["groups", "transactions", "share", "streams"])
+def test_a_program_continues_after_a_restart(tmp_path: Path, area: str) -> None:
+    """Both servers are killed in the middle of the program, and load their state again."""
+    with (
+        ServerProcess(tmp_path / "one", settings=KCORE_SETTINGS | SETTINGS) as one,
+        ServerProcess(tmp_path / "two", settings=KCORE_SETTINGS | SETTINGS) as two,
+    ):
+        servers = Servers({"one": one.bootstrap, "two": two.bootstrap}, (one, two))
+        servers.await_coordinators()
+        barrier = Barrier(2, servers.restart)
+        pids = one.pid, two.pid
+        options = argparse.Namespace(texts=True, logs=True, trace=False, attempts=0)
+        run = partial(run_seed, servers.addresses, AREAS[area], options=options, barrier=barrier)
+        with ThreadPoolExecutor(2) as pool:
+            results = list(pool.map(run, SEEDS))
+        assert [result.kind for result in results] == ["equal", "equal"], results
+        assert one.pid != pids[0]
+        assert two.pid != pids[1]
 
 
 def test_a_difference_is_found_and_its_program_is_shortened(sides: list[Side]) -> None:

@@ -8,11 +8,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from threading import Barrier
 from typing import Final, NamedTuple
 
 from kcore.testing.server import ServerProcess
@@ -24,7 +25,7 @@ from tools.differential.data import Data
 from tools.differential.groups import Groups
 from tools.differential.known import described
 from tools.differential.program import Area
-from tools.differential.runner import Pair, await_coordinators, run_renamed, shortened
+from tools.differential.runner import AFTER_RESTART_S, QUIET_S, Pair, await_coordinators, run_renamed, shortened
 from tools.differential.sessions import Sessions
 from tools.differential.share import Share
 from tools.differential.share_state import ShareState
@@ -49,6 +50,10 @@ AREAS: Final[dict[str, Area]] = {
 }
 JOBS: Final = 6
 """Programs that run at the same time: most of their time is spent in waiting."""
+RESTART_S: Final = 120.0
+"""The longest time until all programs have reached their middle, and the servers have restarted."""
+OF_LEADER_EPOCHS: Final = frozenset({"epoch_end"})
+"""Calls about leader epochs, which the servers count differently when they restart."""
 SETTINGS: Final = {
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.min.assignment.interval.ms": "0",
@@ -60,6 +65,7 @@ SETTINGS: Final = {
     "super.users": "User:ANONYMOUS",
 }
 """The settings of both servers in addition to those of `tests/apache/broker.py`."""
+LONG_SESSIONS: Final = {"group.consumer.session.timeout.ms": "45000"}
 KCORE_SETTINGS: Final = {
     name: value
     for name, _, value in (line.partition("=") for line in PROPERTIES.splitlines())
@@ -68,19 +74,70 @@ KCORE_SETTINGS: Final = {
 """The settings of `tests/apache/broker.py` that have an effect in kcore."""
 
 
+class Servers(NamedTuple):
+    """The two servers.
+
+    Attributes:
+        addresses: name -> HOST:PORT.
+        processes: the servers that this program has started.
+    """
+
+    addresses: Mapping[str, str]
+    processes: Sequence[ApacheKafka | ServerProcess]
+
+    def await_coordinators(self) -> None:
+        """Waits until both servers have their coordinators."""
+        for name, bootstrap in self.addresses.items():
+            await_coordinators(Side(name, bootstrap))
+
+    def restart(self) -> None:
+        """Ends the processes, kcore with SIGKILL, and starts them again.
+
+        Kafka loses the effect of DeleteRecords at a SIGKILL: it stores log start offsets once a minute.
+        """
+        for process, (name, bootstrap) in zip(self.processes, self.addresses.items(), strict=True):
+            if isinstance(process, ApacheKafka):
+                process.stop()
+            else:
+                process.kill()
+            process.start()
+            await_coordinators(Side(name, bootstrap))
+
+
 @contextmanager
-def both(kafka: str, server: str) -> Iterator[dict[str, str]]:
-    """Yields the names and addresses of the two servers. Starts the servers that have no address."""
+def both(kafka: str, server: str, restarts: bool) -> Iterator[Servers]:
+    """Yields the two servers. Starts the servers that have no address, with long sessions if they will be restarted."""
+    settings = SETTINGS | LONG_SESSIONS if restarts else SETTINGS
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        processes: list[ApacheKafka | ServerProcess] = []
         if kafka == "start":
-            kafka = stack.enter_context(ApacheKafka(folder, SETTINGS)).bootstrap
+            processes.append(stack.enter_context(ApacheKafka(folder, settings)))
+            kafka = processes[-1].bootstrap
         if server == "start":
-            server = stack.enter_context(ServerProcess(folder / "data", settings=KCORE_SETTINGS | SETTINGS)).bootstrap
-        servers = {"Kafka": kafka, "kcore": server}
-        for name, bootstrap in servers.items():
-            await_coordinators(Side(name, bootstrap))
+            processes.append(stack.enter_context(ServerProcess(folder / "data", settings=KCORE_SETTINGS | settings)))
+            server = processes[-1].bootstrap
+        servers = Servers({"Kafka": kafka, "kcore": server}, processes)
+        servers.await_coordinators()
         yield servers
+
+
+class Middle:
+    """The middle of a program, at which it waits for the other programs and for the restart of the servers.
+
+    Args:
+        barrier: the barrier of all programs, whose action restarts the servers.
+    """
+
+    def __init__(self, barrier: Barrier) -> None:
+        self._barrier = barrier
+        self._reached = False
+
+    def __call__(self) -> None:
+        """Waits at the first call; a program that ends before its middle waits at its end."""
+        if not self._reached:
+            self._reached = True
+            self._barrier.wait(RESTART_S)
 
 
 def arguments() -> argparse.Namespace:
@@ -94,8 +151,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--logs", action="store_true", help="compare the records of the logs, too")
     parser.add_argument("--trace", action="store_true", help="print every step")
     parser.add_argument("--attempts", type=int, default=60, help="runs that may shorten a program")
+    parser.add_argument(
+        "--restart", action="store_true", help="kill and restart both servers in the middle of the programs"
+    )
     parser.add_argument("--jobs", type=int, default=JOBS, help="programs that run at the same time")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.restart and (options.kafka, options.server) != ("start", "start"):
+        parser.error("--restart restarts servers that this program starts: leave out --kafka and --server")
+    return options
 
 
 class Result(NamedTuple):
@@ -112,15 +175,33 @@ class Result(NamedTuple):
     report: list[str]
 
 
-def run_seed(servers: Mapping[str, str], area: Area, seed: int, options: argparse.Namespace) -> Result:
-    """Runs the program of a seed over its own connections, and shortens it if it finds a difference."""
-    pair = Pair([Side(name, bootstrap) for name, bootstrap in servers.items()], area, options.texts, logs=options.logs)
+def run_seed(
+    servers: Mapping[str, str], area: Area, seed: int, options: argparse.Namespace, barrier: Barrier | None = None
+) -> Result:
+    """Runs the program of a seed over its own connections, and shortens it if it finds a difference.
+
+    With a barrier, whose action restarts the servers, it does not shorten the program.
+    """
+    restarts = barrier is not None
+    sides = [Side(name, bootstrap, hides_leader_epochs=restarts) for name, bootstrap in servers.items()]
+    quiet_s = AFTER_RESTART_S if restarts else QUIET_S
+    pair = Pair(sides, area, options.texts, logs=options.logs, quiet_s=quiet_s)
     name = f"{area.NAME[:2]}{seed}"
     steps = area.draw(random.Random(f"{area.NAME} {seed}"), name)
+    if restarts:
+        steps = [step for step in steps if step.call not in OF_LEADER_EPOCHS]
     trace = [str(step) for step in steps] if options.trace else []
-    difference = run_renamed(pair, steps, name, 0)
+    if barrier is None:
+        difference = run_renamed(pair, steps, name, 0)
+    else:
+        middle = Middle(barrier)
+        try:
+            difference = run_renamed(pair, steps, name, 0, middle)
+        finally:
+            middle()
     if difference is None:
         return Result(pair.requests, "equal", trace)
+    middle_step = len(steps) // 2
     steps = steps[: difference.step + 1]
     known = partial(described, area.NAME)
     words = known(steps[-1], difference.what)
@@ -128,11 +209,28 @@ def run_seed(servers: Mapping[str, str], area: Area, seed: int, options: argpars
         return Result(
             pair.requests, "documented", [*trace, f"{area.NAME}, seed {seed}: documented: {words}", difference.what]
         )
+    if barrier is not None:
+        where = "before" if difference.step < middle_step else f"after the restart before step {middle_step}"
+        lines = [f"{area.NAME}, seed {seed}: the responses after the last step differ, {where}", *map(str, steps)]
+        return Result(pair.requests, "different", [*trace, *lines, difference.what, ""])
     steps, again = shortened(pair, steps, name, options.attempts, known)
     kind, text = ("once", "differed once") if again is None else ("different", "differ")
     what = difference.what if again is None else again.what
     lines = [f"{area.NAME}, seed {seed}: the responses after the last step {text}", *map(str, steps), what, ""]
     return Result(pair.requests, kind, trace + lines)
+
+
+def results(
+    servers: Servers, area: Area, seeds: range, options: argparse.Namespace, pool: ThreadPoolExecutor
+) -> Iterator[Result]:
+    """Yields the results of the seeds of an area, which run in threads of the pool."""
+    if not options.restart:
+        yield from pool.map(lambda seed: run_seed(servers.addresses, area, seed, options), seeds)
+        return
+    for first in range(seeds.start, seeds.stop, options.jobs):
+        batch = range(first, min(first + options.jobs, seeds.stop))
+        barrier = Barrier(len(batch), servers.restart)
+        yield from pool.map(partial(run_seed, servers.addresses, area, options=options, barrier=barrier), batch)
 
 
 def main() -> int:
@@ -143,9 +241,9 @@ def main() -> int:
     kinds: Counter[str] = Counter()
     requests = 0
     begun_s = time.monotonic()
-    with both(options.kafka, options.server) as servers, ThreadPoolExecutor(options.jobs) as pool:
+    with both(options.kafka, options.server, options.restart) as servers, ThreadPoolExecutor(options.jobs) as pool:
         for area in options.area or sorted(AREAS):
-            for result in pool.map(lambda seed, of=area: run_seed(servers, AREAS[of], seed, options), seeds):
+            for result in results(servers, AREAS[area], seeds, options, pool):
                 kinds[result.kind] += 1
                 requests += result.requests
                 if result.report:

@@ -163,7 +163,10 @@ KNOWN: Final = (
         Known(
             "transactions",
             call,
-            re.compile(r"\..*\.error_code: Kafka 120, kcore 48|\..*\.error_message: Kafka null, kcore \"<text>\""),
+            re.compile(
+                r"\..*\.error_code: Kafka (120, kcore 48|48, kcore 120)|"
+                r"\..*\.error_message: Kafka (null, kcore \"<text>\"|\"<text>\", kcore null)"
+            ),
             "A client whose request version lacks TRANSACTION_ABORTABLE",
         )
         for call in ("produce", "commit")

@@ -22,7 +22,9 @@ from tools.differential.records import Ends, internal_ends, internal_records, us
 from tools.differential.side import ClosedError, Side
 
 QUIET_S: Final = 0.08
-"""The wait for a response that another client's request may have caused."""
+"""The default of `Pair.quiet_s`."""
+AFTER_RESTART_S: Final = 0.5
+"""The same if the servers are restarted, because Kafka is slow at first."""
 AGREE_S: Final = 10.0
 """The longest time until both servers have responded to the same requests, and have the same topics."""
 WRITTEN_S: Final = 1.5
@@ -36,6 +38,8 @@ START_S: Final = 30.0
 """The longest time until a new server has its coordinators."""
 NOT_LOADED: Final = frozenset({14, 15, 16})
 """Errors of a coordinator that will be loaded soon."""
+PROBES: Final = 12
+"""Ids that together belong to all partitions of the group coordinator and of the transaction coordinator."""
 SHARE_PARTITIONS: Final = 24
 """Keys that together belong to all partitions of the share coordinator, very probably."""
 GROUP: Final = 0
@@ -71,19 +75,29 @@ class Pair:
         area: the calls of the programs.
         texts: True to compare the texts of errors, too.
         logs: True to compare the logs, too, after a program without a difference.
+        quiet_s: the wait for a response that another client's request may have caused.
     """
 
-    def __init__(self, sides: Sequence[Side], area: Area, texts: bool = False, *, logs: bool = False) -> None:
+    def __init__(
+        self, sides: Sequence[Side], area: Area, texts: bool = False, *, logs: bool = False, quiet_s: float = QUIET_S
+    ) -> None:
         self._sides = sides
         self._area = area
         self._texts = texts
         self._logs = logs
+        self._quiet_s = quiet_s
         self._name = ""
         self._waiting: dict[int, int] = {}
         self.requests = 0
 
-    def run(self, steps: Sequence[Step], name: str) -> Difference | None:
-        """Runs a program, in which every name begins with `name`. Returns the first difference, or None."""
+    def run(self, steps: Sequence[Step], name: str, restart: Callable[[], None] | None = None) -> Difference | None:
+        """Runs a program, in which every name begins with `name`. Returns the first difference, or None.
+
+        Args:
+            steps: the program.
+            name: the beginning of its names.
+            restart: restarts both servers. It is called in the middle of the program, which then connects again.
+        """
         self._waiting = {}
         self._name = name
         for side in self._sides:
@@ -91,6 +105,11 @@ class Pair:
         ends = [internal_ends(side) for side in self._sides] if self._logs else []
         try:
             for number, step in enumerate(steps):
+                if restart is not None and number == len(steps) // 2:
+                    self._waiting = {}
+                    for side in self._sides:
+                        side.disconnect()
+                    restart()
                 difference = self._run_step(number, step, steps)
                 if difference is not None:
                     return difference
@@ -137,7 +156,7 @@ class Pair:
                 continue
             elapsed_s = time.monotonic() - quiet_since
             if not any(responded):
-                if elapsed_s > QUIET_S:
+                if elapsed_s > self._quiet_s:
                     return None
             elif elapsed_s > AGREE_S:
                 lines = []
@@ -228,12 +247,14 @@ def await_coordinators(side: Side) -> None:
     for kind, key, version in ((GROUP, "any", 4), (TRANSACTION, "any", 4), (SHARE, "any:AAAAAAAAAAAAAAAAAAAAAA:0", 6)):
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
         _repeat(side, request, version, lambda response: response.coordinators[0].error_code, until_s)
-    probes: tuple[Any, ...] = (
-        OffsetFetchRequest(group_id="any", topics=None),
-        InitProducerIdRequest(transactional_id="any", transaction_timeout_ms=1_000),
-    )
-    for probe in probes:
-        _repeat(side, probe, 2, lambda response: response.error_code, until_s)
+    for number in range(PROBES):
+        probes: tuple[Any, ...] = (
+            OffsetFetchRequest(group_id=f"any-{number}", topics=None),
+            InitProducerIdRequest(transactional_id=f"any-{number}", transaction_timeout_ms=1_000),
+            InitProducerIdRequest(transactional_id=None),
+        )
+        for probe in probes:
+            _repeat(side, probe, 2, lambda response: response.error_code, until_s)
     partitions = [share_state.PartitionData(partition=number) for number in range(SHARE_PARTITIONS)]
     topics = [share_state.DeleteStateData(topic_id=bytes([7] * 16), partitions=partitions)]
     forget = share_state.DeleteShareGroupStateRequest(group_id="any", topics=topics)
@@ -355,10 +376,12 @@ def shortened(
     return steps, difference
 
 
-def run_renamed(pair: Pair, steps: Sequence[Step], name: str, number: int) -> Difference | None:
-    """Runs a program with other names."""
+def run_renamed(
+    pair: Pair, steps: Sequence[Step], name: str, number: int, restart: Callable[[], None] | None = None
+) -> Difference | None:
+    """Runs a program with other names. `restart` is an argument of `Pair.run`."""
     other = f"{name}r{number}x{random.randrange(1 << 30):x}"
-    return pair.run([step._replace(arguments=renamed(step.arguments, name, other)) for step in steps], other)
+    return pair.run([step._replace(arguments=renamed(step.arguments, name, other)) for step in steps], other, restart)
 
 
 def renamed(value: Any, old: str, new: str) -> Any:

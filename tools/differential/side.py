@@ -36,6 +36,7 @@ DROPPED: Final = frozenset(
         "total_bytes", "usable_bytes", "finalized_features_epoch",
     }
 )  # fmt: skip
+LEADER_EPOCHS: Final = frozenset({"leader_epoch", "current_leader_epoch"})
 MOMENTS: Final = frozenset(
     {
         "log_append_time_ms", "transaction_start_time_ms", "last_timestamp", "commit_timestamp",
@@ -73,6 +74,8 @@ class Side:
     Args:
         name: the server's name in reports.
         bootstrap: its HOST:PORT.
+        hides_leader_epochs: True to leave leader epochs out of requests and responses. The servers count them
+            differently when they restart.
 
     Attributes:
         name: the server's name.
@@ -86,7 +89,8 @@ class Side:
         subscribed: a share group's name -> the topics that its members have subscribed to.
     """
 
-    def __init__(self, name: str, bootstrap: str) -> None:
+    def __init__(self, name: str, bootstrap: str, *, hides_leader_epochs: bool = False) -> None:
+        self._dropped = DROPPED | LEADER_EPOCHS if hides_leader_epochs else DROPPED
         self.name = name
         self.bootstrap = bootstrap
         host, _, port = bootstrap.rpartition(":")
@@ -95,12 +99,16 @@ class Side:
         self._waiting: dict[int, tuple[int, int]] = {}
         self.reset()
 
-    def reset(self) -> None:
-        """Closes all connections and discards the ids and epochs that a program has stored."""
+    def disconnect(self) -> None:
+        """Closes all connections; their requests get no responses."""
         for connection in self._sockets.values():
             connection.close()
         self._sockets.clear()
         self._waiting.clear()
+
+    def reset(self) -> None:
+        """Closes all connections and discards the ids and epochs that a program has stored."""
+        self.disconnect()
         self.members: dict[str, tuple[str, int]] = {}
         self.producers: dict[str, tuple[int, int]] = {}
         self.topic_ids: dict[str, bytes] = {}
@@ -119,6 +127,8 @@ class Side:
             connection = self._sockets[client] = socket.create_connection(self._address, timeout=RESPONSE_S)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._waiting[client] = (type(request).API_KEY, version)
+        if self._dropped >= LEADER_EPOCHS:
+            _forget_leader_epochs(request)
         connection.sendall(encode_request(request, version, 1, CLIENT_IDS[client]))
 
     def responded(self, client: int, wait_s: float) -> bool:
@@ -170,7 +180,7 @@ class Side:
             texts: True to keep the texts of errors; False to compare only whether there is one.
         """
         if isinstance(value, Struct):
-            names = [spec.name for spec in value.FIELDS if spec.name not in DROPPED]
+            names = [spec.name for spec in value.FIELDS if spec.name not in self._dropped]
             return {name: self.plain(getattr(value, name), name, texts) for name in names}
         if isinstance(value, (list, tuple)):
             rows = value if field in ORDERED else sorted(value, key=self._sort_key)
@@ -217,7 +227,7 @@ class Side:
             batches.append(
                 {
                     "offsets": (head.base_offset, head.last_offset_delta),
-                    "leader_epoch": head.partition_leader_epoch,
+                    **({} if self._dropped >= LEADER_EPOCHS else {"leader_epoch": head.partition_leader_epoch}),
                     "attributes": head.attributes,
                     "producer": self.plain(head.producer_id, "producer_id"),
                     "epoch": head.producer_epoch,
@@ -227,3 +237,16 @@ class Side:
                 }
             )
         return batches
+
+
+def _forget_leader_epochs(value: Any) -> None:
+    """Replaces the leader epochs that a request claims to know."""
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            _forget_leader_epochs(each)
+    elif isinstance(value, Struct):
+        for spec in value.FIELDS:
+            if spec.name == "current_leader_epoch":
+                value.current_leader_epoch = -1
+            else:
+                _forget_leader_epochs(getattr(value, spec.name))
