@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from kcore.spark.export.exporter import export
 from kcore.spark.frames.views import register_views
 from kcore.spark.jobs.rebuild import rebuild
 from kcore.spark.jobs.submit import main
-from kcore.spark.jobs.watch import WatchRun, cause_in, known_at
+from kcore.spark.jobs.watch import WatchRun, add_arguments, cause_in, known_at, options_of
 from kcore.spark.state.table_batches import rows_batch
 from kcore.spark.state.table_schemas import TABLES
 from kcore.spark.timeline.event_kinds import EVENT_KINDS
@@ -195,6 +196,24 @@ def test_a_partition_without_rows_leaves_a_table(spark: Any, tmp_path: Path) -> 
     assert tables.table("state/partitions").count() == 2
 
 
+def test_clients_of_the_published_topic_have_settings(tmp_path: Path) -> None:
+    """They have a file of their own, or that of the source if both are the same cluster."""
+    source, other = tmp_path / "source.properties", tmp_path / "other.properties"
+    source.write_text("security.protocol=SSL\n")
+    other.write_text("security.protocol=SASL_SSL\n")
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    common = ["--kafka", "a:1", "--kafka-config", str(source), "--out", "out", "--publish"]
+    for arguments, expected in (
+        (["a:1/rows"], {"security.protocol": "SSL"}),
+        (["b:1/rows"], {}),
+        (["a:1/rows", "--publish-config", str(other)], {"security.protocol": "SASL_SSL"}),
+    ):
+        publish = options_of(parser.parse_args([*common, *arguments])).publish
+        assert publish is not None
+        assert dict(publish[0].options) == expected
+
+
 @pytest.mark.long
 def test_a_killed_stream_continues(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
     """The job and its JVM are killed in the middle of a micro-batch. The next run neither loses nor repeats a row."""
@@ -227,6 +246,7 @@ def test_bad_arguments_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["--max-offsets", "0"], "--max-offsets 0: must be at least 1"),
         (["--format", "iceberg"], "--format iceberg needs --checkpoint FOLDER for the checkpoints of the stream"),
         (["--publish", "HOST:9092"], "--publish HOST:9092 is not HOST:PORT/TOPIC"),
+        (["--publish-config", "client.properties"], "--publish-config needs --publish HOST:PORT/TOPIC"),
     ):
         assert main(["watch", str(tmp_path), "--out", str(tmp_path / "out"), *arguments]) == 1
         assert capsys.readouterr().err == f"kcore: {expected}\n"

@@ -43,8 +43,21 @@ def source_of(options: argparse.Namespace) -> LogSource:
         raise ConfigError("name a folder, or --kafka HOST:PORT of a running cluster")
     if options.kafka is None:
         return str(options.path)
-    properties = {} if options.kafka_config is None else read_properties(Path(options.kafka_config))
-    return KafkaCluster(options.kafka, {name: value for name, (value, _) in properties.items()})
+    return kafka_cluster(options.kafka, options.kafka_config)
+
+
+def kafka_cluster(bootstrap: str, file: str | None) -> KafkaCluster:
+    """Returns a cluster with the settings of its clients.
+
+    Args:
+        bootstrap: HOST:PORT of the cluster.
+        file: a properties file with these settings; None: none.
+
+    Raises:
+        KcoreError: the file cannot be read.
+    """
+    properties = {} if file is None else read_properties(Path(file))
+    return KafkaCluster(bootstrap, {name: value for name, (value, _) in properties.items()})
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:

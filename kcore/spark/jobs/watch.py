@@ -14,7 +14,14 @@ from kcore.printable import clean
 from kcore.spark.frames.logs import KafkaCluster
 from kcore.spark.frames.output import FORMATS, ICEBERG
 from kcore.spark.jobs.early_checks import check_places
-from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, parse_settings, session, source_of
+from kcore.spark.jobs.session import (
+    add_folder_argument,
+    add_session_arguments,
+    kafka_cluster,
+    parse_settings,
+    session,
+    source_of,
+)
 from kcore.spark.timeline.history import HistoryOptions
 from kcore.spark.watch.alerts import Limits
 from kcore.spark.watch.continuation import STREAM
@@ -90,6 +97,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--publish", metavar="HOST:PORT/TOPIC", help="also write new rows to this topic of a cluster, as JSON"
     )
+    parser.add_argument(
+        "--publish-config",
+        metavar="FILE",
+        help="a properties file with the TLS and SASL settings of Kafka's clients, for --publish (default: that of "
+        "--kafka-config, if both options name the same HOST:PORT)",
+    )
     add_session_arguments(parser)
 
 
@@ -106,7 +119,9 @@ def options_of(options: argparse.Namespace) -> WatchOptions:
         bootstrap, _, topic = options.publish.partition("/")
         if not bootstrap or not topic:
             raise ConfigError(f"--publish {options.publish} is not HOST:PORT/TOPIC")
-        publish = KafkaCluster(bootstrap), topic
+        publish = publish_cluster(bootstrap, options), topic
+    elif options.publish_config is not None:
+        raise ConfigError("--publish-config needs --publish HOST:PORT/TOPIC")
     return WatchOptions(
         options.trigger_ms,
         options.once,
@@ -118,6 +133,21 @@ def options_of(options: argparse.Namespace) -> WatchOptions:
         options.format,
         options.checkpoint,
     )
+
+
+def publish_cluster(bootstrap: str, options: argparse.Namespace) -> KafkaCluster:
+    """Returns the cluster of `--publish`, with the settings of its clients.
+
+    Args:
+        bootstrap: HOST:PORT of the cluster.
+        options: the arguments of the command line.
+
+    Raises:
+        KcoreError: the file with the settings cannot be read.
+    """
+    if options.publish_config is not None:
+        return kafka_cluster(bootstrap, options.publish_config)
+    return kafka_cluster(bootstrap, options.kafka_config if bootstrap == options.kafka else None)
 
 
 def prepare(spark: SparkSession, configured: set[str]) -> None:
