@@ -196,6 +196,32 @@ def test_a_partition_without_rows_leaves_a_table(spark: Any, tmp_path: Path) -> 
     assert tables.table("state/partitions").count() == 2
 
 
+def test_an_alert_is_not_repeated_after_a_restart(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
+    """An alert whose condition still holds is reported once. A crash between the table and the stored report makes the
+    next run report it again, without a second row.
+    """
+    events, out, topic = tmp_path / "events", tmp_path / "out", "__transaction_state"
+    export(SegmentSource(kafka_logs / "moment-1" / "__transaction_state-3"), events, stop=50)
+    hanging = {"coordinator_partition": 3, "state": "Ongoing", "timeout_ms": 1_000, "start_timestamp_ms": 1_000}
+    rows = [
+        ("state/transactions", topic, 3, packed_rows("transactions", transactional_id="id", **hanging)),
+        ("state/partitions", topic, 3, packed_rows("partitions", topic=topic, coordinator_partition=3)),
+    ]
+    WatchTables(spark, out).apply(watched_frame(spark, rows), 0)
+
+    def report(at_ms: int) -> list[str]:
+        """Reports after a restart, before and after the first micro-batch."""
+        watch = Watch(spark, str(events), out)
+        return [row["subject"] for known_ms in (0, at_ms) for row in watch.report(at_ms, known_ms)]
+
+    def written() -> list[int]:
+        return [row["at_ms"] for row in WatchTables(spark, out).table("alerts").collect()]
+
+    assert (report(100_000), report(200_000), written()) == (["id"], [], [100_000])
+    (out / "checkpoint" / "alerting.json").unlink()
+    assert (report(300_000), report(400_000), written()) == (["id"], [], [100_000])
+
+
 def test_clients_of_the_published_topic_have_settings(tmp_path: Path) -> None:
     """They have a file of their own, or that of the source if both are the same cluster."""
     source, other = tmp_path / "source.properties", tmp_path / "other.properties"

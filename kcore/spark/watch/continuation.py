@@ -7,8 +7,8 @@ rows of the earlier stream twice. A stream whose checkpoints belong to other tab
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from kcore.errors import KcoreError
 from kcore.json_text import parse_json
@@ -19,10 +19,15 @@ from kcore.spark.frames.logs import KafkaCluster, LogSource
 from kcore.spark.watch.continued import STATE
 from kcore.spark.watch.tables import EVENTS, WatchTables
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
 STREAM: Final = "stream.json"
 """The file in the folder of the checkpoints with the format and place of the stream's tables, and the ids of topics."""
 METADATA: Final = "metadata"
 """The file that Spark writes to the checkpoints of a query when it starts for the first time."""
+ALERTING: Final = "alerting.json"
+"""The file in the folder of the checkpoints with the alerts whose conditions held at the last report."""
 TABLE_OF: Final = {"watch": f"{STATE}/partitions", EVENTS: EVENTS}
 """Query -> a table that has rows as soon as the query has processed an event."""
 
@@ -86,3 +91,57 @@ def check_tables(checkpoints: HadoopFiles, query: str, tables: WatchTables) -> N
             f"{tables.place} has tables of an earlier stream, whose checkpoints are not in {checkpoints.uri}/{query}: "
             "name a new output folder"
         )
+
+
+class ReportedAlerts:
+    """The alerts whose conditions held at the last report of a stream. They continue after a restart.
+
+    Args:
+        checkpoints: the folder of the checkpoints.
+
+    Attributes:
+        known_ms: the time up to which the tables had the events of the source, at the last report with other alerts
+            than before it.
+    """
+
+    def __init__(self, checkpoints: HadoopFiles) -> None:
+        self._checkpoints = checkpoints
+        try:
+            stored = parse_json(checkpoints.read(ALERTING))
+        except FileNotFoundError:
+            stored = {"at_ms": -1, "known_ms": 0, "alerts": []}
+        self.known_ms = int(stored["known_ms"])
+        self._at_ms = int(stored["at_ms"])
+        self._active = {(kind, subject) for kind, subject in stored["alerts"]}
+
+    def new(self, active: Iterable[Row]) -> list[Row]:
+        """Returns the alerts whose conditions did not hold at the last report.
+
+        Args:
+            active: the alerts whose conditions hold now.
+        """
+        return [row for row in active if (row["kind"], row["subject"]) not in self._active]
+
+    def interrupted(self, alerts: DataFrame) -> set[tuple[str, str]]:
+        """Returns the alerts, as (kind, subject), that a crash left in the table without a stored report.
+
+        They are published again, because the crash may have prevented this, and not appended again.
+
+        Args:
+            alerts: the table `alerts`.
+        """
+        return {(row["kind"], row["subject"]) for row in alerts.where(f"at_ms > {self._at_ms}").collect()}
+
+    def store(self, active: Iterable[Row], now_ms: int, known_ms: int) -> None:
+        """Stores a report, after its new alerts were written and published.
+
+        Args:
+            active: the alerts whose conditions hold.
+            now_ms: the time of the report.
+            known_ms: the time up to which the tables have the events of the source.
+        """
+        keys = {(row["kind"], row["subject"]) for row in active}
+        if keys != self._active:
+            stored = {"at_ms": now_ms, "known_ms": known_ms, "alerts": sorted(keys)}
+            self._checkpoints.write(ALERTING, json.dumps(stored).encode())
+            self._at_ms, self.known_ms, self._active = now_ms, known_ms, keys

@@ -116,12 +116,15 @@ class WatchTables:
     def add(self, table: str, rows: DataFrame, batch_id: int) -> None:
         """Writes the rows that a micro-batch adds to a growing table. Replaces the rows of an earlier attempt."""
         self._storage.add(table, rows, batch_id)
-        if self._publish is not None:
-            self._publish(table, self._storage.read(table, DDLS[table], batch_id))
+        self.publish(table, self._storage.read(table, DDLS[table], batch_id))
 
     def append(self, table: str, rows: DataFrame) -> None:
         """Appends rows of a point in time to a table."""
         self._storage.append(table, rows)
+        self.publish(table, rows)
+
+    def publish(self, table: str, rows: DataFrame) -> None:
+        """Publishes rows that a table already has."""
         if self._publish is not None:
             self._publish(table, rows)
 

@@ -20,7 +20,7 @@ from kcore.spark.watch.alerts import (
     lag_by_group,
     rebalance_storms,
 )
-from kcore.spark.watch.continuation import check_stream, check_tables, topic_ids
+from kcore.spark.watch.continuation import ReportedAlerts, check_stream, check_tables, topic_ids
 from kcore.spark.watch.continued import FINDINGS, STATE, TIMELINE
 from kcore.spark.watch.streams import as_json, decoded, events_of, watched
 from kcore.spark.watch.tables import ALERTS, ALERTS_DDL, EVENTS, LAG, LAG_DDL, WatchTables
@@ -98,7 +98,7 @@ class Watch:
         check_stream(self._checkpoints, self._options.form, None if place is None else tables, topic_ids(source))
         self.tables = WatchTables(spark, out, publish, self._options.form)
         self._writing = threading.Lock()  # a report does not read tables while a micro-batch replaces their files
-        self._alerting: set[tuple[str, str]] = set()
+        self._reported = ReportedAlerts(self._checkpoints)
 
     def start(self) -> list[StreamingQuery]:
         """Starts the queries. They continue where the queries of an earlier stream with the same output ended.
@@ -137,13 +137,15 @@ class Watch:
     def report(self, now_ms: int, known_ms: int | None = None) -> list[Row]:
         """Appends the lag of groups, if the source is a cluster, and new alerts; returns the new alerts.
 
-        An alert is new if its condition did not hold at the previous report of this stream.
+        An alert is new if its condition did not hold at the previous report of this stream, also before a restart.
 
         Args:
             now_ms: the time.
             known_ms: the time up to which the tables have the events of the source; None: `now_ms`. Later events may
                 have ended a condition.
         """
+        # After a restart, no micro-batch has finished yet, but the tables are not older than at the last report.
+        known_ms = max(now_ms if known_ms is None else known_ms, self._reported.known_ms)
         with self._writing:
             lags = self._lag(now_ms)
             tables, limits = self.tables, self._options.limits
@@ -156,10 +158,14 @@ class Watch:
             ):
                 alerts = alerts.unionByName(others)
             active = alerts.orderBy("kind", "subject").collect()
-            new = [row for row in active if (row["kind"], row["subject"]) not in self._alerting]
+            new = self._reported.new(active)
             if new:
-                tables.append(ALERTS, self._spark.createDataFrame(new, ALERTS_DDL))
-            self._alerting = {(row["kind"], row["subject"]) for row in active}
+                written = self._reported.interrupted(tables.table(ALERTS))
+                for place, write in ((False, tables.append), (True, tables.publish)):
+                    rows = [row for row in new if ((row["kind"], row["subject"]) in written) == place]
+                    if rows:
+                        write(ALERTS, self._spark.createDataFrame(rows, ALERTS_DDL))
+            self._reported.store(active, now_ms, known_ms)
             return new
 
     def _lag(self, now_ms: int) -> DataFrame:
