@@ -220,13 +220,13 @@ class BrokerConfig(MetadataListener):
             present = self.config.get(name)
             if not 1 <= value <= 2 * present or value < present // 2:
                 return f"{name}={value}: a change may at most double or halve the present number, {present}"
-        return self._bounds_fault(name, value)
+        return None
 
     def _bounds_fault(self, name: str, value: Any) -> str | None:
-        """Describes the bounds that a value exceeds; None if it is within them, or has none.
+        """Describes the bounds that a stored value exceeds; None if it is within them, or has none.
 
-        The bounds are other settings, which do not change at run time. A start refuses a value outside of them, so a
-        stored one would stop the server for good.
+        The bounds are other settings, which do not change at run time. As in Kafka, a change beyond them is accepted
+        and has no effect. With its effect no server could start, so nobody could alter it any more.
         """
         if name not in BOUNDED:
             return None
