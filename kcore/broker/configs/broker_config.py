@@ -226,7 +226,7 @@ class BrokerConfig(MetadataListener):
         """Describes the bounds that a stored value exceeds; None if it is within them, or has none.
 
         The bounds are other settings, which do not change at run time. As in Kafka, a change beyond them is accepted
-        and has no effect. With its effect no server could start, so nobody could alter it any more.
+        and has no effect. With its effect, a server could not start, and only a running one can alter it.
         """
         if name not in BOUNDED:
             return None
