@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from kcore.config.bounds import beyond_bounds
 from kcore.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -83,10 +84,10 @@ def check_settings(config: Config, kind: str, bounded: Iterable[str]) -> None:
         ConfigError: a value is outside its bounds, or the session timeout is not longer than the heartbeat interval.
     """
     for setting in bounded:
-        name, low, high = f"group.{kind}.{setting}", f"group.{kind}.min.{setting}", f"group.{kind}.max.{setting}"
-        value, least, most = config.get(name), config.get(low), config.get(high)
-        if not least <= value <= most:
-            raise ConfigError(f"{name}={value} must be within {low}={least} and {high}={most}")
+        name = f"group.{kind}.{setting}"
+        fault = beyond_bounds(config, name, config.get(name))
+        if fault is not None:
+            raise ConfigError(fault)
     session, interval = f"group.{kind}.session.timeout.ms", f"group.{kind}.heartbeat.interval.ms"
     session_ms, interval_ms = config.get(session), config.get(interval)
     if interval_ms >= session_ms:

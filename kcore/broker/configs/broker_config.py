@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kcore.broker.configs.values import InvalidValueError, read_value, show_value
 from kcore.broker.metadata.image import ConfigType
+from kcore.config.bounds import beyond_bounds
 from kcore.config.kafka_settings import THREAD_POOLS
 from kcore.config.security import LISTENER_LIMITS, LISTENER_PREFIX, RELOADABLE
 from kcore.errors import ConfigError
@@ -42,7 +43,11 @@ ALIASES: tuple[tuple[str, ...], ...] = (
 )
 """Groups of settings that differ only in their unit: the first with a value counts."""
 BOUNDED: Final = frozenset(f"group.{kind}.assignment.interval.ms" for kind in ("consumer", "share", "streams"))
-"""Settings whose bounds are other settings."""
+"""Dynamic settings whose bounds are other settings, which do not change at run time.
+
+As in Kafka, a change beyond the bounds is accepted and has no effect. With its effect, a server could not start, and
+only a running one can alter it.
+"""
 
 
 class ListenerKeys(Protocol):
@@ -222,19 +227,6 @@ class BrokerConfig(MetadataListener):
                 return f"{name}={value}: a change may at most double or halve the present number, {present}"
         return None
 
-    def _bounds_fault(self, name: str, value: Any) -> str | None:
-        """Describes the bounds that a stored value exceeds; None if it is within them, or has none.
-
-        The bounds are other settings, which do not change at run time. As in Kafka, a change beyond them is accepted
-        and has no effect. With its effect, a server could not start, and only a running one can alter it.
-        """
-        if name not in BOUNDED:
-            return None
-        kind = name.split(".")[1]
-        low, high = (f"group.{kind}.{end}.assignment.interval.ms" for end in ("min", "max"))
-        least, most = self.config.get(low), self.config.get(high)
-        return None if least <= value <= most else f"{name}={value} must be within {low}={least} and {high}={most}"
-
     def _locks_out(self, name: str) -> bool:
         """Returns True if the value 0 of this setting would refuse every client, so that no client could change it
         back.
@@ -305,7 +297,7 @@ class BrokerConfig(MetadataListener):
             except InvalidValueError as error:
                 logger.warning("broker: ignoring a setting that is not valid in this version: %s", error)
                 continue
-            fault = self._bounds_fault(setting_name, value)
+            fault = beyond_bounds(self.config, setting_name, value) if setting_name in BOUNDED else None
             if fault is not None:
                 logger.error("broker: ignoring a stored dynamic setting: %s; alter or delete it", fault)
                 continue

@@ -1,0 +1,22 @@
+"""Settings of groups whose bounds are other settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kcore.config.node import Config
+
+
+def beyond_bounds(config: Config, name: str, value: Any) -> str | None:
+    """Describes the bounds that a value exceeds; None if it is within them.
+
+    Args:
+        config: the settings with the bounds, `group.KIND.min.REST` and `group.KIND.max.REST`.
+        name: the setting, `group.KIND.REST`.
+        value: the value.
+    """
+    _, kind, rest = name.split(".", 2)
+    low, high = f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
+    least, most = config.get(low), config.get(high)
+    return None if least <= value <= most else f"{name}={value} must be within {low}={least} and {high}={most}"
