@@ -25,7 +25,15 @@ from tools.differential.data import Data
 from tools.differential.groups import Groups
 from tools.differential.known import described
 from tools.differential.program import Area
-from tools.differential.runner import AFTER_RESTART_S, QUIET_S, Pair, await_coordinators, run_renamed, shortened
+from tools.differential.runner import (
+    AFTER_RESTART_S,
+    QUIET_S,
+    Pair,
+    await_coordinators,
+    middle_of,
+    run_renamed,
+    shortened,
+)
 from tools.differential.sessions import Sessions
 from tools.differential.share import Share
 from tools.differential.share_state import ShareState
@@ -201,7 +209,7 @@ def run_seed(
             middle()
     if difference is None:
         return Result(pair.requests, "equal", trace)
-    middle_step = len(steps) // 2
+    restarted_before = middle_of(steps)
     steps = steps[: difference.step + 1]
     known = partial(described, area.NAME)
     words = known(steps[-1], difference.what)
@@ -210,7 +218,7 @@ def run_seed(
             pair.requests, "documented", [*trace, f"{area.NAME}, seed {seed}: documented: {words}", difference.what]
         )
     if barrier is not None:
-        where = "before" if difference.step < middle_step else f"after the restart before step {middle_step}"
+        where = "before" if difference.step < restarted_before else f"after the restart before step {restarted_before}"
         lines = [f"{area.NAME}, seed {seed}: the responses after the last step differ, {where}", *map(str, steps)]
         return Result(pair.requests, "different", [*trace, *lines, difference.what, ""])
     steps, again = shortened(pair, steps, name, options.attempts, known)

@@ -105,7 +105,7 @@ class Pair:
         ends = [internal_ends(side) for side in self._sides] if self._logs else []
         try:
             for number, step in enumerate(steps):
-                if restart is not None and number == len(steps) // 2:
+                if restart is not None and number == middle_of(steps):
                     self._waiting = {}
                     for side in self._sides:
                         side.disconnect()
@@ -217,6 +217,11 @@ class Pair:
             time.sleep(0.01)
 
 
+def middle_of(steps: Sequence[Step]) -> int:
+    """Returns the number of the step before which a program with a restart stops."""
+    return len(steps) // 2
+
+
 def _partitions(topics: dict[str, Any]) -> dict[str, int]:
     return {name: len(rows) for name, (_, rows) in topics.items()}
 
@@ -251,10 +256,11 @@ def await_coordinators(side: Side) -> None:
         probes: tuple[Any, ...] = (
             OffsetFetchRequest(group_id=f"any-{number}", topics=None),
             InitProducerIdRequest(transactional_id=f"any-{number}", transaction_timeout_ms=1_000),
-            InitProducerIdRequest(transactional_id=None),
         )
         for probe in probes:
             _repeat(side, probe, 2, lambda response: response.error_code, until_s)
+    new_id = InitProducerIdRequest(transactional_id=None)
+    _repeat(side, new_id, 2, lambda response: response.error_code, until_s)
     partitions = [share_state.PartitionData(partition=number) for number in range(SHARE_PARTITIONS)]
     topics = [share_state.DeleteStateData(topic_id=bytes([7] * 16), partitions=partitions)]
     forget = share_state.DeleteShareGroupStateRequest(group_id="any", topics=topics)
