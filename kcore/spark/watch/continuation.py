@@ -93,6 +93,11 @@ def check_tables(checkpoints: HadoopFiles, query: str, tables: WatchTables) -> N
         )
 
 
+def key_of(alert: Row) -> tuple[str, str]:
+    """Returns the kind and the subject of an alert. An alert with the same values is the same alert."""
+    return alert["kind"], alert["subject"]
+
+
 class ReportedAlerts:
     """The alerts whose conditions held at the last report of a stream. They continue after a restart.
 
@@ -120,7 +125,7 @@ class ReportedAlerts:
         Args:
             active: the alerts whose conditions hold now.
         """
-        return [row for row in active if (row["kind"], row["subject"]) not in self._active]
+        return [row for row in active if key_of(row) not in self._active]
 
     def interrupted(self, alerts: DataFrame) -> set[tuple[str, str]]:
         """Returns the alerts, as (kind, subject), that a crash left in the table without a stored report.
@@ -130,7 +135,7 @@ class ReportedAlerts:
         Args:
             alerts: the table `alerts`.
         """
-        return {(row["kind"], row["subject"]) for row in alerts.where(f"at_ms > {self._at_ms}").collect()}
+        return set(map(key_of, alerts.where(f"at_ms > {self._at_ms}").collect()))
 
     def store(self, active: Iterable[Row], now_ms: int, known_ms: int) -> None:
         """Stores a report, after its new alerts were written and published.
@@ -140,7 +145,7 @@ class ReportedAlerts:
             now_ms: the time of the report.
             known_ms: the time up to which the tables have the events of the source.
         """
-        keys = {(row["kind"], row["subject"]) for row in active}
+        keys = set(map(key_of, active))
         if keys != self._active:
             stored = {"at_ms": now_ms, "known_ms": known_ms, "alerts": sorted(keys)}
             self._checkpoints.write(ALERTING, json.dumps(stored).encode())

@@ -20,7 +20,7 @@ from kcore.spark.watch.alerts import (
     lag_by_group,
     rebalance_storms,
 )
-from kcore.spark.watch.continuation import ReportedAlerts, check_stream, check_tables, topic_ids
+from kcore.spark.watch.continuation import ReportedAlerts, check_stream, check_tables, key_of, topic_ids
 from kcore.spark.watch.continued import FINDINGS, STATE, TIMELINE
 from kcore.spark.watch.streams import as_json, decoded, events_of, watched
 from kcore.spark.watch.tables import ALERTS, ALERTS_DDL, EVENTS, LAG, LAG_DDL, WatchTables
@@ -160,9 +160,10 @@ class Watch:
             active = alerts.orderBy("kind", "subject").collect()
             new = self._reported.new(active)
             if new:
-                written = self._reported.interrupted(tables.table(ALERTS))
-                for place, write in ((False, tables.append), (True, tables.publish)):
-                    rows = [row for row in new if ((row["kind"], row["subject"]) in written) == place]
+                in_table = self._reported.interrupted(tables.table(ALERTS))
+                unpublished = [row for row in new if key_of(row) in in_table]
+                unwritten = [row for row in new if key_of(row) not in in_table]
+                for rows, write in ((unwritten, tables.append), (unpublished, tables.publish)):
                     if rows:
                         write(ALERTS, self._spark.createDataFrame(rows, ALERTS_DDL))
             self._reported.store(active, now_ms, known_ms)
