@@ -24,11 +24,11 @@ from kcore.spark.state.table_schemas import TABLES
 from kcore.spark.watch.alerts import OWN_GROUPS
 from tests.kit import wait_until
 from tests.spark.maven_packages import KAFKA_SOURCE, packages
+from tests.spark.processes import RUN
 from tests.spark.test_engine_oracle import real_traffic
 
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.clients, pytest.mark.timeout(1800)]
 
-RUN = "import sys; from kcore.cli import main; sys.exit(main())"
 HIDDEN = ("producers", "partitions", "faults")
 """Tables that need the headers of batches and the markers, which the source does not show."""
 SPARK = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -29,11 +28,10 @@ from kcore.spark.watch.streams import WATCHED_DDL, packed, watched
 from kcore.spark.watch.tables import GROWING, WatchTables
 from kcore.spark.watch.watch import Watch, WatchOptions
 from tests.kit import wait_until
+from tests.spark.processes import RUN, watching
 from tests.spark.test_watch_partition import ABOUT_THE_LOG, logs_of, one_pass
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-
-RUN = "import sys; from kcore.cli import main; sys.exit(main())"
 
 
 def rows_of(frame: Any, columns: list[str]) -> list[str]:
@@ -248,19 +246,14 @@ def test_a_killed_stream_continues(spark: Any, kafka_logs: Path, tmp_path: Path)
     names = ["__transaction_state-3", "__share_group_state-1"]
     for name in names:
         export(SegmentSource(logs / name), events)
-    command = [sys.executable, "-c", RUN, "spark", "watch", str(events), "--out", str(out), "--trigger-ms", "0"]
-    command += ["--max-offsets", "300", "--without-events", "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
-    command += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
-    with (tmp_path / "output").open("wb") as output:
-        job = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
-        try:
-            # The second micro-batch has begun: its offsets are written, and its results are not.
-            begun = out / "checkpoint" / "watch" / "offsets" / "1"
-            wait_until(lambda: begun.exists() or job.poll() is not None, "the second micro-batch begins", 300)
-            assert job.poll() is None, (tmp_path / "output").read_text()[-4_000:]
-        finally:
-            os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
+    arguments = [str(events), "--out", str(out), "--trigger-ms", "0", "--max-offsets", "300", "--without-events"]
+    arguments += ["--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+    arguments += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
+    with watching(arguments, tmp_path / "output") as job:
+        # The second micro-batch has begun: its offsets are written, and its results are not.
+        begun = out / "checkpoint" / "watch" / "offsets" / "1"
+        wait_until(lambda: begun.exists() or job.poll() is not None, "the second micro-batch begins", 300)
+        assert job.poll() is None, (tmp_path / "output").read_text()[-4_000:]
     watch = run_once(spark, events, out, with_events=False)
     check_state(spark, watch.tables, events, tmp_path / "state")
     check_growing(watch.tables, logs, names)

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,27 +16,14 @@ from kcore.testing import ServerProcess
 from tests.kit import wait_until
 from tests.security.certificates import Authority
 from tests.spark.maven_packages import KAFKA_SOURCE, packages
-from tests.spark.test_kafka_source import RUN, SPARK
+from tests.spark.processes import watching
+from tests.spark.test_kafka_source import SPARK
 
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.clients, pytest.mark.timeout(1800)]
 
 USER, PASSWORD = "watcher", "a-password-of-the-tests"
 TOPIC: Final = "watched"
 ALERT_S: Final = 400
-
-
-@contextmanager
-def watching(arguments: list[str], output: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs the job, and kills it and its JVM at the end of the block."""
-    with output.open("ab") as file:
-        job = subprocess.Popen(
-            [sys.executable, "-c", RUN, "spark", "watch", *arguments], stdout=file, stderr=file, start_new_session=True
-        )
-        try:
-            yield job
-        finally:
-            os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
 
 
 def begin_transaction(client: dict[str, Any], name: str) -> Producer:
@@ -69,7 +50,7 @@ def published(client: dict[str, Any], expected: set[str]) -> Counter[str]:
                 found[row["subject"]] += 1
         return found.keys() >= expected
 
-    wait_until(read, f"the alerts {sorted(expected)} are published; found: {found}", ALERT_S)
+    wait_until(read, f"the publication of the alerts {sorted(expected)}", ALERT_S)
     for _ in range(50):
         read()
     consumer.close()
