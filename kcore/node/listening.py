@@ -10,11 +10,13 @@ import logging
 import sys
 import threading
 from _thread import get_ident
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from kcore.client.aio.results import release_after_interrupt
 from kcore.drivers.event_loop import AsyncDriver
 from kcore.drivers.forks import refuse_in_child
+from kcore.drivers.loop_calls import release_after_interrupt, start_on_loop
 from kcore.errors import EngineClosedError, KcoreError, ReentrantCallError
 from kcore.node._sync.backend import Event
 from kcore.process_logging import log_failure
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NAME = "LISTEN"
+
+T = TypeVar("T")
 
 
 def _listener(address: str) -> Listener:
@@ -129,7 +133,7 @@ class LoopThreadDriver:
         """Starts the thread. The previous driver has handed over the engine."""
         self.driver = AsyncDriver(self.engine, self.loop)
         self._thread.start()
-        _result(asyncio.run_coroutine_threadsafe(self._start(), self.loop), None)
+        _result(start_on_loop(self.loop, self._start), None)
         with self._changing:
             if self._state is _State.BEGUN:
                 self._state = _State.OPEN
@@ -189,8 +193,8 @@ class LoopThreadDriver:
     async def _start(self) -> None:
         self.driver.start()
 
-    def run_on_loop(self, coroutine: Any, timeout_s: float | None = None) -> Any:
-        """Runs a coroutine on the engine's loop, and returns its result.
+    def run_on_loop(self, function: Callable[[], Coroutine[Any, Any, T]], timeout_s: float | None = None) -> T:
+        """Calls a coroutine function on the engine's loop, and returns the result of its coroutine.
 
         Raises:
             EngineClosedError: the engine was closed, or the interpreter ends.
@@ -198,21 +202,18 @@ class LoopThreadDriver:
             TimeoutError: the coroutine has not ended after `timeout_s`.
         """
         if self.is_own_thread:
-            coroutine.close()
             raise ReentrantCallError
         if sys.is_finalizing():  # the loop does not run any more, so the call would never return
-            coroutine.close()
             raise EngineClosedError("the interpreter ends")
         with self._changing:
             if self._state is not _State.OPEN:
-                coroutine.close()
                 raise EngineClosedError(self._refusal)
-            future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+            future = start_on_loop(self.loop, function)
         return _result(future, timeout_s)
 
     def submit(self, context: RequestContext, request: Any, timeout_s: float | None = None) -> Any:
         """Decides a request and returns its response once it is durable; see `ThreadDriver.submit`."""
-        return self.run_on_loop(self._submit(context, request), timeout_s)
+        return self.run_on_loop(partial(self._submit, context, request), timeout_s)
 
     async def _submit(self, context: RequestContext, request: Any) -> Any:
         return await self.driver.submit(context, request)
@@ -226,7 +227,7 @@ class LoopThreadDriver:
 
     def advance(self, ms: int) -> None:
         """Moves a manual clock; see `AsyncDriver.advance`."""
-        self.run_on_loop(self._advance(ms))
+        self.run_on_loop(partial(self._advance, ms))
 
     async def _advance(self, ms: int) -> None:
         self.driver.advance(ms)
@@ -273,7 +274,7 @@ class LoopThreadDriver:
         await asyncio.sleep(0)  # parked callers get their errors before the loop stops
 
 
-def _result(future: concurrent.futures.Future[Any], timeout_s: float | None) -> Any:
+def _result(future: concurrent.futures.Future[T], timeout_s: float | None) -> T:
     """Waits for the result of a coroutine on the engine's loop; cancels the coroutine after an interrupt."""
     try:
         return future.result(timeout_s)
@@ -290,7 +291,7 @@ class Listening:
 
     def __init__(self, driver: LoopThreadDriver, address: str) -> None:
         self._driver = driver
-        self._listening: AsyncListening = driver.run_on_loop(listen_async(driver.driver, address))
+        self._listening = driver.run_on_loop(partial(listen_async, driver.driver, address))
 
     def __enter__(self) -> Listening:
         return self
@@ -306,4 +307,4 @@ class Listening:
     def close(self) -> None:
         """Closes the listener and its connections; the node stays open. Does nothing if the node is closed already."""
         if not self._driver.closed:
-            self._driver.run_on_loop(self._listening.close())
+            self._driver.run_on_loop(self._listening.close)

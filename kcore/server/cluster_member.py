@@ -7,9 +7,11 @@ import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kcore.drivers.forks import refuse_in_child
+from kcore.drivers.loop_calls import start_on_loop
 from kcore.errors import EngineClosedError, KcoreError
 from kcore.process_logging import log_failure
 from kcore.server.cluster_node import ClusterNode
@@ -182,11 +184,11 @@ class ThreadMember:
         self._thread = threading.Thread(target=self._loop.run_forever, name="kcore-cluster-node", daemon=True)
         self._thread.start()
         try:
-            self._run(self.member.start())
+            self._run(self.member.start)
         except BaseException:
             try:
                 if self.member.started:  # an interrupt arrived after the start
-                    self._run(self.member.stop(hand_over=False))
+                    self._run(partial(self.member.stop, hand_over=False))
             finally:
                 self._end()
             raise
@@ -195,17 +197,16 @@ class ThreadMember:
         """Implements `ForkedDriver.leave_to_parent`."""
         self._refusal = reason
 
-    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def _run(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self._refusal:
-            coroutine.close()
             raise EngineClosedError(self._refusal)
         tasks: list[asyncio.Future[Any]] = []
         try:
-            return asyncio.run_coroutine_threadsafe(_noted(coroutine, tasks), self._loop).result()
+            return start_on_loop(self._loop, partial(_noted, function, tasks)).result()
         except BaseException:
             # After an interrupt, the node ends in order before the loop stops. The interrupt may arrive before
-            # `run_coroutine_threadsafe` has returned, although the loop already runs the coroutine.
-            asyncio.run_coroutine_threadsafe(_cancel(tasks), self._loop).result()
+            # `start_on_loop` has returned, although the loop already runs the coroutine.
+            start_on_loop(self._loop, partial(_cancel, tasks)).result()
             raise
 
     def _end(self) -> None:
@@ -218,17 +219,17 @@ class ThreadMember:
         if self._refusal or self._loop.is_closed():
             return
         try:
-            self._run(self.member.stop())
+            self._run(self.member.stop)
         finally:
             self._end()
 
 
-async def _noted(coroutine: Coroutine[Any, Any, T], tasks: list[asyncio.Future[Any]]) -> T:
-    """Runs a coroutine, and adds its task to a list."""
+async def _noted(function: Callable[[], Coroutine[Any, Any, T]], tasks: list[asyncio.Future[Any]]) -> T:
+    """Calls a coroutine function, and adds its task to a list."""
     task = asyncio.current_task()
     assert task is not None
     tasks.append(task)
-    return await coroutine
+    return await function()
 
 
 async def _cancel(tasks: list[asyncio.Future[Any]]) -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -139,7 +140,7 @@ class Broker(Checks):
         try:
             driver = run_on_thread(node._engine)
             self._driver, self._node = driver, node
-            driver.run_on_loop(self._listen(engine))
+            driver.run_on_loop(partial(self._listen, engine))
         except BaseException:
             self._node = None
             node.close()
@@ -183,7 +184,7 @@ class Broker(Checks):
             raise ReentrantCallError
         self._node = None
         try:
-            self._driver.run_on_loop(self._close(how), CALL_TIMEOUT_S)
+            self._driver.run_on_loop(partial(self._close, how), CALL_TIMEOUT_S)
         finally:
             node.close()
         self._refusing = False
@@ -276,8 +277,7 @@ class Broker(Checks):
             engine.now.update()
             return function(engine)  # type: ignore[arg-type]
 
-        result: T = self._driver.run_on_loop(run(), CALL_TIMEOUT_S)
-        return result
+        return self._driver.run_on_loop(run, CALL_TIMEOUT_S)
 
     def _advance(self, ms: int) -> None:
         _ = self.node
@@ -432,7 +432,7 @@ class Broker(Checks):
                     self._close_listeners()
                     raise
 
-            self._driver.run_on_loop(listen(), CALL_TIMEOUT_S)
+            self._driver.run_on_loop(listen, CALL_TIMEOUT_S)
             self._refusing = False
 
     def _close_listeners(self) -> None:

@@ -16,7 +16,8 @@ from kcore.clock import SystemClock
 from kcore.cluster import memory_store
 from kcore.cluster.memory_store import MemoryCluster, MemoryClusterStore
 from kcore.config.node import Config
-from kcore.server import cluster_node
+from kcore.drivers.loop_calls import start_on_loop
+from kcore.server import cluster_member, cluster_node
 from kcore.server.cluster_node import ClusterNode
 from tests.cluster.test_open import URL, settings
 from tests.cluster.world import CLUSTER_ID
@@ -65,23 +66,22 @@ def test_an_interrupt_before_the_wait_for_the_start_gives_up_the_lease(
     store: MemoryCluster, monkeypatch: pytest.MonkeyPatch, started: bool
 ) -> None:
     """The event loop may be ahead of the thread that waits for it, for example on a busy machine."""
-    run = asyncio.run_coroutine_threadsafe
     starting = threading.Event()
 
     async def wait(*_: Any) -> None:
         starting.set()
         await asyncio.Event().wait()
 
-    def interrupted(coroutine: Any, loop: asyncio.AbstractEventLoop) -> Any:
-        monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", run)
-        future = run(coroutine, loop)
+    def interrupted(loop: asyncio.AbstractEventLoop, function: Any) -> Any:
+        monkeypatch.setattr(cluster_member, "start_on_loop", start_on_loop)
+        future = start_on_loop(loop, function)
         if started:
             future.result(60)
         else:
             assert starting.wait(60)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+    monkeypatch.setattr(cluster_member, "start_on_loop", interrupted)
     with monkeypatch.context() as patched:
         if not started:
             patched.setattr(cluster_node.Server, "start", wait)

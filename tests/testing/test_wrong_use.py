@@ -334,7 +334,7 @@ def test_a_call_that_the_stop_overtakes_gets_an_error() -> None:
 
     def call() -> None:
         try:
-            results.append(broker._driver.run_on_loop(asyncio.Event().wait()))
+            results.append(broker._driver.run_on_loop(asyncio.Event().wait))
         except EngineClosedError as error:
             results.append(str(error))
 

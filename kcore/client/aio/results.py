@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from kcore.errors import ConnectionClosedError
@@ -41,14 +39,3 @@ def call_with_result(on_done: OnDone, response: Any, error: BaseException | None
         on_done(response, error)
     except Exception:
         logger.exception("client: the handler of a response failed")
-
-
-def release_after_interrupt(future: concurrent.futures.Future[Any]) -> None:
-    """Releases the lock of a future that an interrupted call of this thread may hold.
-
-    A KeyboardInterrupt between the acquisition and the `with` block of `Future.result` leaves the lock held. The event
-    loop that completes the future would then wait forever.
-    """
-    with suppress(RuntimeError):  # this thread does not hold the lock any more
-        while True:
-            future._condition.release()

@@ -8,13 +8,14 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from kcore.client.aio.broker import Broker
 from kcore.client.aio.cluster import TIMEOUT_S, AsyncCluster
-from kcore.client.aio.results import OnDone, release_after_interrupt
+from kcore.client.aio.results import OnDone
 from kcore.client.security import ClientSecurity
 from kcore.drivers.forks import refuse_in_child
+from kcore.drivers.loop_calls import release_after_interrupt, start_on_loop
 from kcore.errors import ConnectionClosedError
 from kcore.protocol.messages.metadata import MetadataResponse
 from kcore.protocol.schema import Request
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Cluster:
@@ -64,15 +66,14 @@ class Cluster:
         self._refusal = reason
         self._closed = self._forked = True
 
-    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def _run(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **options: P.kwargs) -> T:
+        call = partial(function, *args, **options)
         if sys.is_finalizing():  # the loop does not run any more, so the call would never return
-            coroutine.close()
             raise ConnectionClosedError("the interpreter ends")
         with self._passing:
             if self._closed:
-                coroutine.close()
                 raise ConnectionClosedError(self._refusal)
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            future = start_on_loop(self._loop, call)
         try:
             return future.result()
         except BaseException as error:
@@ -95,7 +96,7 @@ class Cluster:
             with self._passing:
                 self._closed = True
             if self._thread.is_alive():
-                asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+                start_on_loop(self._loop, self._end).result()
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._thread.join()
             self._loop.close()
@@ -122,12 +123,18 @@ class Cluster:
     ) -> R:
         """Sends a request to the broker that it concerns, and waits for the response; see `AsyncCluster.send`."""
         return self._run(
-            self._cluster.send(request, version, at_most=at_most, broker=broker, channel=channel, timeout_s=timeout_s)
+            self._cluster.send,
+            request,
+            version,
+            at_most=at_most,
+            broker=broker,
+            channel=channel,
+            timeout_s=timeout_s,
         )
 
     def fetch(self, request: FetchRequest, *, at_most: int, broker: Broker, channel: str) -> FetchResponse:
         """Sends a Fetch; see `AsyncCluster.fetch`."""
-        return self._run(self._cluster.fetch(request, at_most=at_most, broker=broker, channel=channel))
+        return self._run(self._cluster.fetch, request, at_most=at_most, broker=broker, channel=channel)
 
     def start(
         self,
@@ -151,19 +158,19 @@ class Cluster:
 
     def newest(self, request_type: Any, at_most: int | None = None) -> int:
         """Returns the newest version of a request that this client and a broker of the cluster support."""
-        return self._run(self._cluster.newest(request_type, at_most))
+        return self._run(self._cluster.newest, request_type, at_most)
 
     def feature(self, name: str) -> int:
         """Returns the finalized level of a feature; 0 if the cluster does not have it."""
-        return self._run(self._cluster.feature(name))
+        return self._run(self._cluster.feature, name)
 
     def metadata(self, topics: Iterable[str] | None, create: bool = False) -> MetadataResponse:
         """Requests topics and brokers; see `AsyncCluster.metadata`."""
-        return self._run(self._cluster.metadata(topics, create))
+        return self._run(self._cluster.metadata, topics, create)
 
     def by_leader(self, partitions: Sequence[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
         """Groups partitions by their leaders; see `AsyncCluster.by_leader`."""
-        return self._run(self._cluster.by_leader(partitions))
+        return self._run(self._cluster.by_leader, partitions)
 
     def leader_epoch(self, partition: TopicPartition) -> int:
         """Returns the epoch of a partition's leader; -1: unknown."""
@@ -171,11 +178,11 @@ class Cluster:
 
     def coordinator(self, key_type: int, key: str) -> Broker:
         """Returns the coordinator of a group or a transactional id; see `AsyncCluster.coordinator`."""
-        return self._run(self._cluster.coordinator(key_type, key))
+        return self._run(self._cluster.coordinator, key_type, key)
 
     def brokers(self) -> list[Broker]:
         """Returns all brokers."""
-        return self._run(self._cluster.brokers())
+        return self._run(self._cluster.brokers)
 
     def known_broker(self, request: Any) -> Broker | None:
         """Returns the broker of a request, for error texts, without a lookup; None: unknown."""
