@@ -23,7 +23,7 @@ from kcore.log.storage import Leadership
 from tests.cluster.conftest import TTL_MS, description
 from tests.cluster.test_shared_engine import become_controller, create
 from tests.kit import wait_until
-from tests.log.batches import batch, contents, fill, key
+from tests.log.batches import batch, contents, fill, key, stamped
 from tests.postgresql.servers import Server
 from tests.postgresql.shared import PostgresShared
 
@@ -208,3 +208,49 @@ def test_the_time_limit_of_a_call_works_after_its_thread_could_not_start(monkeyp
     with watchdog.limit(session, 0):
         wait_until(ended.is_set, "the end of the call")
     watchdog.stop()
+
+
+def test_the_statement_of_rounds_is_prepared_again_after_its_deallocation(shared: PostgresShared) -> None:
+    """psycopg deallocates all statements of a connection after a ROLLBACK."""
+    store, lease, engine = shared.node(1)
+    become_controller(store, lease, engine)
+    create(engine, {0: 1})
+    [log] = engine.adopt([Leadership(key(), 0)])
+    stored = fill(log, engine, 2)
+    session = engine._storage._writer._session  # type: ignore[attr-defined]
+    session.connection.execute("DEALLOCATE ALL")
+    stored += fill(log, engine, 1)
+    assert engine._storage._writer._session is session, "the connection is kept"  # type: ignore[attr-defined]
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        session.transact_at_once([("SELECT 1 / 0", None)])
+    stored += fill(log, engine, 2)
+    assert contents(log) == stored
+
+
+def test_a_round_that_is_larger_than_the_buffers_of_a_socket_is_stored(shared: PostgresShared) -> None:
+    store, lease, engine = shared.node(1)
+    become_controller(store, lease, engine)
+    create(engine, {0: 1})
+    [log] = engine.adopt([Leadership(key(), 0)])
+    stored = fill(log, engine, 1)
+    stored += fill(log, engine, 40, size_bytes=300_000)
+    assert contents(log) == stored
+
+
+def test_a_round_is_repeated_after_it_has_waited_too_long_for_a_lock(shared: PostgresShared, primary: Server) -> None:
+    store, lease, engine = shared.node(1)
+    become_controller(store, lease, engine)
+    create(engine, {0: 1})
+    [log] = engine.adopt([Leadership(key(), 0)])
+    stored = fill(log, engine, 1)
+    lock = psycopg.connect(shared.url)
+    lock.execute("SELECT 1 FROM kcore.partitions FOR UPDATE")
+    log.append(batch(), 0)
+    committing = threading.Thread(target=engine.commit)
+    committing.start()
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'kcore/1/writer' AND wait_event_type = 'Lock'"
+    wait_until(lambda: primary.query(waiting), "the first attempt")
+    wait_until(lambda: not primary.query(waiting), "its failure")
+    lock.close()
+    committing.join(60)
+    assert contents(log) == [*stored, stamped(batch(), 1, 0)]

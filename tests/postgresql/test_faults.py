@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import psycopg
 import pytest
 
-from kcore.cluster.postgresql import PostgresClusterStore, lease_calls
+from kcore.cluster.postgresql import PostgresClusterStore, lease_calls, writer
 from kcore.cluster.postgresql.sessions import SETTINGS
 from kcore.cluster.store import METADATA, Lease
 from kcore.log.errors import StoreUnavailableError, UnknownOutcomeError
@@ -231,22 +231,24 @@ class Interrupted:
         self._thread = threading.get_ident()
         self._after = after
         self._error = error
-        self._wait = psycopg.Connection.wait
+        for owner, name in ((psycopg.Connection, "wait"), (writer, "append")):
+            monkeypatch.setattr(owner, name, self._interruptible(getattr(owner, name)))
 
-        def wait(*args: Any, **kwargs: Any) -> Any:  # a function becomes a method of each connection
-            return self._interrupted(*args, **kwargs)
+    def _interruptible(self, function: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:  # becomes a method of each connection
+            return self._interrupted(function, *args, **kwargs)
 
-        monkeypatch.setattr(psycopg.Connection, "wait", wait)
+        return call
 
-    def _interrupted(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs BEGIN, COMMIT, one statement, or a part of a pipeline."""
+    def _interrupted(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Runs BEGIN, COMMIT, one statement, a part of a pipeline, or a round that only appends."""
         if threading.get_ident() != self._thread:
-            return self._wait(*args, **kwargs)
+            return function(*args, **kwargs)
         self.waits += 1
         chosen = self.waits == self.nth
         if chosen and not self._after:
             raise self._error
-        result = self._wait(*args, **kwargs)
+        result = function(*args, **kwargs)
         if chosen:
             raise self._error
         return result

@@ -27,6 +27,23 @@ _pack_head: Final = _HEAD.pack
 _pack_length: Final = struct.Struct("!I").pack
 
 
+def encode_integers(values: list[int]) -> bytes:
+    """Returns the binary form of a `bigint[]`."""
+    count = len(values)
+    fields = [8] * (2 * count)
+    fields[1::2] = values
+    return _pack_head(1, 0, INT8, count, 1) + struct.pack("!" + "iq" * count, *fields)
+
+
+def encode_byte_strings(values: list[bytes]) -> bytes:
+    """Returns the binary form of a `bytea[]`."""
+    parts = [_pack_head(1, 0, BYTEA, len(values), 1)]
+    for value in values:
+        parts.append(_pack_length(len(value)))
+        parts.append(value)
+    return b"".join(parts)
+
+
 class _IntegersDumper(Dumper):
     """The dumper of lists of Python integers as `bigint[]`."""
 
@@ -34,10 +51,7 @@ class _IntegersDumper(Dumper):
     oid = INT8_ARRAY
 
     def dump(self, obj: list[int]) -> Buffer:
-        count = len(obj)
-        fields = [8] * (2 * count)
-        fields[1::2] = obj
-        return _pack_head(1, 0, INT8, count, 1) + struct.pack("!" + "iq" * count, *fields)
+        return encode_integers(obj)
 
 
 class _BytesDumper(Dumper):
@@ -47,11 +61,7 @@ class _BytesDumper(Dumper):
     oid = BYTEA_ARRAY
 
     def dump(self, obj: list[bytes]) -> Buffer:
-        parts = [_pack_head(1, 0, BYTEA, len(obj), 1)]
-        for value in obj:
-            parts.append(_pack_length(len(value)))
-            parts.append(value)
-        return b"".join(parts)
+        return encode_byte_strings(obj)
 
 
 class ListDumper(Dumper):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kcore.cluster.postgresql import statements as sql
+from kcore.cluster.postgresql.arrays import encode_byte_strings, encode_integers
 from kcore.cluster.store import METADATA, METADATA_NUMBER
 from kcore.log.batch_header import offsets_and_timestamp
 from kcore.log.errors import FencedWriteError
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 LARGE_BATCH_BYTES: Final = 400_000
 """From this size on, a batch is a parameter of its own."""
 LAST_OFFSET: Final = (1 << 63) - 1
+_encode_integer: Final = struct.Struct("!q").pack
 
 
 class NodeIdentity(NamedTuple):
@@ -65,14 +68,25 @@ class Round:
         """Returns (number, base offset of the first batch) of each partition that gets batches."""
         return [(sealed.number, sealed.bases[0]) for sealed in self.write_set.partitions if sealed.bases]
 
-    def append_parameters(self, session: int) -> dict[str, Any]:
-        """Returns the parameters of the statement of a round that only appends batches."""
-        columns = _batch_columns(self.write_set, LAST_OFFSET)
-        return {
-            **self.checks(),
-            "session": session,
-            **dict(zip(("numbers", "bases", "lasts", "times", "batches"), columns, strict=True)),
-        }
+    def append_parameters(self, session: int) -> tuple[list[bytes], int]:
+        """Returns the parameters of `APPEND` for a round that only appends batches.
+
+        Args:
+            session: the session token.
+
+        Returns:
+            the binary parameters, in the order of `APPEND_PARAMETERS`, and the number of batches.
+        """
+        *columns, batches = _batch_columns(self.write_set, LAST_OFFSET)
+        node_id, node_epoch = self._identity
+        parameters = [
+            encode_integers(list(self.owned)),
+            encode_integers(list(self.owned.values())),
+            *map(_encode_integer, (node_id, node_epoch, session)),
+            *map(encode_integers, columns),
+            encode_byte_strings(batches),
+        ]
+        return parameters, len(batches)
 
     def transaction(self, session: int) -> list[Statement]:
         """Returns the statements of a round that does more than append batches."""

@@ -26,6 +26,19 @@ SELECT * FROM unnest(
 ) WHERE EXISTS (SELECT 1 FROM node) AND (SELECT count(*) FROM owned) = cardinality(%(owned)b::bigint[])
 """
 """A round that only appends: one statement, which stores all batches or none."""
+APPEND_PARAMETERS: Final[tuple[LiteralString, ...]] = (
+    "owned",
+    "epochs",
+    "node",
+    "node_epoch",
+    "session",
+    "numbers",
+    "bases",
+    "lasts",
+    "times",
+    "batches",
+)
+"""The parameters of `APPEND`, in the order of the prepared statement."""
 
 # The statements of other rounds, in one pipeline. A failed check divides by zero, which aborts the transaction: the
 # node cannot look at a result before it has sent COMMIT.

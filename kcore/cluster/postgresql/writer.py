@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import psycopg
 
 from kcore.cluster.postgresql import statements as sql
+from kcore.cluster.postgresql.appending import append, prepare_append
 from kcore.cluster.postgresql.rounds import NodeIdentity, Round
 from kcore.cluster.postgresql.sqlstates import Reaction, describe, log_error, reaction
 from kcore.log.batch_header import last_offset
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 4
 """The number of attempts to store a round, while errors leave nothing stored and may pass."""
+UNPREPARED: Final = "26000"
+"""The SQLSTATE of a statement that was not prepared on this connection, or that was deallocated."""
 FIRST_PAUSE_S: Final = 0.01
 """The pause before the second attempt; it doubles with each attempt."""
 
@@ -126,8 +129,8 @@ class RoundWriter:
         if round_.number:
             session.transact_at_once(round_.transaction(self._token))
             return True
-        parameters = round_.append_parameters(self._token)
-        return session.execute(sql.APPEND, parameters).rowcount == len(parameters["batches"])
+        parameters, count = round_.append_parameters(self._token)
+        return append(session, parameters) == count
 
     def _failed(self, session: Session, round_: Round, error: psycopg.Error) -> psycopg.Error:
         """Handles an error of a round; returns it if a repetition may succeed."""
@@ -138,9 +141,21 @@ class RoundWriter:
         self._unsettled_round = None  # the server has reported the failure of a statement, which aborts the transaction
         if kind is Reaction.RETRY:
             return error
+        if error.sqlstate == UNPREPARED:
+            return self._prepare_again(session, error)
         if kind in (Reaction.FENCED, Reaction.DUPLICATE):
             self._refuse(session, round_, error)
         raise log_error(error, "storing a round") from error
+
+    def _prepare_again(self, session: Session, error: psycopg.Error) -> psycopg.Error:
+        """Prepares the statement of rounds again, which psycopg deallocates with all others after a ROLLBACK."""
+        try:
+            with self._sessions.watchdog.limit(session, self._sessions.timeout_s):
+                prepare_append(session)
+        except psycopg.Error as failure:
+            self._drop(session)
+            raise log_error(failure, "preparing a connection") from failure
+        return error
 
     def _refuse(self, session: Session, round_: Round, error: psycopg.Error | None = None) -> NoReturn:
         """Raises the error that explains why the server refused a round."""
@@ -173,8 +188,21 @@ class RoundWriter:
 
     def _connected(self) -> Session:
         if self._session is None:
-            self._session = self._sessions.connect("writer", self._sessions.durability)
+            self._session = self._connect()
         return self._session
+
+    def _connect(self) -> Session:
+        session = self._sessions.connect("writer", self._sessions.durability)
+        try:
+            with self._sessions.watchdog.limit(session, self._sessions.timeout_s):
+                prepare_append(session)
+        except psycopg.Error as error:
+            self._sessions.discard(session)
+            raise log_error(error, "preparing a connection") from error
+        except BaseException:
+            self._sessions.discard(session)
+            raise
+        return session
 
     def _drop(self, session: Session) -> None:
         self._session = None
@@ -206,7 +234,7 @@ class RoundWriter:
                 return
             if self._session is not None:  # an interrupt came before the connection was closed
                 self._drop(self._session)
-            session = self._sessions.connect("writer", self._sessions.durability)
+            session = self._connect()
             try:
                 is_stored = self._read_outcome_in_time(session, round_)
                 if session.is_doubtful:
