@@ -140,7 +140,7 @@ cdef BatchHeader read_header(const unsigned char* start, Py_ssize_t size, Py_ssi
     if position < 0 or position > size:
         raise ValueError(f"position {position} is outside of the buffer of {size} bytes")
     if size - position > MAGIC_AT and <int8_t>at[MAGIC_AT] != 2:
-        raise CorruptBatchError(position + MAGIC_AT, f"magic {<int8_t>at[MAGIC_AT]} where 2 belongs", "magic")
+        raise CorruptBatchError(position + MAGIC_AT, f"magic {<int8_t>at[MAGIC_AT]} instead of 2", "magic")
     if size - position < HEADER_BYTES:
         raise CorruptBatchError(position, f"{size - position} bytes are too few for a header of {HEADER_BYTES}", "size")
     header = BatchHeader.__new__(BatchHeader)

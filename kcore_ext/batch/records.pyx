@@ -240,7 +240,7 @@ cdef class RecordReader:
         self.left = self.header.record_count
         if self.left < 0 or self.left > (self.end - self.start) // SMALLEST_RECORD:
             raise CorruptBatchError(
-                position + 57, f"{self.left} records in {self.end - self.start} bytes", "count"
+                position + 57, f"{self.left} records do not fit in {self.end - self.start} bytes", "count"
             )
         return 0
 

@@ -274,7 +274,7 @@ def bind(cls, schema):
 cdef Plan* _plan(Schema schema, int version, bint writing) except NULL:
     """Returns the plan of a supported version."""
     if version < schema.min_version or version > schema.max_version:
-        reason = f"version {version} is none of {schema.min_version} to {schema.max_version}"
+        reason = f"unknown version {version}; valid: {schema.min_version} to {schema.max_version}"
         if writing:
             raise EncodeError(schema.cls.__name__, reason)
         raise DecodeError(0, f"{schema.cls.__name__}: {reason}")

@@ -136,7 +136,7 @@ cdef inline PyObject* _fail(Reader* reader, const char* reason, Py_ssize_t found
 cdef inline bint _short(Reader* reader, Py_ssize_t size) noexcept:
     """Returns True and records a failure if fewer than `size` bytes are left."""
     if reader.end - reader.at < size:
-        _fail(reader, b"the bytes end where more are needed:", size)
+        _fail(reader, b"a value needs more bytes than are left:", size)
         return True
     return False
 
@@ -358,7 +358,7 @@ cdef PyObject* _array(Op* op, Reader* reader) noexcept:
     if count < 0:
         return _none() if count == NULL_LENGTH else NULL
     if count > (reader.end - reader.at) // op.min_size:
-        return _fail(reader, b"an array claims more elements than bytes are left for:", count)
+        return _fail(reader, b"an array has more elements than bytes are left for:", count)
     if _charge(reader, count) < 0:
         return NULL
     cdef PyObject* elements = PyTuple_New(count)
@@ -429,7 +429,7 @@ cdef int _tag_header(Reader* reader, unsigned int* tag, unsigned int* size) noex
     if read_uvarint(reader, tag) < 0 or read_uvarint(reader, size) < 0:
         return -1
     if <Py_ssize_t>size[0] > reader.end - reader.at:
-        _fail(reader, b"a tagged field claims more bytes than are left:", size[0])
+        _fail(reader, b"a tagged field needs more bytes than are left:", size[0])
         return -1
     return 0
 
@@ -443,7 +443,7 @@ cdef int _tag_count(Reader* reader, unsigned int* count) noexcept:
     if read_uvarint(reader, count) < 0:
         return -1
     if <Py_ssize_t>count[0] > (reader.end - reader.at) // 2:
-        _fail(reader, b"a tag section claims more fields than bytes are left for:", count[0])
+        _fail(reader, b"a tag section has more fields than bytes are left for:", count[0])
         return -1
     return _charge(reader, count[0])
 
@@ -537,7 +537,7 @@ cdef int raise_failure(Reader* reader) except -1:
         raise TooManyElementsError(reader.at - reader.start, "the message has more array elements than allowed")
     reason = reader.reason.decode()
     if reader.found >= 0:
-        reason = f"{reason} {reader.found} of {reader.end - reader.at}"
+        reason = f"{reason} {reader.found}; bytes left: {reader.end - reader.at}"
     raise DecodeError(reader.at - reader.start, reason)
 
 

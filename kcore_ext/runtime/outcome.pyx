@@ -69,7 +69,7 @@ cdef class Pending:
                     self.arrival(callback, response)
             except Exception as error:
                 try:
-                    logger.error("response of %s: its receiver failed", type(self.api).__name__, exc_info=error)
+                    logger.error("the receiver of a response of %s raised an error", type(self.api).__name__, exc_info=error)
                 except Exception:
                     pass    # no memory for a line of the log: the other responses of the round are completed anyway
                 fail_receiver(callback, error)

@@ -217,7 +217,7 @@ cdef class RequestQueue:
                 start = self._start()
                 size = read_int32(start)
                 if size < 0 or size > self._max_frame_bytes:
-                    raise self._frame_error(f"a frame of {size} bytes; 0 to {self._max_frame_bytes} are accepted")
+                    raise self._frame_error(f"a frame of {size} bytes; valid: 0 to {self._max_frame_bytes} bytes")
                 if size > CHECKED_BYTES and left >= LENGTH_BYTES + KEY_BYTES:
                     self._check_size(start + LENGTH_BYTES, size, left - LENGTH_BYTES)
                 if left < LENGTH_BYTES + size:
@@ -263,7 +263,7 @@ cdef class RequestQueue:
             raise self._frame_error(f"a frame of {size} bytes with API key {api_key}, which is not served")
         if size > route.max_request_bytes and received > route.max_request_bytes:
             raise self._frame_error(
-                f"a request of {size} bytes with API key {api_key}; {route.max_request_bytes} are accepted "
+                f"a request of {size} bytes with API key {api_key}; the maximum is {route.max_request_bytes} bytes "
                 "(kcore.max.request.bytes)"
             )
         return 0

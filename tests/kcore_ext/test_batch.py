@@ -374,7 +374,7 @@ def test_consecutive_batches_are_split_and_the_rest_is_reported() -> None:
 def test_old_magics_are_found_and_new_ones_are_no_batches() -> None:
     old = bytes(8) + (22).to_bytes(4, "big") + bytes(22)
     assert split_batches(old) == ([(0, 34)], 34, None)
-    with pytest.raises(CorruptBatchError, match="magic 0 where 2 belongs"):
+    with pytest.raises(CorruptBatchError, match="magic 0 instead of 2"):
         parse_header(old)
     for magic in (3, 0x80):
         batch = bytearray(small_batch())

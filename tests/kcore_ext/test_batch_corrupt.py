@@ -108,7 +108,7 @@ def test_the_smallest_record_is_read() -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        ("", "1 records in 0 bytes"),
+        ("", "1 records do not fit in 0 bytes"),
         ("10 00 00 00 02 6b 01 00", "longer than what is left"),
         ("0c 00 00 00 02 6b 01 00", "header count"),
         ("01 00 00 00 02 6b 01 00", "longer than what is left"),

@@ -106,7 +106,7 @@ def test_a_key_of_another_type_is_refused() -> None:
 
 
 def test_value_versions_are_checked() -> None:
-    with pytest.raises(EncodeError, match="version 5 is none of 0 to 4"):
+    with pytest.raises(EncodeError, match="unknown version 5; valid: 0 to 4"):
         GroupMetadataValue().encode_value(5)
 
 

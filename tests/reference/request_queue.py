@@ -111,7 +111,7 @@ class FrameCutter:
             return None
         size = self._size()
         if size < 0 or size > self._max_frame_bytes:
-            raise self._error(f"a frame of {size} bytes; 0 to {self._max_frame_bytes} are accepted")
+            raise self._error(f"a frame of {size} bytes; valid: 0 to {self._max_frame_bytes} bytes")
         if size > CHECKED_BYTES and len(buffer) - position >= LENGTH_BYTES + KEY_BYTES:
             at = position + LENGTH_BYTES
             self._check(int.from_bytes(buffer[at : at + KEY_BYTES], "big", signed=True), size, len(buffer) - at)
@@ -308,7 +308,7 @@ class ReferenceRequestQueue:
             raise self._frame_error(f"a frame of {size} bytes with API key {api_key}, which is not served")
         if size > route.max_request_bytes and received > route.max_request_bytes:
             raise self._frame_error(
-                f"a request of {size} bytes with API key {api_key}; {route.max_request_bytes} are accepted "
+                f"a request of {size} bytes with API key {api_key}; the maximum is {route.max_request_bytes} bytes "
                 "(kcore.max.request.bytes)"
             )
 

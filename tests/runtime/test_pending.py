@@ -89,7 +89,9 @@ def test_a_step_that_raises_fails_its_response(bound: bool, caplog: pytest.LogCa
     part.on_complete(whole.arrived if bound else partial(whole.arrived))
     part.complete("a")
     assert got == [("error", ErrorCode.UNKNOWN_SERVER_ERROR, None)]
-    assert [record.getMessage() for record in caplog.records] == ["response of AddApi: its receiver failed"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the receiver of a response of AddApi raised an error"
+    ]
 
 
 def test_a_step_without_memory_for_the_error_passes_the_exception_on() -> None:

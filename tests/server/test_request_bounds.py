@@ -80,8 +80,8 @@ def test_unfinished_requests_of_all_connections_together_are_bounded(serve: Any,
         wait_until(lambda: live.call(lambda: (held.held_bytes, held.closed_connections)) == (90_012, 1), "the rest")
     wait_until(lambda: live.call(lambda: held.held_bytes) == 0, "closed connections hold nothing")
     assert [line for line in log_lines if "closed" in line] == [
-        "connection from /127.0.0.2 closed: requests of all clients that are unfinished or wait have more than "
-        "kcore.max.request.memory.bytes, and this address has the most"
+        "connection from /127.0.0.2 closed: the unfinished requests of all clients exceed "
+        "kcore.max.request.memory.bytes, and this address has the largest part"
     ]
 
 
@@ -101,9 +101,9 @@ def test_a_long_request_is_refused_when_more_than_the_limit_has_arrived(serve: A
         raw.send(struct.pack(">ihhi", 104_857_600, ApiKey.PRODUCE, 9, 1))
         live.wait_for_connections(1)
     assert [line for line in log_lines if "closed" in line] == [
-        "connection from /127.0.0.1 closed: a request of 70000 bytes with API key 3; 65536 are accepted "
+        "connection from /127.0.0.1 closed: a request of 70000 bytes with API key 3; the maximum is 65536 bytes "
         "(kcore.max.request.bytes)",
-        "connection from /127.0.0.1 closed: a request of 70000 bytes with API key 11; 65536 are accepted "
+        "connection from /127.0.0.1 closed: a request of 70000 bytes with API key 11; the maximum is 65536 bytes "
         "(kcore.max.request.bytes)",
         "connection from /127.0.0.1 closed: a frame of 70000 bytes with API key 999, which is not served",
     ]

@@ -77,7 +77,7 @@ def read_value(cls: type[RecordValue], data: bytes) -> Fields:
     if version > cls.MAX_VERSION >= cls.FLEXIBLE_SINCE:
         version = cls.MAX_VERSION
     if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
-        reason = f"version {version} is none of {cls.MIN_VERSION} to {cls.MAX_VERSION}"
+        reason = f"unknown version {version}; valid: {cls.MIN_VERSION} to {cls.MAX_VERSION}"
         raise DecodeError(0, f"{cls.__name__}: {reason}")
     fields: Fields = _reader(cls, version, version >= cls.FLEXIBLE_SINCE)(data, 2, len(data))[0]
     return fields
@@ -87,7 +87,7 @@ def read_value(cls: type[RecordValue], data: bytes) -> Fields:
 
 
 def _short(at: int, end: int, size: int) -> DecodeError:
-    return DecodeError(at, f"the bytes end where more are needed: {size} of {end - at}")
+    return DecodeError(at, f"a value needs more bytes than are left: {size}; bytes left: {end - at}")
 
 
 def _uvarint(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -141,7 +141,7 @@ def _string_reader(compact: bool, nullable: bool) -> Read:
         if length < 0:
             return None, at
         if length > LONGEST_STRING:
-            raise DecodeError(at, f"a string is longer than 32767 bytes: {length} of {end - at}")
+            raise DecodeError(at, f"a string is longer than 32767 bytes: {length}; bytes left: {end - at}")
         if length > end - at:
             raise _short(at, end, length)
         return data[at : at + length].decode("utf-8", "kcore.java"), at + length
@@ -189,7 +189,9 @@ def _array_reader(item: Read, min_size: int, compact: bool, nullable: bool) -> R
         if count < 0:
             return None, at
         if count > (end - at) // min_size:
-            raise DecodeError(at, f"an array claims more elements than bytes are left for: {count} of {end - at}")
+            raise DecodeError(
+                at, f"an array has more elements than bytes are left for: {count}; bytes left: {end - at}"
+            )
         items = []
         for _ in range(count):
             value, at = item(data, at, end)
@@ -344,12 +346,12 @@ def _read_tags(data: bytes, at: int, end: int, fields: Fields, tags: dict[int, t
     """Reads a tag section. Unknown fields are skipped (KIP-482); the last of two equal tags counts."""
     count, at = _uvarint(data, at, end)
     if count > (end - at) // 2:
-        raise DecodeError(at, f"a tag section claims more fields than bytes are left for: {count} of {end - at}")
+        raise DecodeError(at, f"a tag section has more fields than bytes are left for: {count}; bytes left: {end - at}")
     for _ in range(count):
         tag, at = _uvarint(data, at, end)
         size, at = _uvarint(data, at, end)
         if size > end - at:
-            raise DecodeError(at, f"a tagged field claims more bytes than are left: {size} of {end - at}")
+            raise DecodeError(at, f"a tagged field needs more bytes than are left: {size}; bytes left: {end - at}")
         known = tags.get(tag)
         if known is not None:
             fields[known[0]], _ = known[1](data, at, at + size)

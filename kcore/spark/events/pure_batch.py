@@ -93,7 +93,7 @@ def rows(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
         return
     data, start = _records(batch, attributes & CODECS)
     if count < 0 or count > len(data) // SMALLEST_RECORD:
-        raise MalformedError(57, f"{count} records in {len(data)} bytes")
+        raise MalformedError(57, f"{count} records do not fit in {len(data)} bytes")
     at = 0
     for _ in range(count):
         try:
