@@ -112,7 +112,7 @@ class FolderReader:
             self._node_id = record.replicas[0] if record.replicas else self._node_id
         elif isinstance(record, RemoveTopicRecord):
             if record.topic_id not in partitions:
-                return "removes a topic that is not there"
+                return "deletes a topic that does not exist"
             del partitions[record.topic_id]
         elif isinstance(record, ProducerIdsRecord):
             self._next_producer_id = max(self._next_producer_id, record.next_producer_id)
@@ -140,7 +140,9 @@ class FolderReader:
             count = max(partition.key.partition for partition in partitions) + 1
             settings = {} if made_with is None else made_with.settings
             records += topic_records(name, topic_id, settings, [[self._node_id]] * count)
-            detail = f"the topic's metadata is lost: it comes back as {name!r} with {count} partitions"
+            detail = (
+                f"the topic's metadata is lost: the repair creates the topic again as {name!r} with {count} partitions"
+            )
             plan.losses.append(Loss(PartitionKey(topic_id, 0), None, None, None, "metadata", detail))
         if self._highest_producer_id >= self._next_producer_id and plan.losses:
             block_end = (self._highest_producer_id // PRODUCER_IDS_AHEAD + 1) * PRODUCER_IDS_AHEAD

@@ -71,16 +71,16 @@ def damage(batch: bytes | memoryview, base_offset: int, check_crc: bool) -> tupl
         return "header", f"{size} bytes are too few for a batch"
     length, _, magic, crc, _, delta = unpack_checked(batch)
     if magic != MAGIC:
-        return "header", f"magic {magic} where 2 belongs"
+        return "header", f"magic {magic} instead of 2"
     if length != size - LENGTH_OVERHEAD:
-        return "header", f"length field {length} in a batch of {size} bytes"
+        return "header", f"the length field is {length}, but the batch has {size} bytes"
     stored_base = _LAST.unpack_from(batch)[0]
     if stored_base != base_offset:
-        return "header", f"base offset {stored_base} in the header"
+        return "header", f"the header has base offset {stored_base}"
     if delta < 0:
-        return "header", f"last offset delta {delta}"
+        return "header", f"invalid last offset delta {delta}"
     if check_crc:
         computed = crc32c(memoryview(batch)[21:])
         if computed != crc:
-            return "crc", f"CRC {crc:#010x} in the header, {computed:#010x} over the bytes"
+            return "crc", f"the header has CRC {crc:#010x}, but the CRC of the data is {computed:#010x}"
     return None

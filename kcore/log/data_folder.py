@@ -112,7 +112,10 @@ class DataFolder:
         the data file.
         """
         if entry_at(read_file(self.path), 0) is not None:
-            what = f"missing or empty, but `{JOURNAL_NAME}` has records; restore it, or remove both to begin anew"
+            what = (
+                f"missing or empty, but `{JOURNAL_NAME}` has records; restore this file, or remove both files to "
+                "start with an empty log"
+            )
             raise DataFolderError(self.path, what, DATA_NAME)
 
     def _lock(self) -> None:
@@ -126,7 +129,9 @@ class DataFolder:
             if not self._try_lock():
                 self._close_lock()
                 here = holder == str(os.getpid())
-                whose = "this process" if here else f"process {holder}; a server is reached with --bootstrap HOST:PORT"
+                whose = (
+                    "this process" if here else f"process {holder}; to use a running server, pass --bootstrap HOST:PORT"
+                )
                 raise DataFolderError(self.path, f"in use by {whose}", LOCK_NAME)
         self._closed_cleanly = os.pread(self._lock_fd, 100, 0) == self._closing_line()
         try:

@@ -28,7 +28,9 @@ _NO_DROPS: Final[list[StagedPartitionLog]] = []
 
 _BY_NUMBER = attrgetter("_number")
 
-_INTERRUPTED: Final = "an exception interrupted a call of the log engine: everything staged before it is discarded"
+_INTERRUPTED: Final = (
+    "an exception interrupted a call of the log engine: all changes that were not committed are discarded"
+)
 
 
 class StagedLogEngine(EngineCore, LogEngine):
@@ -99,7 +101,10 @@ class StagedLogEngine(EngineCore, LogEngine):
         log = self._logs.get(key)
         if log is None:
             if len(key.topic_id) != 16 or not 0 <= key.partition < 1 << 31:
-                raise ValueError(f"a topic id has 16 bytes and a partition is an int32 from 0 on: {key!r}")
+                raise ValueError(
+                    f"{key!r} is not a partition key; valid: a topic id of 16 bytes, and a partition number from 0 to "
+                    "2**31 - 1"
+                )
             self._require_whole()
             meta = PartitionMeta(self._next_number, log_start_offset, (), None)
             log = StagedPartitionLog(self, PartitionKey(*key), meta, log_start_offset, durable=False)
@@ -359,7 +364,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         """Implements `LogEngine.put_meta`."""
         self._require_open()
         if not 0 < len(name.encode()) <= MAX_NAME_BYTES:
-            raise ValueError(f"a name has 1 to {MAX_NAME_BYTES} bytes: {name!r}")
+            raise ValueError(f"{name!r} is not a valid name; valid: 1 to {MAX_NAME_BYTES} bytes")
         self._metas[name] = None if value is None else bytes(value)
 
     def meta_names(self, prefix: str = "") -> list[str]:

@@ -329,7 +329,7 @@ class Journal:
 
     def _store(self, txn: Any, environment: LmdbEnvironment, reference: Reference) -> None:
         if not txn.put(self._key, reference.encode(), db=environment.meta_db):
-            raise LogError("LMDB refused an overwriting put")
+            raise LogError("LMDB refused to replace a value")
 
     def _first_identity(self) -> bytes:
         """Returns the identity at the start of the file; empty if the identity is not known."""
@@ -337,7 +337,8 @@ class Journal:
             return self._file.first_identity()
         except OSError as error:
             logger.error(
-                "log %s: the journal cannot be read (%s); its next entries are not affected; check the disk",
+                "log %s: the journal file cannot be read (%s); new journal entries can still be written; check "
+                "the disk",
                 self._folder,
                 error,
             )
@@ -353,10 +354,13 @@ class Journal:
                 size += ENTRY_HEAD.unpack(head)[1]
                 found = entry_at(self._file.read(size, at), 0, self.identity)
                 if found is not None and found[0].round >= area.next_round and at < area.position + AREA_BYTES:
-                    raise JournalMismatchError(f"{area.rounds} rounds in memory, and round {found[0].round} after them")
+                    raise JournalMismatchError(
+                        f"{area.rounds} commits in memory, and the file has commit {found[0].round} after them"
+                    )
         except OSError as error:
             logger.error(
-                "log %s: the journal cannot be read (%s); its batches are in memory; check the disk",
+                "log %s: the journal file cannot be read (%s); kcore has the journal's batches in memory and "
+                "moves them to the log; check the disk",
                 self._folder,
                 error,
             )

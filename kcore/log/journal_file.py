@@ -69,8 +69,8 @@ class ForeignJournalError(JournalDamagedError):
 
     def __init__(self) -> None:
         super().__init__(
-            f"the file `{JOURNAL_NAME}` belongs to another folder, or to another state of this one: put the file back "
-            "that this folder had"
+            f"the file `{JOURNAL_NAME}` belongs to another folder, or to an older or newer copy of this folder: put "
+            "back the file that belongs to this folder"
         )
 
 
@@ -103,7 +103,7 @@ class Reference(NamedTuple):
             return cls(stored, 0)
         before = stored[IDENTITY_BYTES + _ROUND.size :]
         if len(stored) < IDENTITY_BYTES + _ROUND.size or len(before) not in (0, IDENTITY_BYTES):
-            raise JournalDamagedError(f"its identity has {len(stored)} bytes")
+            raise JournalDamagedError(f"the stored identity of the journal has {len(stored)} bytes")
         return cls(stored[:IDENTITY_BYTES], _ROUND.unpack_from(stored, IDENTITY_BYTES)[0], before)
 
 
@@ -239,12 +239,12 @@ def load_entries(data: bytes, stored: bytes) -> list[Entry]:
     next_round = reference.first_round + len(entries)
     lost = find_lost_entry(data, reference.identity, next_round)
     if lost is not None:
-        what = f"round {next_round} at position {end}, although round {lost[0]} after it is sound"
+        what = f"commit {next_round} at position {end}, although the later commit {lost[0]} is undamaged"
         if lost[1] & FLUSHED:
             raise JournalDamagedError(what)
         logger.warning(
-            "log: the file `%s` lacks %s. Its writes were not flushed (kcore.durability is not fsync) before a power "
-            "failure, or the file is damaged. The log keeps all earlier rounds; that round and all later rounds are "
+            "log: the file `%s` lacks %s. Either kcore.durability is not fsync and the power failed before the write, "
+            "or the file is damaged. The log keeps all commits before this one; this commit and all later ones are "
             "lost. Clients may have to repeat their last writes",
             JOURNAL_NAME,
             what,
@@ -303,8 +303,8 @@ class JournalFile:
                 raise OSError(error.errno, error.strerror, path) from error
             os.unlink(path)  # an incomplete file would occupy space without a use
             logger.warning(
-                "log %s: no space for the journal of %d bytes (%s); each commit takes two flushes until the folder is "
-                "opened with more space",
+                "log %s: no space for the journal of %d bytes (%s); until the folder is opened with more free space, "
+                "each commit flushes twice instead of once",
                 self._folder,
                 JOURNAL_BYTES,
                 error.strerror,

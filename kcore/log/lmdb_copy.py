@@ -183,7 +183,7 @@ def _begin(env: lmdb.Environment, source: str) -> tuple[lmdb.Transaction, bytes 
     if damage is not None:
         raise DataFolderError(source, str(damage), JOURNAL_NAME) from damage
     raise LogError(
-        f"{source}: the server writes faster than the copy can read its journal; copy again when it writes less"
+        f"{source}: the server writes faster than the copy can read its journal; copy again when the server writes less"
     )
 
 
@@ -203,8 +203,9 @@ def _require_common_lock_file(source: str) -> None:
     """
     if sys.platform == "linux" and not _lmdb_lock_is_held(source) and is_locked(os.path.join(source, DATA_NAME)):
         raise LogError(
-            f"{source}: a server has this folder open, but its {LMDB_LOCK_NAME} was removed or replaced, so it cannot "
-            "be copied while the server runs: restart the server first; if it is just starting, try again",
+            f"{source}: a server has this folder open, but its {LMDB_LOCK_NAME} was removed or replaced, so the "
+            "folder cannot be copied while the server runs: restart the server first; if the server is just "
+            "starting, try again",
             FailureReason.MISUSE,
         )
 
@@ -229,7 +230,7 @@ def _check(env: lmdb.Environment, source: str) -> None:
             if check_snapshot(source, DATA_NAME, txn.id()):
                 names = {bytes(name) for name, _ in txn.cursor()}
                 if not names >= {LOG_DB, META_DB, SNAP_DB}:
-                    raise DataFolderError(source, "an LMDB file, but not kcore's", DATA_NAME)
+                    raise DataFolderError(source, "an LMDB file, but not a file of kcore", DATA_NAME)
                 return
     raise LogError(f"{source}: the server commits faster than its file can be checked")
 
@@ -239,4 +240,6 @@ def _require_room(env: lmdb.Environment, target: str) -> None:
     disk = os.statvfs(target)
     free = disk.f_bavail * disk.f_frsize
     if free < needed:
-        raise LogError(f"{target} has {free} bytes free, and the copy needs up to {needed}", FailureReason.DISK_FULL)
+        raise LogError(
+            f"{target} has {free} bytes free, and the copy needs up to {needed} bytes", FailureReason.DISK_FULL
+        )

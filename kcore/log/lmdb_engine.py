@@ -52,7 +52,7 @@ class LmdbLogEngine(StagedLogEngine):
         allow_orphans: bool = False,
     ) -> None:
         if durability not in ("fsync", "os"):
-            raise ValueError(f"durability is 'fsync' or 'os' here (open_engine knows 'memory' too): {durability!r}")
+            raise ValueError(f"durability={durability!r}; valid: 'fsync' or 'os' (only open_engine accepts 'memory')")
         self.durability = durability
         storage = LmdbStorage(
             path, create, durability == "fsync", map_size_bytes, max_size_bytes, allow_orphans=allow_orphans

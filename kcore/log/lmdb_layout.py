@@ -95,13 +95,13 @@ def _move_old_journal(txn: Any, databases: Mapping[bytes, Any]) -> None:
     with txn.cursor(journal) as cursor:
         for expected, (key, value) in enumerate(cursor.iternext()):
             if key != U64.pack(expected):
-                raise JournalDamagedError(f"expected round {expected}, found the key {key.hex()}")
+                raise JournalDamagedError(f"expected commit {expected}, found the key {key.hex()}")
             for number, base, batch in iter_batches(value, 0, len(value), f"round {expected}"):
                 pairs.append((LOG_KEY.pack(number, base), batch))
     with txn.cursor(databases[LOG_DB]) as cursor:
         consumed, _ = cursor.putmulti(sorted(pairs))
     if consumed != len(pairs):
-        raise LogError(f"{consumed} of {len(pairs)} batches could be moved out of the old journal")
+        raise LogError(f"only {consumed} of {len(pairs)} batches could be moved out of the old journal")
     txn.drop(journal)
 
 
@@ -153,7 +153,7 @@ def migrate(
     Any newer version is refused, because this code does not know its layout.
     """
     if found > target:
-        raise FormatError(f"format version {found} is newer than {target}, the newest this version of kcore knows")
+        raise FormatError(f"format version {found} is newer than {target}, the newest version that this kcore supports")
     steps = MIGRATIONS if migrations is None else migrations
     for version in range(found, target):
         step = steps.get(version)

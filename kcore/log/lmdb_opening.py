@@ -41,7 +41,7 @@ def needs_databases(path: str) -> bool:
         with env.begin() as txn:
             names = {bytes(name) for name, _ in txn.cursor()}
         if names and not names >= {LOG_DB, META_DB, SNAP_DB}:
-            raise DataFolderError(path, "an LMDB file, but not kcore's", DATA_NAME)
+            raise DataFolderError(path, "an LMDB file, but not a file of kcore", DATA_NAME)
     finally:
         env.close()
     return not names
@@ -67,7 +67,7 @@ def open_format(txn: Any, environment: LmdbEnvironment, path: str, *, counts: bo
     version = txn.get(FORMAT_KEY, db=meta)
     if version is None:
         if txn.stat(meta)["entries"]:
-            raise FormatError("no format version: not kcore's, or damaged")
+            raise FormatError("the file has no format version: it is not a file of kcore, or it is damaged")
         txn.put(FORMAT_KEY, U32.pack(FORMAT_VERSION), db=meta)
         txn.put(NODE_EPOCH_KEY, U64.pack(0), db=meta)
         return 0
@@ -84,7 +84,7 @@ def open_format(txn: Any, environment: LmdbEnvironment, path: str, *, counts: bo
             migrate(txn, databases, U32.unpack(version)[0])
         node_epoch: int = U64.unpack(txn.get(NODE_EPOCH_KEY, b"", db=meta))[0] + 1
     except struct.error as error:
-        raise FormatError(f"damaged: format version or node epoch of the wrong size: {error}") from error
+        raise FormatError(f"damaged: the format version or the node epoch has a wrong size: {error}") from error
     if counts:
         txn.put(NODE_EPOCH_KEY, U64.pack(node_epoch), db=meta)
     return node_epoch

@@ -72,12 +72,16 @@ def read_meta(path: str, name: str, file: BinaryIO, page: int, page_size: int) -
     last_page, txn_id = _TAIL.unpack_from(data, position + 2 * DB.size)
     meta = Meta(DB.unpack(free)[0], free, main, last_page, txn_id)
     if not 512 <= meta.page_size <= 65536 or meta.page_size & (meta.page_size - 1):
-        raise DataFolderError(path, f"damaged: page size {meta.page_size}{REMEDY}", where)
+        raise DataFolderError(path, f"damaged: invalid page size {meta.page_size}{REMEDY}", where)
     if last_page >= 1 << 48:
-        raise DataFolderError(path, f"damaged: last page {last_page}{REMEDY}", where)
+        raise DataFolderError(path, f"damaged: invalid last page number {last_page}{REMEDY}", where)
     for root in (DB.unpack(free)[7], DB.unpack(main)[7]):
         if root != NO_PAGE and not 1 < root <= last_page:
-            raise DataFolderError(path, f"damaged: root page {root} of {last_page}{REMEDY}", where)
+            raise DataFolderError(
+                path,
+                f"damaged: root page number {root} is not between 2 and the last page number {last_page}{REMEDY}",
+                where,
+            )
     return meta
 
 

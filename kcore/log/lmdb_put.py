@@ -44,7 +44,9 @@ def put_batches(txn: Any, environment: LmdbEnvironment, write_set: WriteSet) -> 
             with txn.cursor(log_db) as cursor:
                 consumed, added = cursor.putmulti(pairs, overwrite=False)
             if not consumed == added == len(pairs):
-                raise CorruptLogError(sealed.key, sealed.bases[0], f"{added} of {len(pairs)} batches were new here")
+                raise CorruptLogError(
+                    sealed.key, sealed.bases[0], f"{len(pairs) - added} of {len(pairs)} batches are already stored"
+                )
         if sealed.chunks:
             _put_chunks(txn, environment, sealed)
         if sealed.rewrites:
@@ -85,4 +87,4 @@ def put_metas(txn: Any, environment: LmdbEnvironment, write_set: WriteSet) -> No
 def require_put(stored: bool) -> None:
     """Raises LogError if LMDB refused an overwriting put."""
     if not stored:
-        raise LogError("LMDB refused an overwriting put")
+        raise LogError("LMDB refused to replace a value")

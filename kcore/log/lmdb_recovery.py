@@ -53,14 +53,14 @@ def load_partitions(
             raise DataFolderError(path, f"damaged: {error}{REMEDY}", f"metadata {bytes(name)!r}") from error
         if meta.number >= free or meta.number in known:
             wrong = "was never assigned" if meta.number >= free else f"also belongs to partition {known[meta.number]}"
-            raise DataFolderError(path, f"damaged: number {meta.number} {wrong}{REMEDY}", f"partition {key}")
+            raise DataFolderError(path, f"damaged: its number {meta.number} {wrong}{REMEDY}", f"partition {key}")
         known[meta.number] = key
         try:
             end_offset, garbage = _ends(log_cursor, key, meta, path)
             garbage = garbage or _has_old_snapshot(snap_cursor, meta)
         except struct.error as error:
             raise DataFolderError(
-                path, f"damaged: a key of the wrong size: {error}{REMEDY}", f"partition {key}"
+                path, f"damaged: a key has a wrong size: {error}{REMEDY}", f"partition {key}"
             ) from error
         stored.append(StoredPartition(key, meta, end_offset, garbage))
     if not allow_orphans:

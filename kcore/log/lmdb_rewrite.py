@@ -22,4 +22,4 @@ def rewrite_batches(txn: Any, log_db: Any, sealed: SealedPartition) -> None:
             if batch is None:
                 cursor.delete()
             elif not cursor.put(key, batch):
-                raise LogError("LMDB refused an overwriting put")
+                raise LogError("LMDB refused to replace a value")

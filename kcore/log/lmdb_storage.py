@@ -305,7 +305,7 @@ class LmdbStorage(LmdbReader):
         last_txn_id = self._environment.reopen()
         journal, write_set = self._journal, self._write_set
         if not journal.adopt(self._environment.stored_reference()):
-            self._contradicted("the file does not name the journal in use")
+            self._contradicted("data.mdb does not refer to the journal file in use")
         moved = journal.identity != self._identity_before
         if self._unsettled_entry:
             if not moved:
@@ -317,7 +317,7 @@ class LmdbStorage(LmdbReader):
         elif write_set is not None:
             stored = 0 < self._txn_id <= last_txn_id
             if write_set.is_durable and not stored:
-                self._contradicted("a commit that succeeded is not in the file")
+                self._contradicted("a commit that succeeded is not in data.mdb")
             if stored and not write_set.is_durable:
                 self._confirm_commit()
                 write_set.is_durable = True
@@ -350,7 +350,9 @@ class LmdbStorage(LmdbReader):
             except lmdb.MapResizedError:
                 environment.adopt_size()
             except lmdb.Error as error:
-                raise log_error(error, "a write to the journal failed, and the journal cannot be moved yet") from error
+                raise log_error(
+                    error, "a write to the journal failed, and the journal cannot be moved to the log yet"
+                ) from error
             except JournalMismatchError as error:
                 self._contradicted(str(error))
 
@@ -437,7 +439,12 @@ class LmdbStorage(LmdbReader):
             if start is not None:
                 start(self._move_full_area)
         except Exception as error:
-            log_failure(logger, error, "log %s: the move of a full area of the journal could not be started", self.path)
+            log_failure(
+                logger,
+                error,
+                "log %s: cannot start to move the full half of the journal to the log; a later commit moves it",
+                self.path,
+            )
 
     def _move_full_area(self) -> None:
         """Moves the full area of the journal to the log, on any thread. Errors are logged; a later transaction then
@@ -454,13 +461,19 @@ class LmdbStorage(LmdbReader):
                     self._transact_move()
         except LogError as error:
             logger.error(
-                "log %s: a full area of the journal could not be moved (%s); the next commit that finds the journal "
-                "full tries again",
+                "log %s: the full half of the journal could not be moved to the log (%s); the next commit that finds "
+                "the journal full tries again",
                 self.path,
                 error,
             )
         except Exception as error:
-            log_failure(logger, error, "log %s: the move of a full area of the journal was interrupted", self.path)
+            log_failure(
+                logger,
+                error,
+                "log %s: an unexpected error while moving the full half of the journal to the log; a later commit "
+                "tries again",
+                self.path,
+            )
 
     def _transact_move(self) -> None:
         """Moves the full area in a transaction. The caller holds the transaction lock; raises LogError."""
@@ -481,7 +494,7 @@ class LmdbStorage(LmdbReader):
                 environment.adopt_size()
             except lmdb.Error as error:
                 self._settle_move()
-                raise log_error(error, "moving an area of the journal") from error
+                raise log_error(error, "moving the journal to the log") from error
             except JournalMismatchError as error:
                 self._refuse_writes(str(error))
                 self._move_unsettled = False
@@ -500,7 +513,7 @@ class LmdbStorage(LmdbReader):
         if self._journal.names_other_area(stored):
             self._confirm_commit()  # before memory changes: after that the area may be overwritten
         if not self._journal.adopt(stored):
-            doubt = self._refuse_writes("the file does not name the journal in use")
+            doubt = self._refuse_writes("data.mdb does not refer to the journal file in use")
             self._move_unsettled = False
             raise LogError(doubt)
         self._move_unsettled = False

@@ -168,7 +168,7 @@ def _require_known_version(path: str, salvage: Salvage) -> None:
     version = b"" if found is None else found[0][1]
     number = U32.unpack(version)[0] if len(version) == U32.size else 0
     if FORMAT_VERSION < number < DAMAGED_VERSION and number not in SHARED_VERSIONS:
-        raise DataFolderError(path, "a newer format version than this version of kcore knows", DATA_NAME)
+        raise DataFolderError(path, "the format version is newer than this kcore supports", DATA_NAME)
 
 
 def planned_batches(salvage: Salvage, partition: PartitionPlan) -> Iterator[tuple[int, bytes]]:
@@ -208,7 +208,8 @@ def _require_room(path: str, copy: str, plan: Plan) -> None:
         free = disk.f_bavail * disk.f_frsize
         if free < size:
             raise LogError(
-                f"{volume} has {free} bytes free, and the repair needs {size}: give --copy-to a folder on another disk",
+                f"{volume} has {free} bytes free, and the repair needs {size} bytes: use --copy-to with a folder "
+                "on another disk",
                 FailureReason.DISK_FULL,
             )
 
@@ -316,7 +317,7 @@ def _write_all(env: lmdb.Environment, database: Any, pairs: Iterator[tuple[bytes
         with env.begin(write=True, db=database) as txn, txn.cursor() as cursor:
             consumed, added = cursor.putmulti(run, append=True)
         if not consumed == added == len(run):
-            raise LogError(f"{added} of {len(run)} values could be written", FailureReason.CORRUPT)
+            raise LogError(f"only {added} of {len(run)} values could be written", FailureReason.CORRUPT)
 
 
 def _check(path: str, check: Check | None) -> None:
@@ -326,7 +327,8 @@ def _check(path: str, check: Check | None) -> None:
             f"{finding.partition} at {finding.offset}: {finding.kind}, {finding.detail}" for finding in findings[:5]
         )
         raise LogError(
-            f"the repaired file still has {len(findings)} findings, so the folder was not changed: {shown}",
+            "the repaired file is still damaged, so the folder was not changed; number of findings: "
+            f"{len(findings)}; the first ones: {shown}",
             FailureReason.CORRUPT,
         )
 

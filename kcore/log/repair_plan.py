@@ -376,7 +376,9 @@ class _Planner:
         batches = self._batches
         if batches.tiers[place] == Tier.LIVE and base not in self._plan.bases[-1:]:
             batch = self._salvage.read(batches.positions[place], batches.sizes[place])
-            self._lose(base, base + 1, _record_count(batch), "overlap", "it begins within the batch before it", batch)
+            self._lose(
+                base, base + 1, _record_count(batch), "overlap", "the batch begins within the previous batch", batch
+            )
 
     def _accept(self, base: int, end: int, batch: bytes, place: int) -> bool:
         plan = self._plan
@@ -489,7 +491,7 @@ class _Planner:
                 None,
                 None,
                 "epoch",
-                "the leader epochs of batches and metadata differed; those of batches are used",
+                "the leader epochs of batches and metadata differed; the epochs of the batches are used",
             )
             epochs = []
             for base, epoch in zip(plan.bases, stamped, strict=True):

@@ -42,9 +42,18 @@ def _verify_epochs(key: PartitionKey, meta: PartitionMeta, end_offset: int, find
     before = None
     for entry in meta.epochs:
         if before is not None and (entry.epoch <= before.epoch or entry.start_offset < before.start_offset):
-            findings.append(Finding(key, entry.start_offset, "epoch", f"{entry} follows {before}"))
+            findings.append(
+                Finding(key, entry.start_offset, "epoch", f"leader epoch entry {entry} must not follow {before}")
+            )
         if entry.start_offset > end_offset:
-            findings.append(Finding(key, entry.start_offset, "epoch", f"{entry} begins above the end {end_offset}"))
+            findings.append(
+                Finding(
+                    key,
+                    entry.start_offset,
+                    "epoch",
+                    f"leader epoch entry {entry} begins above the end offset {end_offset}",
+                )
+            )
         before = entry
 
 
@@ -88,9 +97,13 @@ def _verify_batches(
         for base, batch in fresh:
             if base > max(expected, meta.cleaned_to):
                 kind = "start" if first else "gap"
-                findings.append(Finding(key, expected, kind, f"no batch up to offset {base}"))
+                findings.append(Finding(key, expected, kind, f"no batch contains the offsets {expected} to {base - 1}"))
             elif base < expected and not first:
-                findings.append(Finding(key, base, "overlap", f"the batch before it ends at {expected}"))
+                findings.append(
+                    Finding(
+                        key, base, "overlap", f"the batch begins below offset {expected}, the end of the previous batch"
+                    )
+                )
             first = False
             position = base + 1
             if not _check_batch(key, base, batch, findings):
@@ -101,10 +114,15 @@ def _verify_batches(
             _verify_batch_epoch(key, meta, starts, base, batch, findings)
     if meta.cleaned_to >= end_offset > meta.log_start_offset:
         findings.append(
-            Finding(key, meta.cleaned_to, "compaction", f"compacted up to this offset, but ends at {end_offset}")
+            Finding(
+                key,
+                meta.cleaned_to,
+                "compaction",
+                f"the log is compacted up to this offset, but its end offset is {end_offset}",
+            )
         )
     if expected < end_offset:
-        findings.append(Finding(key, expected, "gap", f"no batch up to the end {end_offset}"))
+        findings.append(Finding(key, expected, "gap", f"no batch contains the offsets {expected} to {end_offset - 1}"))
 
 
 def _verify_batch_epoch(
@@ -115,7 +133,9 @@ def _verify_batch_epoch(
     recorded = meta.epochs[at].epoch if at >= 0 else -1
     stamped = leader_epoch(batch)
     if at >= 0 and stamped != recorded:
-        findings.append(Finding(key, base, "epoch", f"stamped with epoch {stamped}, recorded is {recorded}"))
+        findings.append(
+            Finding(key, base, "epoch", f"the batch has leader epoch {stamped}, but the metadata has {recorded}")
+        )
 
 
 def _verify_snapshot(storage: Storage, key: PartitionKey, meta: PartitionMeta, findings: list[Finding]) -> None:
@@ -128,7 +148,9 @@ def _verify_snapshot(storage: Storage, key: PartitionKey, meta: PartitionMeta, f
         findings.append(Finding(key, info.offset, "snapshot", error.what))
         return
     if size != info.size_bytes:
-        findings.append(Finding(key, info.offset, "snapshot", f"{size} bytes instead of {info.size_bytes}"))
+        findings.append(
+            Finding(key, info.offset, "snapshot", f"the snapshot has {size} bytes instead of {info.size_bytes}")
+        )
 
 
 def verify_columns(storage: Storage, key: PartitionKey, meta: PartitionMeta, end_offset: int) -> list[Finding]:
@@ -153,7 +175,14 @@ def verify_columns(storage: Storage, key: PartitionKey, meta: PartitionMeta, end
                 _, last, timestamp_ms = offsets_and_timestamp(batch)
                 expected = BatchSummary(base, last, timestamp_ms, len(batch))
                 if fields != expected:
-                    findings.append(Finding(key, base, "storage", f"the store has {fields}, the batch {expected}"))
+                    findings.append(
+                        Finding(
+                            key,
+                            base,
+                            "storage",
+                            f"the columns of the store have {fields}, but the batch has {expected}",
+                        )
+                    )
                 position = max(position + 1, last + 1)
     except CorruptLogError as error:
         findings.append(Finding(key, error.offset, "storage", error.what))

@@ -68,7 +68,7 @@ class PartitionMeta(NamedTuple):
                 position += _CLEANED_TO.size
             end = position + epoch_count * _EPOCH.size
             if end != len(data):
-                raise ValueError(f"{len(data)} bytes instead of {end}")
+                raise ValueError(f"the metadata has {len(data)} bytes instead of {end}")
             epochs = tuple(EpochEntry(*pair) for pair in _EPOCH.iter_unpack(data[position:end]))
         except struct.error as error:
             raise ValueError(str(error)) from error

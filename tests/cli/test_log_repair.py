@@ -152,7 +152,9 @@ def test_a_damaged_last_batch_keeps_the_end(run: Run, folder: Path) -> None:
     before = raw(folder, number, 12, bytes(80))
     for _ in range(4):  # LMDB reuses the pages of the valid copies
         raw(folder, number, 12, before[:-3] + bytes([before[-3] ^ 1]) + before[-2:])
-    with pytest.raises(DataFolderError, match=r"the last batch: CRC .*; `kcore log repair` keeps what can be read"):
+    with pytest.raises(
+        DataFolderError, match=r"the last batch: the header has CRC .*; `kcore log repair` keeps what can be read"
+    ):
         LmdbLogEngine(folder)
     (loss,) = repair(run, folder)
     assert (loss["from_offset"], loss["to_offset"], loss["records"], loss["loss"]) == (12, 13, 1, "crc")
@@ -169,9 +171,9 @@ def test_refused_opens_and_verify_preserve_the_pages_for_a_repair(run: Run, fold
     raw(folder, number, 12, before[:-3] + bytes([before[-3] ^ 1]) + before[-2:])
     damaged = (folder / "data.mdb").read_bytes()
     for _ in range(4):
-        with pytest.raises(DataFolderError, match="the last batch: CRC"):
+        with pytest.raises(DataFolderError, match="the last batch: the header has CRC"):
             LmdbLogEngine(folder)
-        with pytest.raises(DataFolderError, match="the last batch: CRC"):
+        with pytest.raises(DataFolderError, match="the last batch: the header has CRC"):
             verify_folder(folder)
     assert (folder / "data.mdb").read_bytes() == damaged
     assert repair(run, folder) == []
@@ -267,7 +269,7 @@ def test_damaged_versions_and_counters_are_replaced(run: Run, folder: Path, key:
 def test_a_folder_of_a_newer_version_is_not_repaired(run: Run, folder: Path) -> None:
     edit(folder, META_DB, (FORMAT_KEY, U32.pack(FORMAT_VERSION + 1)))
     ran = run("log", "repair", folder, "--yes")
-    assert (ran.status, "a newer format version than this version of kcore knows" in ran.err) == (1, True)
+    assert (ran.status, "the format version is newer than this kcore supports" in ran.err) == (1, True)
 
 
 @pytest.mark.parametrize("database", [LOG_DB, META_DB, SNAP_DB])
@@ -277,7 +279,7 @@ def test_a_missing_database_is_made_again(run: Run, folder: Path, database: byte
         db = env.open_db(database)
         with env.begin(write=True) as txn:
             txn.drop(db)
-    with pytest.raises(DataFolderError, match="not kcore's"):
+    with pytest.raises(DataFolderError, match="not a file of kcore"):
         LmdbLogEngine(folder)
     losses = repair(run, folder)
     assert [loss["detail"] for loss in losses if loss["loss"] == "page"] == (
@@ -340,14 +342,17 @@ def test_sound_rounds_around_a_damaged_one_are_recovered(run: Run, folder: Path)
     at = 32 + len(rounds[0]) + 40
     data[at] ^= 1
     (folder / "journal").write_bytes(data)
-    with pytest.raises(DataFolderError, match="the journal is damaged: round 1 at position"):
+    with pytest.raises(DataFolderError, match="the journal is damaged: commit 1 at position"):
         LmdbLogEngine(folder)
     losses = repair(run, folder)
     assert [(loss["partition"], loss["loss"], loss["detail"]) for loss in losses] == [
         (
             None,
             "page",
-            f"the journal is damaged: round 1 at position {32 + len(rounds[0])}, although round 2 after it is sound",
+            (
+                f"the journal is damaged: commit 1 at position {32 + len(rounds[0])}, although the later commit 2 is "
+                "undamaged"
+            ),
         ),
         END_LOST,
         ("lines-0", "gap", "no batch holds these offsets"),
@@ -366,7 +371,7 @@ def test_the_areas_of_a_damaged_journal_are_read_in_the_order_of_their_rounds(ru
     data = (newer + stale).ljust(AREA_BYTES, b"\0") + bytes(older)
     (folder / "journal").write_bytes(data.ljust(JOURNAL_BYTES, b"\0"))
     position = AREA_BYTES + len(entry(1, rounds[0]))
-    what = f"the journal is damaged: round 2 at position {position}, although round 4 after it is sound"
+    what = f"the journal is damaged: commit 2 at position {position}, although the later commit 4 is undamaged"
     with pytest.raises(DataFolderError, match=what):
         LmdbLogEngine(folder)
     losses = repair(run, folder)
@@ -394,10 +399,10 @@ def test_a_folder_without_its_journal_is_repaired(run: Run, folder: Path) -> Non
 def test_an_identity_of_the_wrong_size_is_damage(run: Run, folder: Path) -> None:
     leave_journal(folder, encoded(appended(folder, 2)))
     edit(folder, META_DB, (JOURNAL_KEY, b"short"))
-    with pytest.raises(DataFolderError, match="the journal is damaged: its identity has 5 bytes"):
+    with pytest.raises(DataFolderError, match="the journal is damaged: the stored identity of the journal has 5 bytes"):
         LmdbLogEngine(folder)
     assert [loss["detail"] for loss in repair(run, folder)] == [
-        "the journal is damaged: its identity has 5 bytes",
+        "the journal is damaged: the stored identity of the journal has 5 bytes",
         END_LOST[2],
     ]
     assert served(folder)[0] == [*VALUES, (3, b"v3".hex()), (4, b"v4".hex())]
@@ -427,8 +432,8 @@ def test_topics_are_restored_when_their_metadata_is_lost(run: Run, folder: Path)
     losses = repair(run, folder)
     details = [loss["detail"] for loss in losses if loss["loss"] == "metadata"]
     assert details == [
-        "the topic's metadata is lost: it comes back as '__consumer_offsets' with 1 partitions",
-        "the topic's metadata is lost: it comes back as 'lines' with 2 partitions",
+        "the topic's metadata is lost: the repair creates the topic again as '__consumer_offsets' with 1 partitions",
+        "the topic's metadata is lost: the repair creates the topic again as 'lines' with 2 partitions",
     ]
     assert served(folder) == (VALUES, OFFSETS)
 

@@ -30,12 +30,15 @@ def test_no_batch_of_another_folder_s_journal_is_recovered(run: Run, folder: Pat
     data = b"".join(entry(turn, encoded([one]), FOREIGN) for turn, one in enumerate(appended(folder, 2)))
     edit(folder, META_DB, (JOURNAL_KEY, IDENTITY + U32.pack(0) + BEFORE))
     (folder / "journal").write_bytes(data.ljust(JOURNAL_BYTES, b"\0"))
-    what = "the journal is damaged: the file `journal` belongs to another folder, or to another state of this one"
+    what = (
+        "the journal is damaged: the file `journal` belongs to another folder, or to an older or newer copy of this "
+        "folder"
+    )
     with pytest.raises(DataFolderError, match=what):
         LmdbLogEngine(folder)
     losses = repair(run, folder)
     assert [(loss["partition"], loss["loss"], loss["detail"]) for loss in losses] == [
-        (None, "page", f"{what}: put the file back that this folder had"),
+        (None, "page", f"{what}: put back the file that belongs to this folder"),
         END_LOST,
     ]
     assert served(folder) == (VALUES, OFFSETS)

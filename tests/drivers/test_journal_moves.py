@@ -73,8 +73,8 @@ def test_if_no_thread_can_be_started_commits_move_the_journal(
     stored = [one for _ in range(12) for one in fill(log, engine, 1)]
     assert (contents(log), moved_by) == (stored, [])
     assert [record.getMessage() for record in caplog.records] == [
-        "driver: the thread for moves of the journal cannot be started: can't start new thread; "
-        "commits that find the journal full move it from now on"
+        "driver: cannot start the thread that moves journal entries: can't start new thread; from now on, a commit "
+        "that finds the journal full moves them"
     ]
     mover.stop()
     engine.close()

@@ -41,7 +41,7 @@ def test_a_commit_of_unknown_result_fails_its_requests_until_the_file_can_be_rea
         folder.rename(hidden)
         refused = [code_of(engine, offset) for offset in (2, 3, 4)]
         assert log.uncertain
-        lines = [record for record in caplog.records if "cannot determine" in record.getMessage()]
+        lines = [record for record in caplog.records if "it is unknown whether" in record.getMessage()]
         assert [(record.exc_info, "No such file" in record.getMessage()) for record in lines] == [(None, True)]
         hidden.rename(folder)
         refused.append(code_of(engine, 5))

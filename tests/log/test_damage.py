@@ -142,7 +142,7 @@ def test_a_flipped_bit_in_the_last_batch_is_found_on_opening(folder: Path) -> No
     make(folder)
     flip_in_batch(folder, 118, 200)
     error = refusal(folder)
-    assert error.what.startswith("damaged: the last batch: CRC ")
+    assert error.what.startswith("damaged: the last batch: the header has CRC ")
     assert error.where == f"partition {key()}, offset 118"
 
 

@@ -488,11 +488,11 @@ def test_a_file_that_lacks_a_durable_commit_stops_all_writes(folder: Path, caplo
     storage._write_set, storage._txn_id, storage._unsettled = write_set, 1 << 40, True  # type: ignore[attr-defined]
     for _ in range(2):
         log.append(batch(5), 0)
-        with pytest.raises(LogError, match="a commit that succeeded is not in the file"):
+        with pytest.raises(LogError, match=r"a commit that succeeded is not in data\.mdb"):
             engine.commit()
         assert log.end_offset == 2
     (line,) = [record.getMessage() for record in caplog.records if record.levelname == "CRITICAL"]
-    assert line.startswith(f"log {folder}: a commit that succeeded is not in the file: the log refuses every write")
+    assert line.startswith(f"log {folder}: a commit that succeeded is not in data.mdb: the log refuses every write")
     engine.close()
 
 

@@ -72,7 +72,7 @@ def test_an_lmdb_file_of_another_program_is_refused(folder: Path) -> None:
     folder.mkdir()
     with lmdb.open(str(folder)) as env, env.begin(write=True) as txn:
         txn.put(b"a", b"b")
-    assert refusal(folder) == ("an LMDB file, but not kcore's", "data.mdb")
+    assert refusal(folder) == ("an LMDB file, but not a file of kcore", "data.mdb")
 
 
 def test_a_creation_that_a_crash_interrupted_is_begun_again(folder: Path) -> None:
@@ -193,7 +193,7 @@ def test_durability_memory_is_for_logs_without_a_path(folder: Path) -> None:
 def test_a_newer_format_is_refused(folder: Path) -> None:
     make(folder)
     put_raw(folder, b"meta", b"format", struct.pack(">I", 7))
-    what = "format version 7 is newer than 6, the newest this version of kcore knows"
+    what = "format version 7 is newer than 6, the newest version that this kcore supports"
     assert refusal(folder) == (what, "data.mdb")
     put_raw(folder, b"meta", b"format", struct.pack(">I", 4))
     LmdbLogEngine(folder).close()
@@ -239,9 +239,9 @@ def test_an_older_format_without_a_known_step_is_refused(folder: Path) -> None:
 def test_a_file_without_format_or_with_damaged_metadata_is_refused(folder: Path) -> None:
     make(folder)
     put_raw(folder, b"meta", b"format", None)
-    assert refusal(folder)[0] == "no format version: not kcore's, or damaged"
+    assert refusal(folder)[0] == "the file has no format version: it is not a file of kcore, or it is damaged"
     put_raw(folder, b"meta", b"format", b"\x01")
-    assert refusal(folder)[0].startswith("damaged: format version or node epoch")
+    assert refusal(folder)[0].startswith("damaged: the format version or the node epoch")
     put_raw(folder, b"meta", b"format", struct.pack(">I", 1))
     put_raw(folder, b"meta", layout.partition_meta_key(key()), b"\x00\x01")
     what, where = refusal(folder)
@@ -280,7 +280,7 @@ def test_a_forked_child_cannot_use_the_engine_and_does_not_keep_the_folder(folde
     os.waitpid(child, 0)
     assert messages[:4] == ["closed"] * 4
     assert messages[4] == f"the log engine was opened by the parent of process {child}: open it after the fork"
-    assert messages[5] == f"in use by process {os.getpid()}; a server is reached with --bootstrap HOST:PORT"
+    assert messages[5] == f"in use by process {os.getpid()}; to use a running server, pass --bootstrap HOST:PORT"
     fill(log, engine, 1)
     assert len(contents(log)) == 3
     # A child that continues to run does not keep the folder locked when the parent has closed it.

@@ -15,7 +15,7 @@ from kcore.log.lmdb_copy import copy_folder
 from tests.log.batches import batch, contents, key, stamped
 
 ROUNDS = 4
-FOREIGN = "the file `journal` belongs to another folder, or to another state of this one"
+FOREIGN = "the file `journal` belongs to another folder, or to an older or newer copy of this folder"
 State = Callable[[str], Path]
 
 

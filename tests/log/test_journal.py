@@ -232,7 +232,7 @@ def damage_file(folder: Path, how: str) -> None:
     [
         ("missing", "the file `journal` has 0 of 2359296 bytes"),
         ("truncated", "the file `journal` has 5000 of 2359296 bytes"),
-        ("flipped", "round 1 at position 711, although round 2 after it is sound"),
+        ("flipped", "commit 1 at position 711, although the later commit 2 is undamaged"),
     ],
 )
 def test_a_journal_that_lacks_acknowledged_rounds_is_refused_and_not_changed(

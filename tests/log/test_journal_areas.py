@@ -269,7 +269,7 @@ def test_a_move_that_fails_disturbs_no_commit(
     stored = grow(engine, 1 + ROUNDS + 1)
     break_transaction(engine, lands, lmdb.DiskError("mdb_txn_commit"))
     later.run()
-    assert "a full area of the journal could not be moved" in caplog.records[0].getMessage()
+    assert "the full half of the journal could not be moved" in caplog.records[0].getMessage()
     assert engine._storage._journal.has_full_area is not lands  # type: ignore[attr-defined]
     assert after_a_kill(folder, tmp_path) == contents(engine.open(key())) == stored
     stored += grow(engine, ROUNDS if moved_by == "a commit" else 1)
@@ -449,9 +449,9 @@ def test_a_damaged_area_is_refused(how: str, engine: LmdbLogEngine, folder: Path
         data = bytearray(file.read_bytes())
         data[at] ^= 1
         file.write_bytes(data)
-        what = "round 0 at position 0, although round 1 after it is sound"
+        what = "commit 0 at position 0, although the later commit 1 is undamaged"
         if "newer" in how:
-            what = rf"round {ROUNDS} at position \d+, although round {ROUNDS + 1} after it is sound"
+            what = rf"commit {ROUNDS} at position \d+, although the later commit {ROUNDS + 1} is undamaged"
     with pytest.raises(DataFolderError, match=what):
         LmdbLogEngine(copy)
 

@@ -89,7 +89,9 @@ def test_damage_before_a_sound_entry_is_damage_only_if_entries_were_flushed(
     assert (len(found), end) == (damaged, start)
     assert find_lost_entry(bytes(file), IDENTITY, damaged) == (damaged + 1, flags)
     if flags:
-        with pytest.raises(JournalDamagedError, match=f"round {damaged} at position {start}, although round"):
+        with pytest.raises(
+            JournalDamagedError, match=f"commit {damaged} at position {start}, although the later commit"
+        ):
             load_entries(bytes(file), IDENTITY)
     else:
         assert load_entries(bytes(file), IDENTITY) == found
