@@ -129,10 +129,12 @@ def get(name: str, group_type: GroupType = "classic") -> Any:
         return _load(import_path)()
     if ":" not in name:
         known = ", ".join(names(group_type))
-        raise ConfigError(f"no {group_type} assignor is called {name!r}; there are {known}, or package.module:Class")
+        raise ConfigError(f"unknown {group_type} assignor {name!r}; valid: {known}, or a class as package.module:Class")
     made = _load(name)()
     if not isinstance(getattr(made, "name", None), str) or not callable(getattr(made, "assign", None)):
-        raise ConfigError(f"{name} is not an assignor: it needs a str `name` and a method `assign`")
+        raise ConfigError(
+            f"{name} is not an assignor: an assignor needs an attribute `name` (str) and a method `assign`"
+        )
     return made if group_type in ("share", "streams") else checked(made)
 
 
@@ -175,7 +177,7 @@ def validate(assignment: GroupAssignment, members: Members) -> None:
     """
     by_id = members if isinstance(members, Mapping) else {member.member_id: member for member in members}
     if not assignment.exclusive:
-        raise PartitionAssignorError("a partition is assigned to two members")
+        raise PartitionAssignorError("two members have the same partition")
     topics = assignment.topics
     for member_id, assigned in assignment.items():
         member = by_id.get(member_id)

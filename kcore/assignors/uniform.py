@@ -37,4 +37,4 @@ def refuse_unknown_ids(missing: list[str | bytes]) -> None:
     """Raises PartitionAssignorError if a topic id does not exist."""
     for topic in missing:
         if isinstance(topic, bytes):
-            raise PartitionAssignorError(f"member is subscribed to a topic that does not exist: {topic.hex()}")
+            raise PartitionAssignorError(f"a member is subscribed to a topic id that does not exist: {topic.hex()}")

@@ -81,8 +81,9 @@ def check_room(group: Group, growth: int) -> None:
         limit = group.shard.config.kcore_max_group_metadata_bytes
         raise KafkaError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"the metadata of the members of {group.group_id} would take {group.metadata_bytes + growth} bytes; all "
-            f"groups may have {limit} bytes (kcore.max.group.metadata.bytes), and one group {limit // MAX_GROUP_SHARE}",
+            f"the metadata of the members of {group.group_id} would take {group.metadata_bytes + growth} bytes; the "
+            f"maximum is {limit // MAX_GROUP_SHARE} bytes for one group, and {limit} bytes for all groups "
+            "(kcore.max.group.metadata.bytes)",
         )
 
 

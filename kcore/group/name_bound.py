@@ -43,6 +43,6 @@ def check_names(
     if len(named) + added - removed > most:
         raise KafkaError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"the members of {group_id} would name {len(named) + added - removed} topics; the maximum is {most}, "
-            f"{REQUESTS} times kcore.max.request.elements",
+            f"the members of {group_id} would name {len(named) + added - removed} topics; the maximum is {most} "
+            f"({REQUESTS} times kcore.max.request.elements)",
         )

@@ -151,8 +151,8 @@ class Completion:
                 self.given_up = True
                 log = logger.info if code in GIVEN_UP else logger.error
                 log(
-                    "transaction coordinator: no end marker of %r written to %s-%d: %s; the transaction stays prepared "
-                    "until its shard is loaded again",
+                    "transaction coordinator: the end marker of transactional id %r could not be written to partition "
+                    "%s-%d: %s; the transaction stays prepared until its shard is loaded again",
                     self.transactional_id,
                     *partition,
                     code.name,

@@ -111,7 +111,8 @@ class LocalMarkers(LocalMarkersCore):
             return error.code
         except LogError as error:
             logger.error(
-                "transaction coordinator: no end marker of producer %d written to %r: %s; the coordinator retries",
+                "transaction coordinator: the end marker of producer id %d could not be written to partition %r: "
+                "%s; the coordinator tries again",
                 producer_id,
                 partition,
                 error,

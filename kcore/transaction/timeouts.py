@@ -43,8 +43,8 @@ class TransactionTimeout(MarkerTimer):
             timeouts.watch(transactional_id, transaction)
             return None
         logger.info(
-            "transaction coordinator: the transaction of %r exceeded its timeout of %d ms; "
-            "it is aborted and its producer fenced",
+            "transaction coordinator: the transaction of transactional id %r exceeded its timeout of %d ms; kcore "
+            "aborts the transaction and fences its producer",
             transactional_id,
             transaction.timeout_ms,
         )

@@ -483,17 +483,17 @@ def test_the_log_of_denied_operations_is_limited(caplog: pytest.LogCaptureFixtur
         return [record.getMessage() for record in caplog.records]
 
     lines = [
-        f"authorizer: denied READ on TOPIC 't{number}' to 'User:alice' from /{HOST}; if the principal needs it, "
-        "add an ACL that allows it"
+        f"authorizer: denied READ on TOPIC 't{number}' for principal 'User:alice' from /{HOST}; if the principal needs "
+        "this access, add an ACL that allows it"
         for number in range(200)
     ]
     limit = (
-        "authorizer: further denials of READ on resources of type TOPIC to 'User:alice' are counted and not logged for "
-        "up to 10 s"
+        "authorizer: further denials of READ on resources of type TOPIC for principal 'User:alice' are only counted, "
+        "not logged, for up to 10 s"
     )
     omitted = (
-        "authorizer: 95 denials of READ on resources of type TOPIC to 'User:alice' were not logged, because the "
-        "principal was denied more than 10 times in 10 s"
+        "authorizer: 95 further denials of READ on resources of type TOPIC for principal 'User:alice' were not "
+        "logged, because the limit is 10 log lines in 10 s"
     )
     assert denied(0, 100) == [*lines[:10], limit]
     assert denied(0, 1, "User:bob") == [lines[0].replace("alice", "bob")]

@@ -132,7 +132,7 @@ def test_a_topic_with_too_many_partitions_is_not_created(engine: Guarded) -> Non
     part = subtopology("0", ["t"], repartitions=[internal("log", 2_000_000_000)])
     assert detail(join(engine, topology(part))) == "the internal topics log are missing"
     engine.engine.slices.finish()
-    assert "2000000000 new partitions are too many at a time" in detail(beat(engine, 2))
+    assert "the topics need 2000000000 new partitions; the maximum at a time is 10000" in detail(beat(engine, 2))
 
 
 def test_internal_topics_of_the_cluster_are_refused(engine: Guarded) -> None:

@@ -156,7 +156,7 @@ def test_a_transaction_of_the_coordinator_is_terminated_and_not_aborted(
     before = run(capsys, server, "producers", "describe", "--topic", "lively")
     assert main([*abort, "--bootstrap", server.bootstrap]) == 1
     error = capsys.readouterr().err
-    assert "its transactional id is 'alive'" in error
+    assert "with transactional id 'alive'" in error
     assert "forceTerminateTransaction" in error
     assert run(capsys, server, "producers", "describe", "--topic", "lively") == before
 

@@ -52,8 +52,8 @@ class DenialLog:
         if window is None or now_ms - window.begin_ms >= WINDOW_MS:
             if window is not None and window.count > MAX_LINES:
                 logger.info(
-                    "authorizer: %d denials of %s on resources of type %s to %r were not logged, because the principal "
-                    "was denied more than %d times in %d s",
+                    "authorizer: %d further denials of %s on resources of type %s for principal %r were not logged, "
+                    "because the limit is %d log lines in %d s",
                     window.count - MAX_LINES,
                     Operation(operation).name,
                     ResourceType(resource_type).name,
@@ -67,13 +67,14 @@ class DenialLog:
         window.count += 1
         if window.count <= MAX_LINES:
             logger.info(
-                "authorizer: denied %s on %s %r to %r from %s; if the principal needs it, add an ACL that allows it",
+                "authorizer: denied %s on %s %r for principal %r from %s; if the principal needs this access, add "
+                "an ACL that allows it",
                 Operation(operation).name, ResourceType(resource_type).name, name, principal, client_host,
             )  # fmt: skip
         elif window.count == MAX_LINES + 1:
             logger.info(
-                "authorizer: further denials of %s on resources of type %s to %r are counted and not logged for up to "
-                "%d s",
+                "authorizer: further denials of %s on resources of type %s for principal %r are only counted, not "
+                "logged, for up to %d s",
                 Operation(operation).name,
                 ResourceType(resource_type).name,
                 principal,

@@ -137,13 +137,13 @@ def covers(acl: Acl, name: str) -> bool:
 def fault(acl: Acl) -> str | None:
     """Describes the fault of a new entry; None if the entry is valid."""
     if acl.resource_type not in _RESOURCE_TYPES - {ResourceType.ANY}:
-        return f"there is no resource type {acl.resource_type}"
+        return f"unknown resource type {acl.resource_type}"
     if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
         return f"an entry cannot have the pattern type {acl.pattern_type}"
     if acl.operation not in _OPERATIONS - {Operation.ANY}:
-        return f"there is no operation {acl.operation}"
+        return f"unknown operation {acl.operation}"
     if acl.permission not in (Permission.DENY, Permission.ALLOW):
-        return f"there is no permission {acl.permission}"
+        return f"unknown permission type {acl.permission}"
     if not acl.resource_name:
         return "the resource's name is empty"
     if ":" not in acl.principal:

@@ -32,5 +32,5 @@ class AddRaftVoterApi(MembershipApi[AddRaftVoterRequest, AddRaftVoterResponse]):
         """
         self.check_cluster(request.cluster_id)
         if request.voter_id == self.cluster.node_id:
-            return KafkaError(ErrorCode.DUPLICATE_VOTER, f"{request.voter_id} is a voter already")
+            return KafkaError(ErrorCode.DUPLICATE_VOTER, f"node {request.voter_id} is already a voter")
         return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"voter {request.voter_id} does not take part in this quorum")

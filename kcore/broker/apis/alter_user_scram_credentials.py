@@ -113,7 +113,7 @@ def _fault(user: str, mechanism: int) -> Fault | None:
     if not user:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, "the user's name is empty"
     if mechanism not in _MECHANISMS:
-        return ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"there is no SCRAM mechanism {mechanism}"
+        return ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"unknown SCRAM mechanism {mechanism}"
     return None
 
 
@@ -129,7 +129,7 @@ def _upsertion_fault(upsertion: ScramCredentialUpsertion) -> Fault | None:
     if fault is None and not MIN_ITERATIONS <= upsertion.iterations <= MAX_ITERATIONS:
         return (
             ErrorCode.UNACCEPTABLE_CREDENTIAL,
-            f"{upsertion.iterations} iterations; {MIN_ITERATIONS} to {MAX_ITERATIONS} are accepted",
+            f"{upsertion.iterations} iterations; valid: {MIN_ITERATIONS} to {MAX_ITERATIONS}",
         )
     if fault is None and len(upsertion.salt) > MAX_SALT_BYTES:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, f"the salt is longer than {MAX_SALT_BYTES} bytes"

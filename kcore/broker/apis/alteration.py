@@ -63,7 +63,9 @@ class AlterationApi(ControlApi[Request, Response]):
         Raises:
             KafkaError: the changes are refused.
         """
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "levels of loggers can only be changed incrementally")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "the levels of loggers can only be changed with IncrementalAlterConfigs"
+        )
 
     @abstractmethod
     def records(self, machine: MetadataMachine, resource: Any, alterations: list[Alteration]) -> list[Record]:

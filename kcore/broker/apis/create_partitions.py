@@ -153,7 +153,7 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
         if requested.assignments is not None and len(requested.assignments) != added:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{added} new partitions have {len(requested.assignments)} assignments",
+                f"the request adds {added} partitions and has {len(requested.assignments)} assignments",
             )
         record_mutations(mutations, added)
         if requested.assignments is None:

@@ -151,7 +151,8 @@ class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
             selected += len(result.matching_acls)
             if selected > MAX_SELECTED:
                 raise KafkaError(
-                    ErrorCode.POLICY_VIOLATION, f"the filters of a request may select {MAX_SELECTED} entries in total"
+                    ErrorCode.POLICY_VIOLATION,
+                    f"the filters of a request may select at most {MAX_SELECTED} entries in total",
                 )
             results.append(result)
             yield FILTER_COST

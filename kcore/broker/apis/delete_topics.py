@@ -101,7 +101,14 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
         names: list[str] = list(request.topic_names)
         for state in request.topics:
             if state.name is None and state.topic_id == ZERO_UUID:
-                results.append(_result(None, ZERO_UUID, ErrorCode.INVALID_REQUEST, "neither a name nor an id"))
+                results.append(
+                    _result(
+                        None,
+                        ZERO_UUID,
+                        ErrorCode.INVALID_REQUEST,
+                        "the request names a topic by neither its name nor its id",
+                    )
+                )
             elif state.name is None:
                 ids.append(state.topic_id)
             elif state.topic_id == ZERO_UUID:
@@ -109,7 +116,10 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
             else:
                 results.append(
                     _result(
-                        state.name, state.topic_id, ErrorCode.INVALID_REQUEST, "a name and an id; only one is allowed"
+                        state.name,
+                        state.topic_id,
+                        ErrorCode.INVALID_REQUEST,
+                        "the request names a topic by its name and its id; only one is allowed",
                     )
                 )
         duplicates = _duplicates(ids)

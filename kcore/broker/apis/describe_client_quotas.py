@@ -92,11 +92,13 @@ def _check(components: Sequence[ComponentData]) -> None:
         if kind in seen:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{kind} is in the filter more than once")
         if kind not in ENTITY_TYPES:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"there is no entity type {kind!r}")
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"unknown entity type {kind!r}")
         if component.match_type not in {EXACT, DEFAULT, ANY}:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no match type {component.match_type}")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown match type {component.match_type}")
         if (component.match is None) == (component.match_type == EXACT):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "an exact match needs a name, and other matches have none")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "an exact match needs a name; other match types must not have one"
+            )
         seen.add(kind)
     if "ip" in seen and len(seen) > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "an ip entity cannot be combined with user or client-id")

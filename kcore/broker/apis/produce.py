@@ -241,7 +241,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         if request.acks != 0:
             return response
         if failed:
-            raise CloseConnectionError("a request without acks failed")
+            raise CloseConnectionError("a Produce request with acks=0 failed")
         return None
 
     # ---- reading the request
@@ -465,7 +465,7 @@ def unreadable_record(topic: str, batch: bytes | memoryview, budget: Decompressi
                 if value is not None and typed is not None:
                     decode_value(typed, value)
             except DecodeError as error:
-                return f"record {offset} cannot be read by the coordinator: {error}"
+                return f"the coordinator cannot decode the record at offset {offset}: {error}"
     except CorruptBatchError:
         return None  # the log's own checks refuse it
     return None

@@ -44,7 +44,10 @@ class MembershipApi(Api[Request, Response], Generic[Request, Response]):
             KafkaError: INCONSISTENT_CLUSTER_ID for another cluster.
         """
         if cluster_id is not None and cluster_id != self.cluster.cluster_id:
-            raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, f"this is cluster {self.cluster.cluster_id}")
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_CLUSTER_ID,
+                f"the request is for another cluster; the id of this cluster is {self.cluster.cluster_id}",
+            )
 
     def handle(self, context: RequestContext, request: Any) -> Any:
         """Refuses the change."""

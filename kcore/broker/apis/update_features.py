@@ -112,8 +112,8 @@ def _check(update: FeatureUpdateKey, present: int, kind: int) -> None:
     if not feature.lowest <= level <= feature.highest:
         raise refused(f"the supported levels are {feature.lowest} to {feature.highest}")
     if level < present and kind == UPGRADE:
-        raise refused(f"it is below the present level {present}, and the request is an upgrade")
+        raise refused(f"the level is below the present level {present}, and the request is an upgrade")
     if level < present and update.feature in UNDOWNGRADABLE:
         raise refused(f"a downgrade from the present level {present} is not possible: metadata could be lost")
     if level > present and kind != UPGRADE:
-        raise refused(f"it is above the present level {present}, and the request is a downgrade")
+        raise refused(f"the level is above the present level {present}, and the request is a downgrade")

@@ -155,7 +155,7 @@ class Controller:
             elif not broker.fenced:
                 records.append(fencing_record(broker, fenced=True))
                 logger.warning(
-                    "controller: node %d in epoch %d is not alive; other nodes take over its partitions",
+                    "controller: node %d (broker epoch %d) is not alive; other nodes take over its partitions",
                     *(node_id, broker.epoch),
                 )
         targets = {
@@ -192,7 +192,13 @@ class Controller:
         for topic, partition, successor, _ in moves:
             before = image.leader(topic.topic_id, partition)
             records.append(successor_record(topic.topic_id, partition, successor))
-            logger.info("controller: %s-%d is to move from %s to node %d", topic.name, partition, before, successor)
+            logger.info(
+                "controller: partition %s-%d is planned to move from node %s to node %d",
+                topic.name,
+                partition,
+                before,
+                successor,
+            )
         return records
 
     def _joined(self, machine: MetadataMachine, nodes: list[RegisteredNode], leading: set[int]) -> list[Record]:
@@ -212,7 +218,7 @@ class Controller:
             registration = _registration(node)
             if known != registration:
                 records.append(registration.record())
-                logger.info("controller: registered node %d in epoch %d", node.node_id, node.lease.epoch)
+                logger.info("controller: registered node %d with broker epoch %d", node.node_id, node.lease.epoch)
         return records
 
     def _move_records(self, moves: Iterable[Move]) -> list[Record]:
@@ -224,7 +230,9 @@ class Controller:
             records.append(
                 leader_record(topic.topic_id, partition, leader, None if replicas == previous_replicas else replicas)
             )
-            logger.info("controller: %s-%d moves from %s to node %d", topic.name, partition, before, leader)
+            logger.info(
+                "controller: partition %s-%d moves from node %s to node %d", topic.name, partition, before, leader
+            )
         return records
 
 

@@ -95,7 +95,7 @@ class _Metadata:
         self._shard.load()
         self._commit()
         if self._shard.state is not ShardState.ACTIVE:
-            raise LogError("the metadata log cannot be read; the last error in the process's log has the cause")
+            raise LogError("the metadata log cannot be read; the last ERROR line of this process's log has the cause")
         return self._shard.machine
 
     def rewrite(self) -> None:
@@ -109,7 +109,9 @@ class _Metadata:
         for _ in range(MAX_ROUNDS):
             self._slices.finish()
             if not self._pipeline.commit():
-                raise LogError("the metadata log cannot be written; the last error in the process's log has the cause")
+                raise LogError(
+                    "the metadata log cannot be written; the last ERROR line of this process's log has the cause"
+                )
             if not (self._slices or self._pipeline.dirty):
                 return
         raise LogError("the metadata log was not written completely")

@@ -56,7 +56,11 @@ class MetadataFollower:
             log_failure(logger, error, "cluster: the metadata log cannot be read; the next poll tries again")
             return False
         except Exception as error:
-            log_failure(logger, error, "cluster: a record of the metadata log cannot be replayed; loading it again")
+            log_failure(
+                logger,
+                error,
+                "cluster: a record of the metadata log cannot be replayed; the node loads the metadata log again",
+            )
             shard.restart("a followed record could not be replayed")
             return False
         return True

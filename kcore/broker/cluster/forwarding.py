@@ -70,7 +70,7 @@ RETRY_FOR_MS: Final = 3_000
 It is longer than the controller's lease, because some clients do not repeat a request after NOT_CONTROLLER.
 """
 
-UNUSABLE: Final = REFUSED + "%s. It was sent by a node of another version, or by a client that is no node"
+UNUSABLE: Final = REFUSED + "%s. The sender is a node of another version, or not a node of this cluster"
 
 OWN_VERSION: Final = 7
 """The version of CreateTopics in the requests of nodes themselves."""
@@ -152,14 +152,16 @@ def _decode(envelope: EnvelopeRequest, max_elements: int) -> tuple[_Client, Any]
     try:
         api_key, version, _, size = _HEADER.unpack_from(data)
         if api_key not in ENVELOPED:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"API {api_key} is not forwarded")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"requests of API key {api_key} cannot be forwarded")
         position = _HEADER.size + max(0, size)
         client_id = data[_HEADER.size : position].decode()
         position += request_header_version(api_key, version) - 1
         request = request_class(api_key).decode(data, version, position, max_elements)
         address = str(ip_address(envelope.client_host_address))
     except (struct.error, DecodeError, UnicodeDecodeError, ValueError) as error:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"unreadable envelope: {error}") from error
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"the request in the envelope cannot be decoded: {error}"
+        ) from error
     return _Client(version, client_id, f"/{address}"), request
 
 
@@ -213,7 +215,12 @@ class Forwarder:
             try:
                 self.send(context, request, arrived)
             except Exception as error:  # the client waits for a response
-                log_failure(logger, error, "cluster: a request cannot be forwarded again")
+                log_failure(
+                    logger,
+                    error,
+                    "cluster: cannot retry to forward %s to the controller; the client gets NOT_CONTROLLER",
+                    ApiKey(request.API_KEY).name,
+                )
                 pending.fail(ErrorCode.NOT_CONTROLLER)
 
         self.send(context, request, arrived)
@@ -234,7 +241,7 @@ class Forwarder:
                 response = response_class(request.API_KEY).decode(envelope.response_data, context.api_version, position)
             except (DecodeError, MemoryError) as error:  # the caller waits for `done`
                 name = ApiKey(request.API_KEY).name
-                log_failure(logger, error, "cluster: the controller's response to %s is unreadable", name)
+                log_failure(logger, error, "cluster: cannot decode the controller's response to %s", name)
                 done(None)
                 return
             done(response)
@@ -261,11 +268,12 @@ class Forwarder:
 def _log_refused(controller: int, request: Any, code: int) -> None:
     """Logs that the controller has refused the envelope of a client's request."""
     logger.warning(
-        "cluster: the controller, node %d, refused %s of a client of this node with %s; the log of that node "
-        "names the reason",
-        controller,
+        "cluster: this node forwarded %s of a client to the controller, node %d, which refused the request with %s; "
+        "the log of node %d has the reason",
         ApiKey(request.API_KEY).name,
+        controller,
         code_name(code),
+        controller,
     )
 
 
@@ -336,7 +344,9 @@ class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
         _, request = _decode(envelope, self._max_elements)
         names = [topic.name for topic in request.topics] if request.API_KEY == ApiKey.CREATE_TOPICS else []
         if not names or not all(map(is_internal, names)):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a node may only create the coordinators' topics for itself")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "an envelope without a principal may only create internal topics"
+            )
         for name in names:
             self._make_topic(name)
         return EnvelopeResponse()

@@ -219,7 +219,9 @@ class LeadershipKeeper(MetadataListener):
             self._changed = {**changed, **self._changed}
             if not isinstance(error, Exception):
                 raise
-            log_failure(logger, error, "cluster: partitions could not be taken or given up; the node tries again")
+            log_failure(
+                logger, error, "cluster: this node could not apply a change of partition leaders; it tries again"
+            )
             self._retry()
 
     def _apply(self, changed: Iterable[PartitionKey]) -> None:
@@ -313,7 +315,7 @@ class LeadershipKeeper(MetadataListener):
                 continue
             except LogError as error:
                 logger.warning(
-                    "cluster: the logs of %d partitions cannot be adopted; the node tries again: %s",
+                    "cluster: this node cannot take over the logs of %d partitions; it tries again: %s",
                     len(partitions),
                     error,
                 )
@@ -347,7 +349,12 @@ class LeadershipKeeper(MetadataListener):
         self._log.release(key)
         del self._led[key]  # at last, so that an interrupted release is repeated
         self.moves += 1
-        logger.info("cluster: this node no longer leads %s-%d, which it led in epoch %d", topic, key.partition, epoch)
+        logger.info(
+            "cluster: this node no longer leads partition %s-%d, which it led in leader epoch %d",
+            topic,
+            key.partition,
+            epoch,
+        )
 
     def give_up_all(self) -> None:
         """Gives up every partition, because this incarnation has ended or stops."""
@@ -365,7 +372,13 @@ class LeadershipKeeper(MetadataListener):
         for key in named:
             if key in self._led:
                 topic, epoch = self._led[key]
-                logger.warning("cluster: another node leads %s-%d after epoch %d", topic, key.partition, epoch)
+                logger.warning(
+                    "cluster: the store refused a commit, because this node no longer leads partition %s-%d, which it "
+                    "led in leader epoch %d",
+                    topic,
+                    key.partition,
+                    epoch,
+                )
                 self._refused[key] = epoch
                 self._changed[key] = None
         self._wheel.add(self._wheel.now_ms, self.apply)

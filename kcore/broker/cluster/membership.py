@@ -84,7 +84,7 @@ def log_error_of(error: BaseException) -> LogError:
     """Returns an error of a call as a LogError, so that every failed call has a result for which its caller waits."""
     if isinstance(error, LogError):
         return error
-    log_failure(logger, error, "cluster: a call of the store failed unexpectedly")
+    log_failure(logger, error, "cluster: an unexpected error in a call to the cluster's store")
     return LogError(f"unexpected: {error}")
 
 
@@ -276,7 +276,9 @@ class Membership:
             if not isinstance(error, Exception):
                 raise
             # The next renewal is planned already: a timer that fails is repeated, and would plan a second one.
-            log_failure(logger, error, "cluster: node %d cannot begin a renewal of %s", self.lease.holder, what)
+            log_failure(
+                logger, error, "cluster: node %d cannot start to renew %s; it tries again", self.lease.holder, what
+            )
 
     def _renewed(self, result: list[bool] | LogError, sent_ms: int) -> None:
         if isinstance(result, LogError):
@@ -311,7 +313,9 @@ class Membership:
         if self.fenced:
             return
         self.local.ended = True
-        logger.error("cluster: node %d was fenced; it serves nothing until it registers again", self.lease.holder)
+        logger.error(
+            "cluster: node %d was fenced; it serves no requests until it has registered again", self.lease.holder
+        )
         if self.controller is not None:
             self.resign_controller()
         self.on_fenced()

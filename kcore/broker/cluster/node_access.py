@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 logger = limited_logger(__name__)
 
 REFUSED: Final = "cluster: %s from %s at listener %s refused: "
-WRONG_LISTENER: Final = REFUSED + "only inter.broker.listener.name serves requests of nodes"
+WRONG_LISTENER: Final = REFUSED + "requests of nodes are only served at the listener of inter.broker.listener.name"
 WRONG_SECRET: Final = REFUSED + (
-    "the client has no secret of a live node. A node that has just registered repeats the request; if the lines "
-    "continue, the client is no node of this cluster"
+    "the request lacks the secret of a live node. A node that has just registered repeats its request; if these lines "
+    "continue, the sender is not a node of this cluster"
 )
 NO_PERMISSION: Final = REFUSED + (
-    "principal %r is not allowed to act as a node; if it is that of a node, name it in super.users, or allow it "
-    "CLUSTER_ACTION on the cluster"
+    "principal %r is not allowed to act as a node; if a node has this principal, add the principal to super.users, or "
+    "add an ACL that allows CLUSTER_ACTION on the cluster"
 )
 
 Request = TypeVar("Request")

@@ -65,7 +65,9 @@ class ReadAhead:
         try:
             log = self._log.follow(key)
         except LogError as error:
-            logger.debug("cluster: %s-%d cannot be read ahead: %s", topic, key.partition, error)
+            logger.debug(
+                "cluster: cannot read partition %s-%d ahead of its move to this node: %s", topic, key.partition, error
+            )
             return
         if log is not None:
             followed = FollowedLog(log)

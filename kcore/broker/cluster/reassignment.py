@@ -77,7 +77,7 @@ class MovingReassignmentsApi(AlterPartitionReassignmentsApi):
                     # checked first: an unknown partition may be named twice
                     planned = self._planned(machine, topic.name, entry)
                     if (topic.name, entry.partition_index) in seen:
-                        raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names the partition twice")
+                        raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is in the request more than once")
                     seen.add((topic.name, entry.partition_index))
                     records += planned
                 except KafkaError as error:

@@ -102,15 +102,15 @@ class ConfigChanges:
         code = ErrorCode.INVALID_REQUEST
         duplicates = [setting for setting, count in Counter(a.name for a in alterations).items() if count > 1]
         if duplicates:
-            raise KafkaError(code, f"settings given more than once: {', '.join(duplicates)}")
+            raise KafkaError(code, f"settings that are in the request more than once: {', '.join(duplicates)}")
         missing = [a.name for a in alterations if a.value is None and a.operation != ConfigOperation.DELETE]
         if missing:
-            raise KafkaError(code, f"no value for {', '.join(missing)}")
+            raise KafkaError(code, f"settings without a value: {', '.join(missing)}")
         if config_type not in ConfigType.__members__.values():
             raise KafkaError(code, f"settings of resource type {config_type} cannot be changed")
         for alteration in alterations:
             if alteration.operation not in ConfigOperation.__members__.values():
-                raise KafkaError(code, f"there is no operation {alteration.operation}")
+                raise KafkaError(code, f"unknown operation {alteration.operation}")
         if config_type == ConfigType.BROKER_LOGGER or (
             config_type == ConfigType.BROKER and name and not self._broker.is_registered(name)
         ):
@@ -126,7 +126,9 @@ class ConfigChanges:
             return value
         setting = self._setting(config_type, alteration.name)
         if setting is None or setting.type is not SettingType.LIST:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{alteration.name} is not a list")
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{alteration.name} is not a list; valid operations: SET, DELETE"
+            )
         # The first change of a list starts from Kafka's default.
         parts = split_list(show_value(setting.default) or "" if own is None else own)
         changes = value.split(",")
@@ -161,7 +163,9 @@ class ConfigChanges:
     ) -> list[Record]:
         for setting, value in changed.items():
             if value is not None and len(value) > MAX_VALUE_LENGTH:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"the value of {setting} is longer than {MAX_VALUE_LENGTH}")
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG, f"the value of {setting} is longer than {MAX_VALUE_LENGTH} characters"
+                )
         self._check_settings(image, config_type, name, requested)
         if (
             config_type == ConfigType.BROKER
@@ -170,10 +174,11 @@ class ConfigChanges:
         ):
             if name:
                 raise KafkaError(
-                    ErrorCode.INVALID_CONFIG, f"{MIN_INSYNC_REPLICAS} is a setting of the cluster, not of a broker"
+                    ErrorCode.INVALID_CONFIG,
+                    f"{MIN_INSYNC_REPLICAS} can only be set for the whole cluster, not for one broker",
                 )
             if changed[MIN_INSYNC_REPLICAS] is None:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"the cluster's {MIN_INSYNC_REPLICAS} cannot be removed")
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"the cluster-wide {MIN_INSYNC_REPLICAS} cannot be deleted")
         return [
             config_record(config_type, name, setting, value)
             for setting, value in changed.items()
@@ -219,14 +224,18 @@ def check_broker_name(name: str, node_name: str) -> None:
     try:
         node_id = int(name)
     except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a broker's id is a number, found {name!r}") from None
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"the name of a broker resource must be a broker id, found {name!r}"
+        ) from None
     if str(node_id) != node_name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {node_name}, not {name}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the request is for broker {name}, and this is broker {node_name}")
 
 
 def _check_topic_name(name: str) -> None:
     if not name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "topics have no common defaults: a name is needed")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "a topic resource needs a name: there are no default settings of all topics"
+        )
     fault = name_fault(name)
     if fault is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)

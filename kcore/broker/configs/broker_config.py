@@ -202,7 +202,7 @@ class BrokerConfig(MetadataListener):
         """
         of_listener = name.lower().startswith(LISTENER_PREFIX)
         if of_listener and not name.startswith(LISTENER_PREFIX):
-            return f"{name}: a listener's setting begins with {LISTENER_PREFIX} in lower case"
+            return f"{name}: the name of a listener setting must begin with {LISTENER_PREFIX} in lower case"
         try:
             setting = self.config.listener_setting(name) if of_listener else self.config.setting(name)
         except ConfigError as error:
@@ -224,7 +224,7 @@ class BrokerConfig(MetadataListener):
         if name in THREAD_POOLS:
             present = self.config.get(name)
             if not 1 <= value <= 2 * present or value < present // 2:
-                return f"{name}={value}: a change may at most double or halve the present number, {present}"
+                return f"{name}={value}: one change may at most double or halve the present value, which is {present}"
         return None
 
     def _locks_out(self, name: str) -> bool:
@@ -287,8 +287,8 @@ class BrokerConfig(MetadataListener):
             if setting is None:
                 if setting_name.startswith(LISTENER_PREFIX):
                     logger.warning(
-                        "broker: the stored dynamic setting %s has no effect: the names of listeners' settings are in "
-                        "lower case; delete it",
+                        "broker: the stored dynamic setting %s has no effect, because listener names in setting names "
+                        "must be in lower case; delete the setting",
                         setting_name,
                     )
                 continue
@@ -299,7 +299,10 @@ class BrokerConfig(MetadataListener):
                 continue
             fault = beyond_bounds(self.config, setting_name, value) if setting_name in BOUNDED else None
             if fault is not None:
-                logger.error("broker: ignoring a stored dynamic setting: %s; alter or delete it", fault)
+                logger.error(
+                    "broker: ignoring a stored dynamic setting: %s; alter or delete the setting with kafka-configs",
+                    fault,
+                )
                 continue
             self.config.set(setting_name, value, "dynamic")
             self._changed.add(setting_name)

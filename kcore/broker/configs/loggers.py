@@ -53,11 +53,11 @@ def alter_loggers(changes: Sequence[tuple[str, int, str | None]], *, validate_on
     known = loggers()
     for name, operation, value in changes:
         if operation not in {SET, DELETE}:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the level of {name} can be set or deleted, nothing else")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"logger {name} allows only the operations SET and DELETE")
         if operation == DELETE and name == ROOT:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the level of the root logger cannot be deleted")
         if name not in known:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no logger {name!r}")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"logger {name!r} does not exist")
         if operation == SET and value not in LEVELS:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{value!r} is not a level; valid: {', '.join(LEVELS)}")
     if validate_only:

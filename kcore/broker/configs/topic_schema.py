@@ -46,7 +46,7 @@ def _gzip_fault(value: int) -> str | None:
 
 
 def _remote_fault(value: bool) -> str | None:
-    return "there is no remote storage here" if value else None
+    return "kcore has no remote storage" if value else None
 
 
 def _row(

@@ -32,13 +32,15 @@ def complete_with(pending: Pending, read: Callable[..., Any], *arguments: Any) -
         response = read(*arguments)
     except LogError as error:  # no traceback: damage is no error of kcore's code, and each retry of a client repeats it
         logger.error(
-            "%s: the data cannot be read, and the client gets %s; if this repeats, run `kcore log verify`: %s",
+            "%s: the data cannot be read, and the client gets %s; if this repeats, check the log with `kcore log "
+            "verify`: %s",
             _reader(pending), pending.api.storage_error.name, error,
         )  # fmt: skip
         pending.fail(pending.api.storage_error)
     except Exception:
         logger.exception(
-            "%s: the data cannot be read, and the client gets %s, because of an internal error of kcore: report it",
+            "%s: the data cannot be read, and the client gets %s, because of an internal error of kcore; please "
+            "report the error",
             _reader(pending), ErrorCode.UNKNOWN_SERVER_ERROR.name,
         )  # fmt: skip
         pending.fail(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -98,7 +98,9 @@ def whole_batch_size(records: bytes, position: int) -> int:
         return 0
     length = _LENGTH.unpack_from(records, position)[0]
     if length < _SMALLEST_LENGTH:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch of {length} bytes is smaller than any batch")
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"a record batch of {length} bytes is shorter than the smallest possible batch"
+        )
     if left < _TO_MAGIC:
         return 0
     magic = _LENGTH_AND_MAGIC.unpack_from(records, position)[1]
@@ -401,10 +403,10 @@ def _refuse_records(
         elif not config.log_append_time and timestamp_ms != NO_TIMESTAMP:
             if not earliest_ms <= timestamp_ms <= latest_ms:
                 code = ErrorCode.INVALID_TIMESTAMP
-                errors.append((index, f"timestamp {timestamp_ms} is outside of [{earliest_ms}, {latest_ms}]"))
+                errors.append((index, f"timestamp {timestamp_ms} ms is not between {earliest_ms} and {latest_ms} ms"))
         elif header.is_log_append_time:
             code = ErrorCode.INVALID_TIMESTAMP
-            errors.append((index, "a producer must not set the append time"))
+            errors.append((index, "a producer must not send records with the timestamp type LogAppendTime"))
         if len(errors) >= MAX_RECORD_ERRORS:
             break
         if index % RECORDS_A_STEP == RECORDS_A_STEP - 1:

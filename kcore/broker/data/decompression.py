@@ -57,7 +57,8 @@ class DecompressionBudget:
         limit_bytes = min(max_size_bytes, MAX_BATCH_BYTES, self._limit_bytes - self.spent_bytes)
         if limit_bytes <= 0:
             raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE, f"the batches of a request may have {self._limit_bytes} bytes of records"
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"all batches of a request may have at most {self._limit_bytes} bytes of records when decompressed",
             )
         try:
             records = yield from in_steps(codec, data, limit_bytes)

@@ -118,7 +118,8 @@ class DueFetches:
                     log_failure(
                         logger,
                         error,
-                        "fetch: a parked request could not be tried again; it gets its response after its timeout",
+                        "fetch: a waiting Fetch request could not be checked for new data; the client gets the "
+                        "response after max_wait_ms",
                     )
                 if looks >= MAX_AT_ONCE:
                     looks = 0

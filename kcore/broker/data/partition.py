@@ -169,8 +169,8 @@ class Partition(PartitionCore):
                 log_failure(
                     logger,
                     error,
-                    "partition %r cannot be recovered, and is unavailable until a later attempt succeeds; "
-                    "`kcore log verify` tells whether its log is damaged",
+                    "partition %r cannot be recovered and stays unavailable until a later attempt succeeds; to check "
+                    "its log for damage, run `kcore log verify`",
                     self,
                 )
                 return

@@ -222,7 +222,9 @@ class Partitions(MetadataListener):
                         self._configure(changed)
                     outdated.pop()
             except MemoryError as error:
-                log_failure(logger, error, "partitions: no memory for the settings of a topic; the next slice retries")
+                log_failure(
+                    logger, error, "partitions: out of memory while applying changed topic settings; kcore tries again"
+                )
             yield
 
     def _configure(self, topic: TopicPartitions) -> None:
@@ -249,7 +251,12 @@ class Partitions(MetadataListener):
             try:
                 self._open_until(topic, min(topic.size, len(topic.partitions) + OPENED_AT_ONCE))
             except MemoryError as error:
-                log_failure(logger, error, "partitions: no memory for a log of %s; the next slice retries", topic.name)
+                log_failure(
+                    logger,
+                    error,
+                    "partitions: out of memory while opening the partitions of topic %s; kcore tries again",
+                    topic.name,
+                )
             yield
         self.opening.discard(topic)
 

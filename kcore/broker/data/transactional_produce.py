@@ -93,7 +93,7 @@ class TransactionalProduce:
         writing = [item for item in self._items if item.error is None and item.writes_transactionally]
         producers = {(item.header.producer_id, item.header.producer_epoch) for item in writing if item.header}
         if len(producers) > 1:
-            message = "the batches of a transaction are of more than one producer"
+            message = "the request has transactional batches of more than one producer"
             for item in self._items:
                 item.error = KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, message)
             writing = []
@@ -181,7 +181,8 @@ class TransactionalProduce:
                 log_failure(
                     logger,
                     error,
-                    "Produce failed after its transaction was verified; the client gets UNKNOWN_SERVER_ERROR",
+                    "Produce failed after the transaction coordinator verified the transaction; the client gets "
+                    "UNKNOWN_SERVER_ERROR",
                 )
             if self._request.acks:  # with acks=0 there is no response, and the connection stays open after the wait
                 result = self._api.error(self._context, self._request, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -98,7 +98,9 @@ class ApplicationTopics:
             return
         partitions = sum(topic.partitions for topic in waiting)
         if partitions > MAX_PARTITIONS_PER_REQUEST:
-            reason = f"{partitions} new partitions are too many at a time"
+            reason = (
+                f"the topics need {partitions} new partitions; the maximum at a time is {MAX_PARTITIONS_PER_REQUEST}"
+            )
             for topic in waiting[:MAX_FAILURES]:
                 self._note_failure(topic.name, reason, remember_ms)
             _log_failures({topic.name: reason for topic in waiting})
@@ -181,6 +183,6 @@ def _log_failures(reasons: dict[str, str]) -> None:
     """Logs one line about all topics of a request that were not created: a topology can name thousands."""
     name, reason = next(iter(reasons.items()))
     logger.warning(
-        "streams groups: %d internal topics of an application cannot be created, for example %s: %s",
+        "streams groups: cannot create %d internal topics of an application, for example %s: %s",
         len(reasons), name, reason, extra=fields(topic=name),
     )  # fmt: skip

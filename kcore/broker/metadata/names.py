@@ -25,7 +25,7 @@ def name_fault(name: str) -> str | None:
     if name in {".", ".."}:
         return "a topic cannot be called '.' or '..'"
     if len(name) > MAX_NAME_LENGTH:
-        return f"a topic's name has at most {MAX_NAME_LENGTH} characters, this one has {len(name)}"
+        return f"a topic's name may have at most {MAX_NAME_LENGTH} characters; this name has {len(name)}"
     if _LEGAL.fullmatch(name) is None:
         return f"{name!r} has characters other than ASCII letters, digits, '.', '_' and '-'"
     return None

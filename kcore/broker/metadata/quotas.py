@@ -44,7 +44,7 @@ def check_entity(parts: Mapping[str, str | None]) -> tuple[QuotaEntity, Mapping[
         raise refused("an entity needs a type")
     for kind, name in parts.items():
         if kind not in {USER, CLIENT_ID, IP}:
-            raise refused(f"there is no entity type {kind!r}")
+            raise refused(f"unknown entity type {kind!r}")
         if name == "":
             raise refused(f"the name of a {kind} is empty")
     if IP not in parts:
@@ -68,9 +68,11 @@ def check_quota(known: Mapping[str, int | None], key: str, value: float) -> None
         KafkaError: INVALID_REQUEST for an unknown quota or a value out of range.
     """
     if key not in known:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no quota {key!r} for this entity")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this entity has no quota {key!r}")
     if not value > 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key}={value}: it must be above 0")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key}={value}: the value must be above 0")
     limit = known[key]
     if limit is not None and (value > limit or abs(value % 1) > 1e-6):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key}={value}: it must be a whole number up to {limit}")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"{key}={value}: the value must be a whole number of at most {limit}"
+        )

@@ -84,7 +84,8 @@ class TopicCreation:
         if topic.assignments:
             if topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT:
                 raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, "with an assignment both counts must be -1: the assignment sets them"
+                    ErrorCode.INVALID_REQUEST,
+                    "a topic with a replica assignment must have -1 as number of partitions and as replication factor",
                 )
             assignments = self._assigned(topic.assignments)
         else:
@@ -104,7 +105,11 @@ class TopicCreation:
             internal = InternalTopic(self._config.num_partitions, self._config.default_replication_factor, {})
         partitions, factor, settings = internal
         if partitions > MAX_PARTITIONS_PER_REQUEST:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{partitions} partitions are too many for one request")
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"topic {name} would have {partitions} partitions; one request may create at most "
+                f"{MAX_PARTITIONS_PER_REQUEST}",
+            )
         return NewTopic(name, self._fresh_id(image), settings, self.placed(0, partitions, factor))
 
     def total_partitions(self, topics: Iterable[CreatableTopic]) -> int:
@@ -150,14 +155,16 @@ class TopicCreation:
         """
         code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
         if not replicas:
-            raise KafkaError(code, "a partition needs at least one node")
+            raise KafkaError(code, "the assignment of a partition names no node")
         for node in replicas:
             if node not in self._cluster.nodes:
-                raise KafkaError(code, f"there is no node {node}")
+                raise KafkaError(code, f"node {node} is not in the cluster")
         if len(set(replicas)) != len(replicas):
-            raise KafkaError(code, f"a node is named twice: {list(replicas)}")
+            raise KafkaError(code, f"the assignment names a node twice: {list(replicas)}")
         if factor is not None and len(replicas) != factor:
-            raise KafkaError(code, f"a partition has {len(replicas)} nodes; the others have {factor}")
+            raise KafkaError(
+                code, f"the assignment of a partition has {len(replicas)} nodes; the other partitions have {factor}"
+            )
         return tuple(replicas)
 
     # ---- the parts of a plan
@@ -166,7 +173,7 @@ class TopicCreation:
         given = {config.name: config.value for config in configs}  # the last value of a duplicate setting counts
         missing = [name for name, value in given.items() if value is None]
         if missing:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"no value for {', '.join(missing)}")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"settings without a value: {', '.join(missing)}")
         settings = {name: value for name, value in given.items() if value is not None}
         check_settings(settings, self._config)
         return settings
@@ -182,7 +189,9 @@ class TopicCreation:
             factor = len(replicas)
             by_index[assignment.partition_index] = replicas
         if by_index.keys() != set(range(len(by_index))):
-            raise KafkaError(code, f"partitions must be 0 to {len(by_index) - 1}, found {sorted(by_index)}")
+            raise KafkaError(
+                code, f"the assignment must have the partitions 0 to {len(by_index) - 1}, found {sorted(by_index)}"
+            )
         return [by_index[index] for index in range(len(by_index))]
 
     def _factor(self, factor: int) -> int:
@@ -190,7 +199,8 @@ class TopicCreation:
             return self._config.default_replication_factor
         if factor < 1:
             raise KafkaError(
-                ErrorCode.INVALID_REPLICATION_FACTOR, f"{factor} replicas; the factor must be 1 or more, or -1"
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"replication factor {factor}; valid: 1 or more, or -1 for the default",
             )
         return factor
 
@@ -199,7 +209,7 @@ class TopicCreation:
             return self._config.num_partitions
         if partitions < 1:
             raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions; the count must be 1 or more, or -1"
+                ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions; valid: 1 or more, or -1 for the default"
             )
         return partitions
 
@@ -240,7 +250,9 @@ def check_settings(settings: Mapping[str, str], config: Config) -> None:
     """
     for name, value in settings.items():
         if len(value) > MAX_VALUE_LENGTH:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"the value of {name} is longer than {MAX_VALUE_LENGTH}")
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"the value of {name} is longer than {MAX_VALUE_LENGTH} characters"
+            )
     try:
         read_topic_settings(settings, config)
     except InvalidValueError as error:

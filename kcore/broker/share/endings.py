@@ -65,7 +65,12 @@ class Endings:
             try:
                 done = step(self._queue[0], SLICE_COST)[0]
             except Exception as error:
-                log_failure(logger, error, "share sessions: some records could not be released; their locks expire")
+                log_failure(
+                    logger,
+                    error,
+                    "share sessions: some acquired records of a closed session could not be released; other members "
+                    "get them after their locks expire",
+                )
                 done = True
             if done:
                 self._queue.popleft()

@@ -239,7 +239,7 @@ class ShareApi(Api[Request, Response]):
             log_failure(
                 logger,
                 error,
-                "%s failed after its acknowledgements were stored; the client gets UNKNOWN_SERVER_ERROR",
+                "%s failed after the acknowledgements of the request were stored; the client gets UNKNOWN_SERVER_ERROR",
                 name,
             )
         except Exception:

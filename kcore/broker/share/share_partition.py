@@ -279,7 +279,13 @@ class SharePartition(SharePartitionCore):
                 code = self._restore(result, find_start)
             except Exception as error:
                 # Without a final state, later fetches would wait for this load forever.
-                log_failure(logger, error, "share partition %r: its stored state cannot be used", self)
+                log_failure(
+                    logger,
+                    error,
+                    "share partition %r: an internal error while applying the stored state; a later fetch loads the "
+                    "state again",
+                    self,
+                )
                 code = ErrorCode.UNKNOWN_SERVER_ERROR
         if code is not ErrorCode.NONE:
             if stored_error:
@@ -322,7 +328,12 @@ class SharePartition(SharePartitionCore):
         """
         self.torn = True  # if there is no memory to drop it now, the next request does so
         try:  # noqa: SIM105 - `suppress` would need memory
-            log_failure(logger, error, "share partition %r: internal error; the next fetch loads its state again", self)
+            log_failure(
+                logger,
+                error,
+                "share partition %r: an internal error; the next fetch loads the share partition's state again",
+                self,
+            )
         except Exception:
             pass  # no memory for a line of the log
         try:  # noqa: SIM105 - `suppress` would need memory

@@ -114,7 +114,7 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
             return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
         names = request.subscribed_topic_names
         if names is not None and len(names) > MAX_SUBSCRIBED_TOPICS:
-            message = f"a member may subscribe to {MAX_SUBSCRIBED_TOPICS} topics by name"
+            message = f"a member may subscribe to at most {MAX_SUBSCRIBED_TOPICS} topics by name"
             return self.error(context, request, ErrorCode.INVALID_REQUEST, message)
         slices = self._shards.slices
         if names is not None and len(names) > LONG_SUBSCRIPTION and slices is not None and slices.requests.enabled:

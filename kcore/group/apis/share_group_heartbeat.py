@@ -95,7 +95,7 @@ class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHear
             return self.error(context, request, ErrorCode.INVALID_REQUEST)
         names = request.subscribed_topic_names or ()
         if len(names) > MAX_SUBSCRIBED_TOPICS:
-            message = f"a member may subscribe to {MAX_SUBSCRIBED_TOPICS} topics"
+            message = f"a member may subscribe to at most {MAX_SUBSCRIBED_TOPICS} topics"
             return self.error(context, request, ErrorCode.INVALID_REQUEST, message)
         slices = self._shards.slices
         if len(names) > LONG_SUBSCRIPTION and slices is not None and slices.requests.enabled:

@@ -92,15 +92,15 @@ def topic_names(metadata: bytes) -> Iterator[str]:
     """
     length = len(metadata)
     if length < VERSION_BYTES or metadata[0] & 0x80:  # truncated, or a negative version
-        raise ValueError("no version")
+        raise ValueError("the subscription has no version")
     at = VERSION_BYTES + SIZE_BYTES
     for _ in range(_size(metadata, VERSION_BYTES)):
         start = at + 2
         if start > length or metadata[at] & 0x80:
-            raise ValueError("a topic is truncated or null")
+            raise ValueError("the name of a topic is truncated or null")
         at = start + (metadata[at] << 8 | metadata[at + 1])
         if at > length:
-            raise ValueError("a topic is truncated")
+            raise ValueError("the name of a topic is truncated")
         yield str(metadata[start:at], "utf-8")
     if metadata[at : at + SIZE_BYTES] != NULL_SIZE and at + SIZE_BYTES + _size(metadata, at) > length:
         raise ValueError("the user data is truncated")

@@ -127,7 +127,9 @@ class GroupEvents:
                 try:
                     watcher(event)
                 except Exception:
-                    logger.exception("group %s: the watcher failed, and missed one event", group_id)
+                    logger.exception(
+                        "group %s: a watcher of the group's events raised an error and missed one event", group_id
+                    )
 
     def failed(self, error: LogError) -> None:
         """Discards the changes of a failed commit."""

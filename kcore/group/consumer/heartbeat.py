@@ -151,7 +151,7 @@ def identify(group: ConsumerGroup, member_id: str, request: Request, records: li
         return MemberChange(group, member_id, member, member.current, records)  # a dynamic member becomes static
     old = group.members[current_id]
     if old.current.member_epoch != STATIC_LEAVE_EPOCH and not old.is_classic:
-        raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, f"the instance id {instance_id} belongs to an active member")
+        raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, f"an active member has the instance id {instance_id}")
     return replacement(group, member_id, old, records)
 
 
@@ -189,8 +189,8 @@ def check_epoch(member: ConsumerMember, request: Request) -> None:
             return
     raise KafkaError(
         ErrorCode.FENCED_MEMBER_EPOCH,
-        f"member {member.member_id} is in epoch {current.member_epoch}, not {received}: "
-        "it must drop its partitions and rejoin",
+        f"member {member.member_id} is in epoch {current.member_epoch}, not {received}: the member must drop its "
+        "partitions and rejoin",
     )
 
 

@@ -71,7 +71,7 @@ def reconcile(
     if step is FENCE:
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            "the member is in a state that this coordinator does not support: it must drop its partitions and rejoin",
+            "this coordinator does not support the member's state: the member must drop its partitions and rejoin",
         )
     base_epoch = target_epoch if step is NEXT_IN_TARGET_EPOCH else current.member_epoch
     after = _next(current, base_epoch, target_epoch, target, owners, reported, subscribed)

@@ -137,7 +137,7 @@ def _matching(regex: str, names: list[str]) -> Iterator[list[str]]:
         pattern = _compiled(regex)
     except KafkaError as error:
         logger.error(
-            "consumer groups: a pattern in the log is not valid, so its subscribers get no topics: %s",
+            "consumer groups: a stored subscription pattern is not valid, and its subscribers get no topics: %s",
             error.message,
         )
         return

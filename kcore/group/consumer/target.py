@@ -71,7 +71,7 @@ def update(change: MemberChange) -> tuple[int, Target]:
         assignment = job.compute()
     except Exception as error:
         logger.exception(
-            "group %s: assignor %s failed; the group keeps its target, and the next heartbeat retries",
+            "group %s: assignor %s failed; the group keeps its target assignment, and the next heartbeat tries again",
             group.group_id,
             job.assignor_name,
         )
@@ -130,7 +130,12 @@ def _in_slices(group: ConsumerGroup) -> Iterator[Outcome | None]:
     try:
         job = AssignmentJob(group)
     except Exception as error:
-        log_failure(logger, error, "group %s: no target can be computed; the next heartbeat retries", group.group_id)
+        log_failure(
+            logger,
+            error,
+            "group %s: cannot compute a target assignment; the next heartbeat tries again",
+            group.group_id,
+        )
         group.target_job = False
         return
     yield from job.collect_and_work()
@@ -364,7 +369,8 @@ class AssignmentJob:
         group = self.group
         if isinstance(result, BaseException):
             logger.error(
-                "group %s: assignor %s failed; the group keeps its target, and the next heartbeat retries: %s",
+                "group %s: assignor %s failed; the group keeps its target assignment, and the next heartbeat "
+                "tries again: %s",
                 group.group_id,
                 self.assignor_name,
                 result,

@@ -66,7 +66,7 @@ def upgraded(group: ClassicGroup, records: list[Record]) -> ConsumerGroup:
         for record in records[first:]:
             apply_to_tentative(tentative, record)
     except ValueError as error:
-        raise _refused(group, f"its leader assigned a partition to two members: {error}") from error
+        raise _refused(group, f"the group's leader assigned a partition to two members: {error}") from error
     return tentative
 
 
@@ -88,11 +88,11 @@ def _refused(group: ClassicGroup, reason: str) -> KafkaError:
 def _check(group: ClassicGroup) -> None:
     config = group.shard.config
     if not migration_policy(config.group_consumer_migration_policy).upgrade:
-        raise _refused(group, "group.consumer.migration.policy does not allow it")
+        raise _refused(group, "group.consumer.migration.policy does not allow the conversion")
     if group.protocol_type != PROTOCOL_TYPE:
-        raise _refused(group, f"its protocol type is {group.protocol_type!r}, not {PROTOCOL_TYPE!r}")
+        raise _refused(group, f"the group's protocol type is {group.protocol_type!r}, not {PROTOCOL_TYPE!r}")
     if len(group.members) > config.group_consumer_max_size:
-        raise _refused(group, f"it has {len(group.members)} members, more than group.consumer.max.size")
+        raise _refused(group, f"the group has {len(group.members)} members, more than group.consumer.max.size")
 
 
 def _converted_members(group: ClassicGroup) -> list[tuple[Member, MemberMetadata, Target]]:
@@ -123,7 +123,7 @@ def _least_record_bytes(group: ClassicGroup) -> int:
 def _check_record_bytes(group: ClassicGroup, size_bytes: int) -> None:
     most = group.shard.max_record_bytes
     if size_bytes > most:
-        raise _refused(group, f"its records would have more than {size_bytes} bytes; the maximum is {most}")
+        raise _refused(group, f"the group's records would have more than {size_bytes} bytes; the maximum is {most}")
 
 
 def _convert(group: ClassicGroup, member: Member) -> tuple[MemberMetadata, Target]:

@@ -167,7 +167,7 @@ def _find_member(group: ShareGroup, request: Request) -> ShareMember | None:
     ):
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            f"member {member.member_id} is in epoch {current.member_epoch}, not {received}: it must rejoin",
+            f"member {member.member_id} is in epoch {current.member_epoch}, not {received}: the member must rejoin",
         )
     return member
 

@@ -167,8 +167,8 @@ def _finish(shard: GroupShard, group_id: str, topics: StateTopics, response: Any
     before = group.state_partitions
     if errors:
         logger.warning(
-            "group %s: the share coordinator failed to initialize share partitions (errors %s); "
-            "the next heartbeat tries again",
+            "group %s: the share coordinator failed to initialize share partitions (error codes %s); the next "
+            "heartbeat tries again",
             group_id,
             sorted(errors),
         )

@@ -54,7 +54,7 @@ MAX_NAMES: Final = 100_000
 """Maximum groups, topics and partitions in a request about offsets, which bounds the memory of its response. A long
 request is decided in slices."""
 
-TOO_MANY: Final = f"a request may name {MAX_NAMES} groups, topics and partitions"
+TOO_MANY: Final = f"a request may name at most {MAX_NAMES} groups, topics and partitions"
 """The message for longer requests, and the difference from Kafka."""
 
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -318,7 +318,7 @@ def delete_in_steps(deleting: Deleting) -> Generator[int, None, DeleteShareGroup
     whole = DeleteShareGroupStateRequest(group_id=deleting.deletion.group_id, topics=[])
     for name, topic in deleting.deletion.topics:
         if topic is None:
-            deleting.responses.append(_refused(name, "there is no such topic"))
+            deleting.responses.append(_refused(name, "the topic does not exist"))
         elif topic.topic_id not in deleting.partitions:
             deleting.responses.append(_refused(name, "the group has no offsets of the topic"))
         else:

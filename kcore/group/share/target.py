@@ -66,7 +66,7 @@ def compute(group: ShareGroup, member_id: str, metadata: MemberMetadata) -> tupl
         )
     except Exception as error:
         logger.exception(
-            "group %s: assignor %s failed; the group keeps its target, and the next heartbeat retries",
+            "group %s: assignor %s failed; the group keeps its target assignment, and the next heartbeat tries again",
             group.group_id,
             assignor.name,
         )

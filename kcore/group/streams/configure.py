@@ -314,7 +314,8 @@ class _Configuration:
             if name in fixed and present != count:
                 raise _FaultError(
                     Status.INCORRECTLY_PARTITIONED_TOPICS,
-                    f"the repartition topic {name} has {present} partitions, its co-partitioned topics have {count}",
+                    f"the repartition topic {name} has {present} partitions, and its co-partitioned topics have "
+                    f"{count}",
                 )
             self._decided[name] = count
 

@@ -185,8 +185,8 @@ def identify(group: StreamsGroup, request: Request, report: Report | None) -> St
         return member
     raise KafkaError(
         ErrorCode.FENCED_MEMBER_EPOCH,
-        f"member {member.member_id} is in epoch {current.member_epoch}, not {received}: "
-        "it must drop its tasks and rejoin",
+        f"member {member.member_id} is in epoch {current.member_epoch}, not {received}: the member must drop its "
+        "tasks and rejoin",
     )
 
 

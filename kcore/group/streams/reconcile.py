@@ -74,7 +74,7 @@ def reconcile(
     if step is FENCE:
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            "the member is in a state that this coordinator does not support: it must drop its tasks and rejoin",
+            "this coordinator does not support the member's state: the member must drop its tasks and rejoin",
         )
     if step is NEXT_AFTER_REVOCATION:
         epoch += 1

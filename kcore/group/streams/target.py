@@ -171,7 +171,8 @@ def _assign(group: StreamsGroup, configured: ConfiguredTopology, members: list[A
         return result
     except Exception as error:
         logger.exception(
-            "streams group %s: assignor %s failed; the group keeps its target, and the next heartbeat retries",
+            "streams group %s: assignor %s failed; the group keeps its target assignment, and the next heartbeat "
+            "tries again",
             group.group_id,
             assignor.name,
         )
@@ -255,7 +256,7 @@ def _validate(targets: Mapping[str, Tasks], processes: Mapping[str, str], parts:
                     if role is tasks.active:
                         active.add((part, number))
     if len(active) < sum(part.partitions for part in parts.values()):
-        raise ValueError("not every task is active in a member")
+        raise ValueError("some active tasks are not assigned to any member")
 
 
 def _partitions(assigned: Any) -> Partitions:

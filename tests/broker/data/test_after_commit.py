@@ -28,7 +28,7 @@ def test_only_a_failed_read_by_a_defect_has_a_traceback(caplog: pytest.LogCaptur
     )
 
     def read() -> None:
-        raise CorruptLogError("t-0", 3, "magic 46 where 2 belongs") if damaged else TypeError("a defect")
+        raise CorruptLogError("t-0", 3, "magic 46 instead of 2") if damaged else TypeError("a defect")
 
     complete_with(pending, read)
     assert pending.done
@@ -37,9 +37,12 @@ def test_only_a_failed_read_by_a_defect_has_a_traceback(caplog: pytest.LogCaptur
     assert record.getMessage() == (
         "ListOffsets of client 'client': the data cannot be read, and the client gets "
         + (
-            "KAFKA_STORAGE_ERROR; if this repeats, run `kcore log verify`: t-0 at offset 3: magic 46 where 2 belongs"
+            (
+                "KAFKA_STORAGE_ERROR; if this repeats, check the log with `kcore log verify`: t-0 at offset 3: magic "
+                "46 instead of 2"
+            )
             if damaged
-            else "UNKNOWN_SERVER_ERROR, because of an internal error of kcore: report it"
+            else "UNKNOWN_SERVER_ERROR, because of an internal error of kcore; please report the error"
         )
     )
     engine.close()

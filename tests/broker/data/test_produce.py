@@ -315,7 +315,7 @@ def test_records_that_a_coordinator_cannot_load_are_refused(damaged: str) -> Non
     response = plane.call(request(("__consumer_offsets", 0, sent)), 11, client_id="__admin_client")
     (partition,) = response.responses[0].partition_responses
     assert (partition.error_code, partition.base_offset) == (ErrorCode.INVALID_RECORD, -1)
-    assert partition.error_message.startswith("record 0 cannot be read by the coordinator: ")
+    assert partition.error_message.startswith("the coordinator cannot decode the record at offset 0: ")
     assert stored(plane, "__consumer_offsets") == []
 
 

@@ -59,9 +59,9 @@ def test_a_topology_creates_at_most_ten_thousand_partitions(caplog: pytest.LogCa
     first = join(engine, [f"log{number}" for number in range(6)])
     detail = "the internal topics log0, log1, log2 and 3 more are missing"
     assert missing_detail(first) == detail
-    reason = "12000 new partitions are too many at a time"
+    reason = "the topics need 12000 new partitions; the maximum at a time is 10000"
     assert [record.getMessage() for record in caplog.records] == [
-        f"streams groups: 6 internal topics of an application cannot be created, for example log0: {reason}"
+        f"streams groups: cannot create 6 internal topics of an application, for example log0: {reason}"
     ]
     second = join(engine, [f"log{number}" for number in range(6)])
     shown = ", ".join(f"log{number} ({reason})" for number in range(3))
@@ -79,8 +79,8 @@ def test_many_topics_that_cannot_be_created_take_one_log_line(caplog: pytest.Log
     assert missing_detail(response) == "the internal topics a_b, log are missing"
     engine.advance(1)
     assert [record.getMessage() for record in caplog.records] == [
-        "streams groups: 1 internal topics of an application cannot be created, for example a_b: "
-        "a_b differs from an existing topic only in dots and underscores"
+        "streams groups: cannot create 1 internal topics of an application, for example a_b: a_b differs from an "
+        "existing topic only in dots and underscores"
     ]
     created = engine.engine.topics.by_name("log")
     assert created is not None

@@ -156,7 +156,7 @@ def test_copartitioned_topics_with_different_counts_are_a_fault() -> None:
     text = "co-partitioned topics have different partition counts: a=2, b=3"
     assert fault({"a": 2, "b": 3}, sources) == (incorrect, text)
     fixed = subtopology("0", ["a"], repartitions=[internal("r", 4)], copartition=[([0], [0])])
-    text = "the repartition topic r has 4 partitions, its co-partitioned topics have 2"
+    text = "the repartition topic r has 4 partitions, and its co-partitioned topics have 2"
     assert fault({"a": 2}, fixed) == (incorrect, text)
     both = subtopology("0", repartitions=[internal("r", 4), internal("s", 5)], copartition=[([], [0, 1])])
     text = "co-partitioned topics have different partition counts: r=4, s=5"
