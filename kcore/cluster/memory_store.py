@@ -169,7 +169,7 @@ class MemoryCluster:
         for change in changes.moved:
             row = self.rows.get(change.key)
             if change.key in created or row is None or row.leader_epoch != change.previous_epoch:
-                raise CorruptLogError(change.key, None, f"its leader epoch in the store is not {change.previous_epoch}")
+                raise CorruptLogError(change.key, None, f"the leader epoch in the store is not {change.previous_epoch}")
 
 
 class MemorySharedStorage(SharedStorage):

@@ -57,7 +57,9 @@ def store_of_node(url: str, config: Config) -> Callable[[], ClusterStore]:
         ConfigError: the node has a data folder.
     """
     if config.kcore_data_dir:
-        raise ConfigError(f"kcore.data.dir={config.kcore_data_dir}: a node of a cluster has no data folder")
+        raise ConfigError(
+            f"kcore.data.dir={config.kcore_data_dir}: a node of a cluster has no data folder; remove the setting"
+        )
     return lambda: open_store(url, config.kcore_durability)
 
 
@@ -75,7 +77,9 @@ def initialise(url: str, node_role: str | None = None) -> Initialised:
     module, _ = _module(url)
     create = getattr(module, "initialise", None)
     if create is None:
-        raise ConfigError("`kcore cluster init` is only for postgresql:// URLs: the first node creates any other store")
+        raise ConfigError(
+            "`kcore cluster init` is only for postgresql:// URLs: any other store is created by its first node"
+        )
     return cast("Callable[[str, str | None], Initialised]", create)(url, node_role)
 
 
@@ -83,7 +87,9 @@ def _module(url: str) -> tuple[ModuleType, str]:
     """Returns the module of a URL's kind of store, and the name of its factory."""
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in FACTORIES:
-        raise ConfigError(f"the URL of a cluster begins with one of {', '.join(FACTORIES)}, then ://")
+        raise ConfigError(
+            f"the URL of a cluster must begin with one of {', '.join(f'{each}://' for each in FACTORIES)}"
+        )
     module_name, _, name = FACTORIES[scheme].partition(":")
     try:
         return importlib.import_module(module_name), name

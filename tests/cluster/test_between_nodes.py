@@ -175,12 +175,12 @@ def test_requests_of_nodes_are_refused_without_the_secret_of_a_node(world: Clust
 @pytest.mark.parametrize(
     ("settings", "context", "reason"),
     [
-        ({}, RequestContext(0, node_secret="guessed"), "has no secret of a live node"),
-        ({}, RequestContext(0), "has no secret of a live node"),
+        ({}, RequestContext(0, node_secret="guessed"), "lacks the secret of a live node"),
+        ({}, RequestContext(0), "lacks the secret of a live node"),
         (
             {"inter.broker.listener.name": "PLAINTEXT"},
             from_node(1)._replace(listener="PUBLIC"),
-            "only inter.broker.listener.name serves requests of nodes",
+            "requests of nodes are only served at the listener of inter.broker.listener.name",
         ),
         (
             {
@@ -243,8 +243,8 @@ def test_an_unusable_envelope_is_logged(world: ClusterWorld, caplog: pytest.LogC
         ErrorCode.INVALID_REQUEST,
     ]
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 3
-    assert "API 1 is not forwarded" in caplog.messages[1]
-    assert "a node may only create the coordinators' topics for itself" in caplog.messages[2]
+    assert "requests of API key 1 cannot be forwarded" in caplog.messages[1]
+    assert "an envelope without a principal may only create internal topics" in caplog.messages[2]
 
 
 def test_the_refusal_of_an_envelope_is_logged_by_its_sender(
@@ -258,7 +258,7 @@ def test_the_refusal_of_an_envelope_is_logged_by_its_sender(
         response = sender.send(create("t"), wait_ms=2 * RETRY_FOR_MS)
         assert response.topics[0].error_code == ErrorCode.NOT_CONTROLLER
     number = controller.engine.config.node_id
-    text = f"the controller, node {number}, refused CREATE_TOPICS of a client of this node"
+    text = f"forwarded CREATE_TOPICS of a client to the controller, node {number}, which refused the request"
     assert any(f"{text} with CLUSTER_AUTHORIZATION_FAILED" in line for line in caplog.messages)
     assert sender.send(create("t")).topics[0].error_code == ErrorCode.NONE
 

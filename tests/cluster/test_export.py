@@ -84,7 +84,7 @@ def test_the_command_exports_and_continues(
     assert capsys.readouterr().out == "30 rows in 3 files\n"
     client.produce("t", 0, b"later")
     assert main(["export", "--cluster", URL, "--topic", "t", "--out", out]) == 0
-    assert capsys.readouterr().out == "1 rows in 1 files\n"
+    assert capsys.readouterr().out == "1 row in 1 file\n"
     assert verify(out) == []
     with open_source(out) as exported, open_source(URL) as source:
         assert everything(exported) == {key: rows for key, rows in everything(source).items() if key[0] == "t"}
@@ -92,9 +92,9 @@ def test_the_command_exports_and_continues(
 
 def test_bad_arguments_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "--cluster", "mysql://x", "--out", str(tmp_path)]) == 1
-    assert "begins with postgresql://" in capsys.readouterr().err
+    assert "must begin with postgresql://" in capsys.readouterr().err
     assert main(["export", str(tmp_path), "--cluster", URL, "--out", str(tmp_path)]) == 1
-    assert "name a folder" in capsys.readouterr().err
+    assert "name one source" in capsys.readouterr().err
 
 
 def test_a_new_store_has_no_rows_yet(tmp_path: Path) -> None:

@@ -264,7 +264,7 @@ def test_leases_have_kafkas_settings(settings: dict[str, str], timing: Timing) -
     ("settings", "message"),
     [
         ({"listeners": "PLAINTEXT://127.0.0.1:0"}, "fixed port"),
-        ({"listeners": "PLAINTEXT://127.0.0.1:9", "inter.broker.listener.name": "OTHER"}, "no such listener"),
+        ({"listeners": "PLAINTEXT://127.0.0.1:9", "inter.broker.listener.name": "OTHER"}, "no listener has this name"),
         (
             {"listeners": "A://127.0.0.1:9", "listener.security.protocol.map": "A:SASL_PLAINTEXT"},
             "must be one of PLAIN, SCRAM-SHA-256",

@@ -101,7 +101,7 @@ def test_arguments_of_folders_are_refused(tmp_path: Path) -> None:
         kcore.open(cluster=URL, config={"kcore.data.dir": str(tmp_path)})
     with pytest.raises(ConfigError, match="fixed port"):
         kcore.open(cluster=URL, config={"listeners": "PLAINTEXT://127.0.0.1:0"})
-    with pytest.raises(ConfigError, match="begins with one of"):
+    with pytest.raises(ConfigError, match="must begin with one of"):
         kcore.open(cluster="mysql://x", config=settings(1))
 
 

@@ -30,16 +30,16 @@ def test_init_creates_once_and_warns_about_a_missing_standby(url: str, capsys: p
 
 def test_commands_before_init_name_the_init_command(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cluster", "status", url]) == 1
-    assert "run `kcore cluster init` with the same URL first" in capsys.readouterr().err
+    assert "first run `kcore cluster init` with the same URL" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("action", ["init", "status"])
 def test_unknown_stores_are_refused_without_their_password(action: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cluster", action, "mysql://user:secret@host/db"]) == 1
-    assert "the URL of a cluster begins with one of" in (err := capsys.readouterr().err)
+    assert "the URL of a cluster must begin with one of" in (err := capsys.readouterr().err)
     assert "secret" not in err
     assert main(["cluster", "init", "memory://x"]) == 1
-    assert "the first node creates" in capsys.readouterr().err
+    assert "is created by its first node" in capsys.readouterr().err
 
 
 def test_status_drain_and_fence_show_and_change_nodes(url: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,9 +68,9 @@ def test_status_drain_and_fence_show_and_change_nodes(url: str, capsys: pytest.C
     assert main(["cluster", "drain", url, "2", "--stop"]) == 0
     assert not store.nodes()[1].draining
     assert main(["cluster", "drain", url, "9"]) == 1
-    assert capsys.readouterr().err == "kcore: no node 9 has registered\n"
+    assert capsys.readouterr().err == "kcore: node 9 is not registered in this cluster\n"
     assert main(["cluster", "fence", url, "2"]) == 1
-    assert "node 2 is alive: its lease ends in " in capsys.readouterr().err
+    assert "node 2 is alive: its lease is valid for another " in capsys.readouterr().err
     assert main(["cluster", "fence", url, "2", "--force"]) == 0
     assert capsys.readouterr().out.startswith("node 2: fenced. The controller gives its partitions to other nodes\n")
     assert main(["cluster", "fence", url, "2"]) == 0

@@ -27,7 +27,7 @@ def test_the_command_exports_and_continues(
     assert capsys.readouterr().out == "9 rows in 3 files\n"
     client.produce("t", 0, b"later")
     assert main(["export", "--cluster", url, "--topic", "t", "--out", out]) == 0
-    assert capsys.readouterr().out == "1 rows in 1 files\n"
+    assert capsys.readouterr().out == "1 row in 1 file\n"
     assert verify(out) == []
     with open_source(out) as exported:
         rows = {part[:2]: [row.value for row in exported.rows(part)] for part in exported.parts()}

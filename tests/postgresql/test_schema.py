@@ -141,7 +141,9 @@ def test_returned_primary_is_skipped_after_a_promotion(servers: Servers) -> None
     again = sessions.connect("test")
     assert again.connection.info.port == standby.port
     standby.crash()
-    with pytest.raises(StoreRewoundError, match="has timeline 1, and a standby was promoted to timeline 2"):
+    with pytest.raises(
+        StoreRewoundError, match="is an old primary with timeline 1: a standby was promoted to timeline 2"
+    ):
         sessions.connect("test")
     for session in (before, after, again):
         sessions.discard(session)

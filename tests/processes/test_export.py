@@ -41,7 +41,7 @@ def test_the_command_exports_and_continues(
     assert capsys.readouterr().out == "9 rows in 3 files\n"
     client.produce("t", 0, b"later")
     assert main(["export", "--cluster", url, "--topic", "t", "--out", out]) == 0
-    assert capsys.readouterr().out == "1 rows in 1 files\n"
+    assert capsys.readouterr().out == "1 row in 1 file\n"
     assert verify(out) == []
     with open_source(out) as exported:
         rows = {part[:2]: [row.value for row in exported.rows(part)] for part in exported.parts()}
@@ -101,4 +101,5 @@ def test_log_verify_and_dump_read_the_store_while_nodes_run(
 )
 def test_other_commands_refuse_a_url(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command) == 1
-    assert "postgresql://db/kcore is the store of a cluster, and a data folder is needed" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "this command needs a data folder, and postgresql://db/kcore is the store of a cluster" in error

@@ -203,7 +203,7 @@ class Rows:
         for change in changes.moved:
             row = self.leader(change.key)
             if change.key in created or row is None or row.leader_epoch != change.previous_epoch:
-                raise CorruptLogError(change.key, None, f"its leader epoch in the store is not {change.previous_epoch}")
+                raise CorruptLogError(change.key, None, f"the leader epoch in the store is not {change.previous_epoch}")
 
     def apply(self, changes: ClusterChanges) -> None:
         """Writes the rows of changes that were checked before."""

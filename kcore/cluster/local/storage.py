@@ -290,7 +290,7 @@ class LocalStorage(LmdbReader, SharedStorage):
 
     def _require_settled(self) -> None:
         if self._unsettled_write is not None:
-            raise UnknownOutcomeError("the outcome of the previous write set is unknown: settle it first")
+            raise UnknownOutcomeError("the outcome of the previous commit is not known yet")
 
     def _write_own(self, write_set: WriteSet, owned: list[Leadership]) -> None:
         """Writes a write set that concerns only this node."""

@@ -66,7 +66,7 @@ class LeaseCalls:
             with self._sessions.watchdog.limit(session, CALL_TIMEOUT_S), session.transaction():
                 result = work(session.connection)
             if session.is_doubtful:
-                raise psycopg.OperationalError("the wait of a commit for its synchronous standby was ended")
+                raise psycopg.OperationalError("PostgreSQL ended a commit's wait for its synchronous standby")
         except psycopg.Error:
             if session.is_doubtful or not session.is_idle:
                 self.drop()

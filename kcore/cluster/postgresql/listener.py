@@ -44,11 +44,12 @@ class Listener:
             except (psycopg.Error, LogError) as error:
                 if not self._stopped.is_set():
                     logger.info(
-                        "cluster: no notifications from the database, so the node only polls until they return: %s",
+                        "cluster: the connection for notifications from PostgreSQL is lost; until it is back, the "
+                        "node only polls the database: %s",
                         error,
                     )
             except Exception:
-                logger.exception("cluster: the listener for notifications of the database failed and is restarted")
+                logger.exception("cluster: the listener for notifications from PostgreSQL failed and is restarted")
             self._stopped.wait(RETRY_S)
 
     def _listen(self) -> None:

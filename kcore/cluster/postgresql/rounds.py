@@ -49,7 +49,9 @@ class Round:
         if changes is not None and self.owned.setdefault(METADATA_NUMBER, changes.controller_epoch) != (
             changes.controller_epoch
         ):
-            raise FencedWriteError("the node is not the controller in the epoch of its changes", (METADATA,))
+            raise FencedWriteError(
+                "the node has changes of the controller, but is no longer the controller in this epoch", (METADATA,)
+            )
 
     def checks(self) -> dict[str, Any]:
         """Returns the parameters of the checks of leadership."""

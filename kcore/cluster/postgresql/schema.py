@@ -177,7 +177,9 @@ def _new_cluster_id() -> bytes:
 
 def _grant(connection: Connection[Any], role: str) -> None:
     if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone() is None:
-        raise ConfigError(f"role {role!r} does not exist: create it first, CREATE ROLE {role} LOGIN PASSWORD '...'")
+        raise ConfigError(
+            f"role {role!r} does not exist: first create the role with CREATE ROLE {role} LOGIN PASSWORD '...'"
+        )
     names = {"schema": sql.Identifier(SCHEMA), "role": sql.Identifier(role)}
     connection.execute(sql.SQL("GRANT USAGE ON SCHEMA {schema} TO {role}").format(**names))
     connection.execute(
@@ -196,7 +198,7 @@ def require_version(connection: Connection[Any]) -> None:
         version = _version(connection)
     except psycopg.errors.UndefinedTable as error:
         raise LogError(
-            "the database has no tables of a cluster: run `kcore cluster init` with the same URL first"
+            "the database has no tables of a kcore cluster: first run `kcore cluster init` with the same URL"
         ) from error
     if version > VERSION:
         raise LogError(_newer(version))

@@ -81,7 +81,7 @@ def warnings(connection: Connection[Any], durability: str, host_count: int) -> l
             f"the URL has {host_count} hosts, and no standby is synchronous: a failover may go back to an older log"
         )
     if max_connections < MIN_CONNECTIONS:
-        texts.append(f"max_connections is {max_connections}: a node uses up to 12")
+        texts.append(f"max_connections is {max_connections}: a node uses up to 12 connections")
     if not checksums:
         texts.append("data_checksums is off: PostgreSQL does not detect damaged pages")
     return texts

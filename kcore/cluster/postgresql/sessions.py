@@ -224,7 +224,9 @@ class Watchdog:
         try:
             thread.start()
         except RuntimeError as error:  # without the thread, a call would have no time limit
-            raise StoreUnavailableError(f"PostgreSQL: the thread for time limits cannot start: {error}") from error
+            raise StoreUnavailableError(
+                f"PostgreSQL: cannot start the thread that enforces time limits: {error}"
+            ) from error
         return thread
 
     def _run(self) -> None:
@@ -364,8 +366,8 @@ class Sessions:
         with self._lock:
             if timeline < self.timeline:
                 raise StoreRewoundError(
-                    f"PostgreSQL: server {connection.info.host}:{connection.info.port} has timeline {timeline}, and a "
-                    f"standby was promoted to timeline {self.timeline} before: stop this old primary"
+                    f"PostgreSQL: server {connection.info.host}:{connection.info.port} is an old primary with "
+                    f"timeline {timeline}: a standby was promoted to timeline {self.timeline}. Stop the old primary"
                 )
             self.timeline = timeline
         if check_schema:
@@ -417,7 +419,9 @@ class Sessions:
         """Yields a connection of the pool, and True if the connection is new."""
         with self._lock:
             if not self._lock.wait_for(lambda: self._readers < MAX_READERS or self._closed, READER_WAIT_S):
-                raise StoreUnavailableError(f"PostgreSQL: all {MAX_READERS} readers of this node are in use")
+                raise StoreUnavailableError(
+                    f"PostgreSQL: all {MAX_READERS} connections of this node for reads are in use"
+                )
             if self._closed:
                 raise LogClosedError("the store of the cluster is closed")
             self._readers += 1

@@ -74,7 +74,7 @@ class RoundWriter:
         """Stores a write set, as `SharedStorage.write` describes."""
         with self._lock:
             if self._unsettled_round is not None:
-                raise UnknownOutcomeError("the outcome of the previous write set is unknown: settle it first")
+                raise UnknownOutcomeError("the outcome of the previous commit is not known yet")
             round_ = Round(write_set, self._identity, self._round + 1)
             pause_s = FIRST_PAUSE_S
             for attempt in range(1, ATTEMPTS + 1):
@@ -82,7 +82,7 @@ class RoundWriter:
                 if error is None:
                     return
                 if attempt == ATTEMPTS:
-                    raise log_error(error, "storing a round") from error
+                    raise log_error(error, "storing a commit") from error
                 time.sleep(pause_s * (1 + secrets.randbelow(100) / 100))
                 pause_s *= 2
 
@@ -107,7 +107,9 @@ class RoundWriter:
             raise
         if session.is_doubtful:
             self._lose(session)
-            raise UnknownOutcomeError("PostgreSQL ended the wait of a commit for its synchronous standby")
+            raise UnknownOutcomeError(
+                "PostgreSQL ended a commit's wait for its synchronous standby, which may not have the commit"
+            )
         if not is_stored:
             self._unsettled_round = None
             self._refuse(session, round_)
@@ -137,7 +139,7 @@ class RoundWriter:
         kind = reaction(error)
         if session.connection.closed or kind in (Reaction.LOST, Reaction.WRONG_SERVER):
             self._lose(session)
-            raise UnknownOutcomeError(f"PostgreSQL, storing a round: {describe(error)}") from error
+            raise UnknownOutcomeError(f"PostgreSQL, storing a commit: {describe(error)}") from error
         self._unsettled_round = None  # the server has reported the failure of a statement, which aborts the transaction
         if kind is Reaction.RETRY:
             return error
@@ -145,7 +147,7 @@ class RoundWriter:
             return self._prepare_again(session, error)
         if kind in (Reaction.FENCED, Reaction.DUPLICATE):
             self._refuse(session, round_, error)
-        raise log_error(error, "storing a round") from error
+        raise log_error(error, "storing a commit") from error
 
     def _prepare_again(self, session: Session, error: psycopg.Error) -> psycopg.Error:
         """Prepares the statement of rounds again, which psycopg deallocates with all others after a ROLLBACK."""
@@ -178,7 +180,7 @@ class RoundWriter:
                 changed[0] if changed else keys[0], None, "the leaders in the store differ from the metadata log"
             ) from error
         if not refused and error is not None:
-            raise log_error(error, "storing a round") from error
+            raise log_error(error, "storing a commit") from error
         partitions = [keys[number] for number in refused or round_.owned]
         raise FencedWriteError(
             f"node {self._identity.node_id} does not lead {', '.join(map(repr, partitions[:5]))}", partitions
@@ -238,10 +240,12 @@ class RoundWriter:
             try:
                 is_stored = self._read_outcome_in_time(session, round_)
                 if session.is_doubtful:
-                    raise StoreUnavailableError("PostgreSQL ended the wait of a commit for its synchronous standby")
+                    raise StoreUnavailableError(
+                        "PostgreSQL ended a commit's wait for its synchronous standby, which may not have the commit"
+                    )
             except psycopg.Error as error:
                 self._sessions.discard(session)
-                raise log_error(error, "reading the outcome of a round") from error
+                raise log_error(error, "reading the outcome of a commit") from error
             except BaseException:
                 self._sessions.discard(session)
                 raise
@@ -295,8 +299,8 @@ class RoundWriter:
         stored_round = None if row is None else int(row[0])
         if stored_round is not None and stored_round < self._round:
             raise StoreRewoundError(
-                f"PostgreSQL has only round {stored_round} of node {node_id}, but {self._round} was acknowledged: a "
-                "failover lost commits, or a backup was restored"
+                f"PostgreSQL has the commits of node {node_id} only up to number {stored_round}, but number "
+                f"{self._round} was acknowledged: a failover lost commits, or a backup was restored"
             )
         self._require_ends(round_, expected, ends)
         return stored_round == round_.number if round_.number else _has_batches(round_, rows)
