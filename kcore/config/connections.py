@@ -28,9 +28,9 @@ def connection_overrides(text: str) -> Mapping[str, int]:
         try:
             address = str(ip_address(host))
         except ValueError:
-            raise ValueError(f"{host!r} is not an address; names are not resolved") from None
+            raise ValueError(f"{host!r} is not an IP address; host names are not allowed here") from None
         if address in overrides:
-            raise ValueError(f"{address} is named twice")
+            raise ValueError(f"{address} is in the list twice")
         overrides[address] = int(count)
     return overrides
 

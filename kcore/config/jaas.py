@@ -41,7 +41,7 @@ def plain_users(text: str) -> Mapping[str, str]:
     """
     module, options = login_module(text)
     if module != PLAIN_MODULE:
-        raise ConfigError(f"the login module of SASL/PLAIN is {PLAIN_MODULE}")
+        raise ConfigError(f"SASL/PLAIN needs the login module {PLAIN_MODULE}")
     users: dict[str, str] = {}
     for number, (name, value) in enumerate(options, 1):
         if name.startswith(USER_PREFIX):
@@ -49,7 +49,7 @@ def plain_users(text: str) -> Mapping[str, str]:
             if not user or not value:
                 raise ConfigError(f"option {number} of the login module has no user or no password")
             if user in users:
-                raise ConfigError(f"option {number} of the login module names a user again")
+                raise ConfigError(f"option {number} of the login module names the user of an earlier option")
             users[user] = value
     return users
 
@@ -62,14 +62,16 @@ def login_module(text: str) -> tuple[str, list[tuple[str, str]]]:
     """
     tokens = _tokens(text)
     if len(tokens) < 3 or tokens[-1] != (";", True):
-        raise ConfigError("a JAAS configuration is MODULE FLAG OPTION=VALUE ...; with a semicolon at its end")
+        raise ConfigError(
+            "a JAAS configuration must have the form MODULE FLAG OPTION=VALUE ... and end with a semicolon"
+        )
     if tokens[0][1]:
-        raise ConfigError("a JAAS configuration begins with the class of a login module")
+        raise ConfigError("a JAAS configuration must begin with the class of a login module")
     if tokens[1][0].lower() not in _FLAGS or tokens[1][1]:
-        raise ConfigError(f"the control flag of a login module is one of {', '.join(sorted(_FLAGS))}")
+        raise ConfigError(f"the control flag of a login module must be one of {', '.join(sorted(_FLAGS))}")
     rest = tokens[2:-1]
     if (";", True) in rest:
-        raise ConfigError("a JAAS configuration of a listener has one login module")
+        raise ConfigError("a JAAS configuration of a listener must have exactly one login module")
     options = []
     for start in range(0, len(rest), 3):
         option = rest[start : start + 3]
@@ -110,7 +112,7 @@ def _tokens(text: str) -> list[tuple[str, bool]]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise ConfigError(f"the JAAS configuration cannot be read from its character {position + 1} on")
+            raise ConfigError(f"the JAAS configuration has a syntax error at character {position + 1}")
         position = match.end()
         if match["quoted"] is not None:
             tokens.append((_ESCAPE.sub(_unescape, match["quoted"][1:-1]), False))

@@ -144,5 +144,5 @@ def single_value(name: str, value: Any) -> Any:
     if not isinstance(value, tuple):
         return value
     if len(value) != 1:
-        raise ConfigError(f"{name}={','.join(value)}: kcore keeps its data in one folder; name one")
+        raise ConfigError(f"{name}={','.join(value)}: kcore keeps its data in a single folder; set only one path")
     return value[0]

@@ -195,14 +195,14 @@ class ConfigValues(SecuritySettings):
                 brokers read only the name in lower case.
         """
         if name != name.lower():
-            raise ConfigError(f"{name}: the name of a listener's setting is in lower case: {name.lower()}")
+            raise ConfigError(f"{name}: the name of a listener setting must be in lower case: {name.lower()}")
         if OTHER_MECHANISMS.fullmatch(name.removeprefix(LISTENER_PREFIX)):
             return Setting(name, SettingType.PASSWORD, None, "It has no effect.", check=other_jaas_fault)
         for attribute in PER_LISTENER | LISTENER_LIMITS:
             setting_name = attribute.replace("_", ".")
             if name.endswith(f".{setting_name}") and len(name) > len(LISTENER_PREFIX + setting_name) + 1:
                 return self.SETTINGS[setting_name]._replace(name=name)
-        raise ConfigError(f"{name!r} is not a setting that can be set for one listener")
+        raise ConfigError(f"{name!r} cannot be set for a single listener")
 
 
 def _attribute(name: str) -> str:

@@ -32,16 +32,22 @@ def test_users_are_read_from_a_login_module(text: str, users: dict[str, str]) ->
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (f'{PLAIN_MODULE} required user_a="hush"', "with a semicolon at its end"),
-        ('hush required user_a="hush";', f"the login module of SASL/PLAIN is {PLAIN_MODULE}"),
-        (f'{PLAIN_MODULE} hush user_a="hush";', "the control flag of a login module is one of optional, "),
+        (f'{PLAIN_MODULE} required user_a="hush"', "end with a semicolon"),
+        ('hush required user_a="hush";', f"SASL/PLAIN needs the login module {PLAIN_MODULE}"),
+        (f'{PLAIN_MODULE} hush user_a="hush";', "the control flag of a login module must be one of optional, "),
         (f'{PLAIN_MODULE} required user_a "hush";', "option 1 of the login module is not NAME="),
         (f'{PLAIN_MODULE} required x=y user_a="";', "option 2 of the login module has no user or no password"),
         (f'{PLAIN_MODULE} required user_="hush";', "option 1 of the login module has no user or no password"),
-        (f"{PLAIN_MODULE} required user_a=hush user_a=hush;", "option 2 of the login module names a user again"),
-        (f"{PLAIN_MODULE} required user_a=hush; {PLAIN_MODULE} required user_b=hush;", "has one login module"),
-        (f'{PLAIN_MODULE} required user_a="hush;', "cannot be read from its character "),
-        ("hush", "a JAAS configuration is MODULE FLAG OPTION=VALUE"),
+        (
+            f"{PLAIN_MODULE} required user_a=hush user_a=hush;",
+            "option 2 of the login module names the user of an earlier option",
+        ),
+        (
+            f"{PLAIN_MODULE} required user_a=hush; {PLAIN_MODULE} required user_b=hush;",
+            "must have exactly one login module",
+        ),
+        (f'{PLAIN_MODULE} required user_a="hush;', "has a syntax error at character "),
+        ("hush", "a JAAS configuration must have the form MODULE FLAG OPTION=VALUE"),
     ],
 )
 def test_invalid_login_modules_are_refused(text: str, reason: str) -> None:

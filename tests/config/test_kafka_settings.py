@@ -144,15 +144,15 @@ def test_unequal_values_of_node_id_and_broker_id_are_refused(tmp_path: Path) -> 
         ("num.io.thread", "8", "unknown setting 'num.io.thread'"),
         ("num.io.threads", "0", "num.io.threads='0' is out of range"),
         ("num.io.threads", "x", "num.io.threads='x' is not a whole number"),
-        ("log.dirs", "/a,/b", "log.dirs=/a,/b: kcore keeps its data in one folder; name one"),
+        ("log.dirs", "/a,/b", "log.dirs=/a,/b: kcore keeps its data in a single folder; set only one path"),
         (
             "process.roles",
             "controller",
             "process.roles=controller: kcore is a broker; valid: broker or broker,controller",
         ),
         ("max.connections.per.ip.overrides", "10.0.0.1", "is not valid: '10.0.0.1' is not ADDRESS:COUNT"),
-        ("max.connections.per.ip.overrides", "example.org:1", "'example.org' is not an address"),
-        ("max.connections.per.ip.overrides", "::1:1,[0::1]:2", "::1 is named twice"),
+        ("max.connections.per.ip.overrides", "example.org:1", "'example.org' is not an IP address"),
+        ("max.connections.per.ip.overrides", "::1:1,[0::1]:2", "::1 is in the list twice"),
     ],
 )
 def test_mistakes_stay_fatal(setting: str, value: str, text: str) -> None:
@@ -290,8 +290,8 @@ def test_an_assignment_interval_stays_within_its_bounds(kind: str, caplog: pytes
     [
         ("listener.name.plaintext.ssl.client.auth", "cannot be changed while the broker runs"),
         ("listener.name.plaintext.plain.sasl.jaas.config", "cannot be changed while the broker runs"),
-        ("listener.name.plaintext.num.partitions", "is not a setting that can be set for one listener"),
-        ("listener.name.plaintext.ssl.keystore.locatoin", "is not a setting that can be set for one listener"),
+        ("listener.name.plaintext.num.partitions", "cannot be set for a single listener"),
+        ("listener.name.plaintext.ssl.keystore.locatoin", "cannot be set for a single listener"),
         ("sasl.jaas.config", "cannot be changed while the broker runs"),
     ],
 )
