@@ -73,7 +73,7 @@ class _Caller:
 
     def _require_manual_clock(self) -> None:
         if not isinstance(self.engine.clock, ManualClock):
-            raise TypeError("only an engine opened with a ManualClock can be moved in time")
+            raise TypeError("the time can only be moved for an engine that was opened with a ManualClock")
 
 
 def _served_version(engine: Engine, request: Any, version: int | None) -> int:
@@ -94,7 +94,7 @@ def _served_version(engine: Engine, request: Any, version: int | None) -> int:
         return newest
     low, high = max(api.versions[0], request.MIN_VERSION), min(newest, request.MAX_VERSION)
     if not low <= version <= high:
-        raise KcoreError(f"{type(request).__name__} is served in versions {low} to {high}, not in version {version}")
+        raise KcoreError(f"{type(request).__name__} is supported in versions {low} to {high}, not in version {version}")
     return version
 
 

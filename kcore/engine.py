@@ -304,7 +304,8 @@ class Engine:
     def _ensure_offsets_topic(self) -> None:
         if not self.control.internal_topics.ensure(CONSUMER_OFFSETS):
             raise KcoreError(
-                f"the topic {CONSUMER_OFFSETS} cannot be created; the last error in the process's log has the cause"
+                f"the topic {CONSUMER_OFFSETS} cannot be created; the last ERROR line of this process's log has "
+                "the cause"
             )
         self._finish(CONSUMER_OFFSETS)
 
@@ -332,7 +333,9 @@ class Engine:
         while (self._wait or self.control.shard.state is ShardState.LOADING) and self.slices.step():
             pass
         if not self.commit():
-            raise KcoreError(f"the first commit ({stage}) failed; the last error in the process's log has the cause")
+            raise KcoreError(
+                f"the first commit ({stage}) failed; the last ERROR line of this process's log has the cause"
+            )
         if self._wait:
             self.slices.finish()
 
@@ -495,7 +498,7 @@ class Engine:
             KcoreError: the API is not served.
         """
         if request.API_KEY not in self.apis:
-            raise KcoreError(f"{type(request).__name__} is not served by this engine")
+            raise KcoreError(f"this engine does not support {type(request).__name__}")
         return int(self.apis[request.API_KEY].versions[1])
 
     # ---- the driver's interface
@@ -538,7 +541,7 @@ class Engine:
     def advance(self, ms: int) -> None:
         """Moves a `ManualClock` by `ms`. Every timer fires at its own time, and its decisions are committed."""
         clock = self.clock
-        assert isinstance(clock, ManualClock), "only a manual clock can be moved"
+        assert isinstance(clock, ManualClock), "the time can only be moved with a ManualClock"
         end_ms = clock.monotonic_ms() + ms
         while 0 <= (deadline_ms := self.wheel.next_deadline_ms()) <= end_ms:
             clock.advance(max(0, deadline_ms - clock.monotonic_ms()))

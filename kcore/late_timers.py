@@ -85,7 +85,10 @@ class LateTimers:
         now_ms = self._clock.monotonic_ms()
         resumed_ms = self._now.resumed_ms
         if now_ms - self._now.now_ms > LATE_MS or (now_ms - resumed_ms <= LATE_MS and resumed_ms != self._handled_ms):
-            logger.debug("timers: no round for more than %d ms; reading sockets before timers fire", LATE_MS)
+            logger.debug(
+                "timers: the driver was delayed for more than %d ms; it reads from sockets before it fires timers",
+                LATE_MS,
+            )
             self._read()
         else:
             self._fire()

@@ -69,7 +69,7 @@ def compile_pattern(text: str) -> Any:
         cause = error.args[0] if error.args else error
         raise PatternError(cause.decode(errors="replace") if isinstance(cause, bytes) else str(cause)) from error
     if compiled.groups > MAX_NAMED_GROUPS:
-        raise PatternError(f"it has {compiled.groups} named groups; the maximum is {MAX_NAMED_GROUPS}")
+        raise PatternError(f"the pattern has {compiled.groups} named groups; the maximum is {MAX_NAMED_GROUPS}")
     return compiled
 
 
@@ -89,11 +89,11 @@ def match_steps(pattern: Any, text: str) -> int:
 def _beyond_limits(text: str) -> str | None:
     """Describes the limit that a pattern exceeds, or returns None. Escaped brackets and backslashes count, too."""
     if len(text) > MAX_CHARACTERS:
-        return f"it has {len(text)} characters; the maximum is {MAX_CHARACTERS}"
+        return f"the pattern has {len(text)} characters; the maximum is {MAX_CHARACTERS}"
     repeats = sum(int(count) for count in _REPETITION.findall(text))
     if repeats > MAX_REPEATS:
-        return f"its repetitions add up to {repeats}; the maximum is {MAX_REPEATS}"
+        return f"the repetitions of the pattern add up to {repeats}; the maximum is {MAX_REPEATS}"
     classes = len(_UNICODE_CLASS.findall(text))
     if classes > MAX_UNICODE_CLASSES:
-        return f"it has {classes} Unicode classes; the maximum is {MAX_UNICODE_CLASSES}"
+        return f"the pattern has {classes} Unicode classes; the maximum is {MAX_UNICODE_CLASSES}"
     return None

@@ -46,7 +46,9 @@ def test_retriable_errors_are_kafkas() -> None:
 def test_a_code_of_a_newer_server_is_an_unknown_server_error() -> None:
     error = KafkaError.of(999, "text")
     assert type(error) is errors.UnknownServerError
-    assert str(error) == "UNKNOWN_SERVER_ERROR: code 999 of a newer server: text"
+    assert (
+        str(error) == "UNKNOWN_SERVER_ERROR: error code 999 of a newer server, unknown to this version of kcore: text"
+    )
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -362,7 +362,11 @@ class AsyncDriver:
         try:
             writer.do(task.write_in_background)
         except Exception as error:
-            log_failure(logger, error, "driver: a commit could not be passed to its thread and is written inline")
+            log_failure(
+                logger,
+                error,
+                "driver: a commit could not be passed to the commit thread; the event loop's thread writes it",
+            )
             task.write()
             pipeline.finish_background(task.background_commit)
             return True
@@ -591,7 +595,7 @@ class AsyncDriver:
         finally:
             self._closed = True
             self._inside = False
-            self._fail_waiting(EngineClosedError("the engine was closed while this request was parked"))
+            self._fail_waiting(EngineClosedError("the engine was closed while this request waited for its response"))
             self._alarm.cancel()
             if self._writer is not None:
                 self._writer.stop()

@@ -78,8 +78,8 @@ class JournalMover:
                 thread = self._thread = Writer("kcore-journal")
             except RuntimeError as error:
                 logger.warning(
-                    "driver: the thread for moves of the journal cannot be started: %s; commits that find the journal "
-                    "full move it from now on",
+                    "driver: cannot start the thread that moves journal entries: %s; from now on, a commit that finds "
+                    "the journal full moves them",
                     error,
                 )
                 self._log.move_beside(None)

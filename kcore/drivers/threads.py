@@ -297,7 +297,7 @@ class ThreadDriver:
                 if until_s is not None:
                     left_s = until_s - time.monotonic()
                     if left_s <= 0:
-                        raise TimeoutError(f"the request is still parked after {timeout_s} s")
+                        raise TimeoutError(f"the request got no response within {timeout_s} s")
                     wait_s = min(wait_s, left_s)
                 sleeper.acquire(timeout=wait_s)
         except BaseException:
@@ -315,7 +315,7 @@ class ThreadDriver:
             return 0
         if self._inside:
             if self._inside == CLOSED:
-                raise EngineClosedError("the engine was closed while this request was parked")
+                raise EngineClosedError("the engine was closed while this request waited for its response")
             if self._inside == FORKED:
                 self._refuse()
             raise EngineInterruptedError
@@ -368,7 +368,10 @@ class ThreadDriver:
             self._check_before_waiting()
         with self._lock:
             if self._sleepers:
-                raise KcoreError("a request is parked: listen before members join and before records are awaited")
+                raise KcoreError(
+                    "another request waits for its response: call listen() before members join and before requests "
+                    "wait for records"
+                )
             self._enter()
             self._commit()
             self._mover.stop()

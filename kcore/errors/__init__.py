@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kcore.errors.truncation import LogTruncationError as LogTruncationError
 
 _SUFFIXES = ("_EXCEPTION", "_ERROR")
-_UNKNOWN_CODE = "code {} of a newer server"
+_UNKNOWN_CODE = "error code {} of a newer server, unknown to this version of kcore"
 
 
 def class_name(code: ErrorCode) -> str:
@@ -170,8 +170,8 @@ class EngineInterruptedError(EngineClosedError):
     is in the log. Close the engine, which releases the data folder, and open it again.
     """
 
-    def __init__(self, what: str = "an exception interrupted the engine in the middle of a change") -> None:
-        super().__init__(f"{what}: close it and open it again; every acknowledged write is in its log")
+    def __init__(self, what: str = "an exception interrupted a change of the engine's state") -> None:
+        super().__init__(f"{what}: close the engine and open it again; every acknowledged write is in its log")
 
 
 class ReentrantCallError(KcoreError, RuntimeError):

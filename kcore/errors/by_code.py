@@ -21,7 +21,7 @@ class _CodedError(KafkaError):
 class UnknownServerError(_CodedError):
     """UNKNOWN_SERVER_ERROR, code -1, not retriable.
 
-    The server failed for a reason that has no code of its own.
+    The server failed for a reason that has no other error code; its log has the cause.
     """
 
     CODE = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -57,7 +57,7 @@ class UnknownTopicOrPartitionError(_CodedError):
 class InvalidFetchSizeError(_CodedError):
     """INVALID_FETCH_SIZE, code 4, not retriable.
 
-    The fetch size makes no sense.
+    The fetch size is not valid.
     """
 
     CODE = ErrorCode.INVALID_FETCH_SIZE
@@ -75,7 +75,7 @@ class LeaderNotAvailableError(_CodedError):
 class NotLeaderOrFollowerError(_CodedError):
     """NOT_LEADER_OR_FOLLOWER, code 6, retriable.
 
-    This node is not the leader, or no replica, of the partition.
+    This node is not the leader of the partition, or not a replica.
     """
 
     CODE = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -129,7 +129,7 @@ class StaleControllerEpochError(_CodedError):
 class OffsetMetadataTooLargeError(_CodedError):
     """OFFSET_METADATA_TOO_LARGE, code 12, not retriable.
 
-    The text beside the committed offset is too long.
+    The metadata of the committed offset is longer than offset.metadata.max.bytes.
     """
 
     CODE = ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -210,7 +210,7 @@ class NotEnoughReplicasAfterAppendError(_CodedError):
 class InvalidRequiredAcksError(_CodedError):
     """INVALID_REQUIRED_ACKS, code 21, not retriable.
 
-    The acks setting is none of -1, 0 and 1.
+    The setting acks must be -1, 0 or 1.
     """
 
     CODE = ErrorCode.INVALID_REQUIRED_ACKS
@@ -426,7 +426,7 @@ class PolicyViolationError(_CodedError):
 class OutOfOrderSequenceNumberError(_CodedError):
     """OUT_OF_ORDER_SEQUENCE_NUMBER, code 45, not retriable.
 
-    The producer's sequence number leaves a gap.
+    The producer's sequence number is not the next one: earlier records are missing.
     """
 
     CODE = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -552,7 +552,7 @@ class SaslAuthenticationFailedError(_CodedError):
 class UnknownProducerIdError(_CodedError):
     """UNKNOWN_PRODUCER_ID, code 59, not retriable.
 
-    The broker has no state of the producer any more.
+    The broker has no state of the producer id any more.
     """
 
     CODE = ErrorCode.UNKNOWN_PRODUCER_ID
@@ -588,7 +588,7 @@ class DelegationTokenNotFoundError(_CodedError):
 class DelegationTokenOwnerMismatchError(_CodedError):
     """DELEGATION_TOKEN_OWNER_MISMATCH, code 63, not retriable.
 
-    Neither owner nor renewer of the delegation token.
+    The principal is neither the owner nor a renewer of the delegation token.
     """
 
     CODE = ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
@@ -723,7 +723,7 @@ class StaleBrokerEpochError(_CodedError):
 class OffsetNotAvailableError(_CodedError):
     """OFFSET_NOT_AVAILABLE, code 78, retriable.
 
-    The new leader does not know yet how far the log is committed.
+    The new leader does not know the high watermark yet: try again.
     """
 
     CODE = ErrorCode.OFFSET_NOT_AVAILABLE
@@ -858,7 +858,7 @@ class DuplicateResourceError(_CodedError):
 class UnacceptableCredentialError(_CodedError):
     """UNACCEPTABLE_CREDENTIAL, code 93, not retriable.
 
-    The credential does not meet the server's demands.
+    The credential does not meet the server's requirements.
     """
 
     CODE = ErrorCode.UNACCEPTABLE_CREDENTIAL
@@ -867,7 +867,7 @@ class UnacceptableCredentialError(_CodedError):
 class InconsistentVoterSetError(_CodedError):
     """INCONSISTENT_VOTER_SET, code 94, not retriable.
 
-    Sender or receiver is none of the expected voters.
+    The sender or the receiver is not one of the expected voters.
     """
 
     CODE = ErrorCode.INCONSISTENT_VOTER_SET
@@ -921,7 +921,7 @@ class PositionOutOfRangeError(_CodedError):
 class UnknownTopicIdError(_CodedError):
     """UNKNOWN_TOPIC_ID, code 100, retriable.
 
-    No topic here has this id.
+    No topic has this id.
     """
 
     CODE = ErrorCode.UNKNOWN_TOPIC_ID
@@ -984,7 +984,7 @@ class FetchSessionTopicIdError(_CodedError):
 class IneligibleReplicaError(_CodedError):
     """INELIGIBLE_REPLICA, code 107, not retriable.
 
-    A replica of the new in-sync set may not be in it.
+    The new in-sync replicas contain a replica that is not eligible.
     """
 
     CODE = ErrorCode.INELIGIBLE_REPLICA
@@ -993,7 +993,7 @@ class IneligibleReplicaError(_CodedError):
 class NewLeaderElectedError(_CodedError):
     """NEW_LEADER_ELECTED, code 108, not retriable.
 
-    The change was made and brought another leader.
+    The change was made, and a new leader was elected.
     """
 
     CODE = ErrorCode.NEW_LEADER_ELECTED
@@ -1038,7 +1038,7 @@ class UnsupportedAssignorError(_CodedError):
 class StaleMemberEpochError(_CodedError):
     """STALE_MEMBER_EPOCH, code 113, not retriable.
 
-    The member epoch is out of date: heartbeat, then try again.
+    The member epoch is out of date: send a heartbeat, then try again.
     """
 
     CODE = ErrorCode.STALE_MEMBER_EPOCH
@@ -1146,7 +1146,7 @@ class FencedStateEpochError(_CodedError):
 class InvalidVoterKeyError(_CodedError):
     """INVALID_VOTER_KEY, code 125, not retriable.
 
-    The voter's key is not that of the receiver.
+    The voter's key does not match the receiver's key.
     """
 
     CODE = ErrorCode.INVALID_VOTER_KEY
@@ -1155,7 +1155,7 @@ class InvalidVoterKeyError(_CodedError):
 class DuplicateVoterError(_CodedError):
     """DUPLICATE_VOTER, code 126, not retriable.
 
-    The voter is in the set already.
+    The voter is already in the set of voters.
     """
 
     CODE = ErrorCode.DUPLICATE_VOTER
@@ -1164,7 +1164,7 @@ class DuplicateVoterError(_CodedError):
 class VoterNotFoundError(_CodedError):
     """VOTER_NOT_FOUND, code 127, not retriable.
 
-    The voter is not in the set.
+    The voter is not in the set of voters.
     """
 
     CODE = ErrorCode.VOTER_NOT_FOUND

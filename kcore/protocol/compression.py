@@ -255,7 +255,7 @@ def check_pieces(codec: str, count: int, size_bytes: int) -> None:
         CompressionError: the number of pieces is too high.
     """
     if count > _FREE_PIECES + size_bytes // _MIN_PIECE_BYTES:
-        raise CompressionError(codec, f"{count} pieces hold no more than {size_bytes} bytes")
+        raise CompressionError(codec, f"{count} compressed pieces for only {size_bytes} bytes of data are too many")
 
 
 class Decompression(ABC):

@@ -93,7 +93,7 @@ class _Snappy(Decompression):
             at = self._at + 4
             size = int.from_bytes(view[self._at : at], "big", signed=True)
             if size < 0 or size > len(view) - at:
-                raise CompressionError("snappy", f"a block of {size} bytes, {len(view) - at} are left")
+                raise CompressionError("snappy", f"a block needs {size} bytes, and {len(view) - at} bytes are left")
             block = _decompress_snappy_block(view[at : at + size], self.size_bytes, self.max_size_bytes)
             self.parts.append(block)
             self.size_bytes += len(block)

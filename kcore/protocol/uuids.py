@@ -35,7 +35,7 @@ def to_text(uuid: bytes) -> str:
         ValueError: the uuid has another length.
     """
     if len(uuid) != 16:
-        raise ValueError(f"a uuid has 16 bytes, found {len(uuid)}")
+        raise ValueError(f"a uuid must have 16 bytes, found {len(uuid)}")
     return urlsafe_b64encode(uuid).rstrip(b"=").decode()
 
 
@@ -53,7 +53,7 @@ def from_text(text: str) -> bytes:
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"{text!r} is not a uuid: {error}") from None
     if len(raw) != 16:
-        raise ValueError(f"{text!r} is not a uuid: it has {len(raw)} bytes")
+        raise ValueError(f"{text!r} is not a uuid: it has {len(raw)} bytes instead of 16")
     return raw
 
 

@@ -210,7 +210,9 @@ class CommitPipeline(PipelineCore):
         if self._abort_error is None:
             self._abort_error = error  # first, and without an allocation: logging may fail
         log_failure(
-            logger, error, "commit: a change could not be staged; the round is not written, and its requests fail"
+            logger,
+            error,
+            "commit: a change could not be added to the commit; the commit is not written, and its requests fail",
         )
 
     def commit(self) -> bool:
@@ -364,7 +366,10 @@ class CommitPipeline(PipelineCore):
                 raise
         else:
             self._log_interrupted = False
-            logger.warning("commit: the log has determined what its file contains; the shards of failed rounds reload")
+            logger.warning(
+                "commit: after an interrupted commit, the log has read its file again; the shards of failed commits "
+                "load their state again"
+            )
             self._fail(participants, responses, _INTERRUPTED_CHANGE)
 
     def abandon(self) -> None:
@@ -377,7 +382,7 @@ class CommitPipeline(PipelineCore):
             self._background_commit.cancel()
 
     def _failed_after_commit(self, participant: Participant, error: Exception) -> None:
-        log_failure(logger, error, "commit: %r failed after its records became durable", participant)
+        log_failure(logger, error, "commit: an error in %r after its records became durable", participant)
 
     def _response_failed(self, pending: Pending, error: Exception) -> None:
         log_failure(logger, error, "commit: a response of %s could not be completed", type(pending.api).__name__)
@@ -392,7 +397,7 @@ class CommitPipeline(PipelineCore):
         """
         self.failures += 1
         if not isinstance(error, LogError):
-            log_failure(logger, error, "commit: unexpected error; the round is not written, and its requests fail")
+            log_failure(logger, error, "commit: an unexpected error; the commit is not written, and its requests fail")
             error = _as_log_error(error)
         elif not self.uncertain:
             self._log_refusal(error)
@@ -437,7 +442,7 @@ class CommitPipeline(PipelineCore):
             if refusal != self._last_refusal:
                 self._last_refusal = refusal
                 logger.error(
-                    "commit: the log refused a write, and the requests of the round fail: %s%s",
+                    "commit: the log refused a write, and the requests of this commit fail: %s%s",
                     error,
                     _REMEDIES.get(error.reason, ""),
                 )
@@ -452,8 +457,8 @@ class CommitPipeline(PipelineCore):
         if not was_undecided:
             with contextlib.suppress(Exception):  # no memory for the line
                 logger.error(
-                    "commit: the log cannot determine whether its file has the round; the requests fail, and every "
-                    "write fails until the log has determined it: %s%s",
+                    "commit: it is unknown whether the last commit is in the log's file. Its requests fail, and all "
+                    "writes fail until kcore has read the file again: %s%s",
                     error,
                     _REMEDIES.get(error.reason, ""),
                 )
@@ -467,7 +472,12 @@ class CommitPipeline(PipelineCore):
             try:
                 participant.failed(error)
             except Exception as failure:
-                log_failure(logger, failure, "commit: %r could not be reset after a failed commit", participant)
+                log_failure(
+                    logger,
+                    failure,
+                    "commit: %r could not return to its last durable state after a failed commit",
+                    participant,
+                )
             else:
                 return True
         return False
@@ -480,5 +490,5 @@ def _as_log_error(error: BaseException) -> LogError:
         return _INTERRUPTED_CHANGE
 
 
-_INTERRUPTED_CHANGE = LogError("a change in memory was interrupted, so the round with this change is not written")
+_INTERRUPTED_CHANGE = LogError("a change in memory was interrupted, so the commit with this change is not written")
 """Created in advance: there may be no memory for it when it is needed."""

@@ -171,6 +171,9 @@ class Shard(ShardCore, Generic[M]):
         if limit != self._max_batch_bytes and (self._batch is None or self.seal()):
             self._max_batch_bytes = limit
 
+    def __repr__(self) -> str:
+        return f"shard {self.topic}-{self.index}"
+
     @property
     def slices(self) -> Slices:
         """The node's queue of long work."""
@@ -289,7 +292,7 @@ class Shard(ShardCore, Generic[M]):
 
     def _unencodable(self, error: Exception) -> ErrorCode:
         logger.error(
-            "shard %s-%d: a decided record cannot be encoded; the decision is not written",
+            "shard %s-%d: a record cannot be encoded; nothing of its request is written",
             self.topic,
             self.index,
             exc_info=error,
@@ -298,8 +301,8 @@ class Shard(ShardCore, Generic[M]):
 
     def _too_large(self, size_bytes: int) -> ErrorCode:
         logger.error(
-            "shard %s-%d: the records of a decision take %d bytes, more than the topic's max.message.bytes; "
-            "the request is refused",
+            "shard %s-%d: the records of a request take %d bytes, more than the topic's max.message.bytes; the "
+            "request is refused",
             self.topic,
             self.index,
             size_bytes,
@@ -316,7 +319,9 @@ class Shard(ShardCore, Generic[M]):
             return error.code
         if not isinstance(error, LogError):
             self._reload_after(error)
-        log_failure(logger, error, "shard %s-%d: the log refused a transaction's batch", self.topic, self.index)
+        log_failure(
+            logger, error, "shard %s-%d: the log refused a batch or marker of a transaction", self.topic, self.index
+        )
         return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _not_replayed(self, error: Exception) -> ErrorCode:
@@ -325,7 +330,7 @@ class Shard(ShardCore, Generic[M]):
         log_failure(
             logger,
             error,
-            "shard %s-%d: a staged record could not be replayed; the round fails and the shard is loaded again",
+            "shard %s-%d: a record could not be replayed; the commit fails, and the shard loads its state again",
             self.topic,
             self.index,
         )
@@ -363,7 +368,8 @@ class Shard(ShardCore, Generic[M]):
         log_failure(
             logger,
             error,
-            "shard %s-%d: a decision failed half way; the shard is loaded again after the next commit",
+            "shard %s-%d: a request failed after it changed the state in memory; the shard loads its state again "
+            "after the next commit",
             self.topic,
             self.index,
         )
@@ -497,7 +503,11 @@ class Shard(ShardCore, Generic[M]):
         except Exception as error:
             self._replayed = None
             log_failure(
-                logger, error, "shard %s-%d: reading ahead failed; its load reads the whole log", self.topic, self.index
+                logger,
+                error,
+                "shard %s-%d: an error while reading the log ahead of a load; the load reads the whole log",
+                self.topic,
+                self.index,
             )
 
     def stop_reading_ahead(self) -> Replay | None:
@@ -575,7 +585,13 @@ class Shard(ShardCore, Generic[M]):
         try:
             self.machine.on_unloaded()
         except Exception as error:
-            log_failure(logger, error, "shard %s-%d: the state machine failed to unload", self.topic, self.index)
+            log_failure(
+                logger,
+                error,
+                "shard %s-%d: an error while unloading the state; waiting requests fail",
+                self.topic,
+                self.index,
+            )
         self._fail_waiting()
 
     def _fail_waiting(self) -> None:

@@ -63,7 +63,10 @@ class Slices:
         except Exception as error:
             queue.popleft()
             log_failure(
-                logger, error, "slices: %s failed; its other slices are dropped", getattr(work, "__qualname__", work)
+                logger,
+                error,
+                "background work: %s failed; the rest of this work is dropped",
+                getattr(work, "__qualname__", work),
             )
         else:
             queue.rotate(-1)  # needs no memory: unfinished work is never lost

@@ -104,7 +104,7 @@ def test_an_error_that_kcore_handles_and_logs_is_a_failure(monkeypatch: pytest.M
 
     monkeypatch.setattr(Housekeeping, "_retain", fails)
     result = run_plan(draw_plan(4))
-    line = "logged: slices: Periodic._run failed; its other slices are dropped: TypeError('planted')"
+    line = "logged: background work: Periodic._run failed; the rest of this work is dropped: TypeError('planted')"
     assert str(result.failure) == f"exceptions: {line}"
     assert logging.getLogger("kcore").propagate
 
