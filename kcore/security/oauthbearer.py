@@ -77,7 +77,7 @@ class OAuthBearer(Mechanism):
                 "Authentication failed: the credentials for OAUTHBEARER are not valid", self._refusal
             )
         if self.complete:
-            raise AuthenticationError("OAUTHBEARER: unexpected message after the last one")
+            raise AuthenticationError("OAUTHBEARER: unexpected message after the end of the authentication")
         authzid, bearer, extensions = _parse(token)
         identity = self._validate(bearer, extensions)
         if identity is None:

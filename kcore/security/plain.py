@@ -38,7 +38,7 @@ class Plain(Mechanism):
     def evaluate(self, token: bytes) -> bytes:
         """Evaluates `[authzid] NUL user NUL password`; the response is empty."""
         if self.complete:
-            raise AuthenticationError("PLAIN: unexpected message after the last one")
+            raise AuthenticationError("PLAIN: unexpected message after the end of the authentication")
         try:
             parts = token.decode().split("\0")
         except UnicodeDecodeError:

@@ -144,7 +144,10 @@ class SaslExchange:
             self._is_reauthentication = True
             self._began_ms = now_ms
             if mechanism != self.mechanism_name:
-                self._refusal = f"{mechanism} cannot renew a session that began with {self.mechanism_name}"
+                self._refusal = (
+                    f"the client cannot re-authenticate with {mechanism}, because it authenticated with "
+                    f"{self.mechanism_name}"
+                )
         self._mechanism = make()
         self._transition(SaslState.TOKENS if version else SaslState.RAW)
         return SaslHandshakeResponse(mechanisms=list(self._mechanisms))
@@ -159,7 +162,7 @@ class SaslExchange:
             AuthenticationError: the token is invalid.
             PostponedError: the token must be evaluated again later.
         """
-        assert self._mechanism is not None, "a token before a mechanism was chosen"
+        assert self._mechanism is not None, "a SASL token arrived before a mechanism was chosen"
         if self._refusal:
             raise AuthenticationError(self._refusal)
         return self._mechanism.evaluate(token)
@@ -183,7 +186,7 @@ class SaslExchange:
             return 0
         principal = user_principal(mechanism.user)
         if self._is_reauthentication and principal != self.principal:
-            raise AuthenticationError("the principal cannot change while a session is renewed")
+            raise AuthenticationError("the principal must not change when a client re-authenticates")
         self.principal = principal
         self._transition(SaslState.COMPLETE)
         limits = [self._max_reauth_ms] if self._max_reauth_ms > 0 else []

@@ -169,7 +169,7 @@ class ScramServer(Mechanism):
         if self._credential is None:
             return self._first(text).encode()
         if self.complete:
-            raise AuthenticationError(f"{self.name}: unexpected message after the last one")
+            raise AuthenticationError(f"{self.name}: unexpected message after the end of the authentication")
         return self._final(text, self._credential).encode()
 
     def _first(self, text: str) -> str:

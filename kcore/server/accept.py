@@ -160,8 +160,8 @@ class Acceptor:
             return True
         if error.errno not in _NO_DESCRIPTORS:
             logger.error(
-                "listener %s: cannot accept connections: %s; trying again in %g s; if it persists, check the machine's "
-                "network and restart the server", self._security.name, error, RETRY_S,
+                "listener %s: cannot accept connections: %s; trying again in %g s; if the error persists, check the "
+                "machine's network and restart the server", self._security.name, error, RETRY_S,
             )  # fmt: skip
         else:
             self._warn("%s; raise the open file limit or lower max.connections below it", error.strerror)

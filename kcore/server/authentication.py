@@ -89,13 +89,14 @@ class ListenerSecurity:
                 tls = self._make_tls(settings, self.name)
             except ConfigError as static:
                 raise ConfigError(
-                    f"{error} (set at run time, stored in the data folder: {names}); the properties file has no keys "
-                    f"in its place: {static}; set {LISTENER_PREFIX}{self.name.lower()}.ssl.keystore.location there, "
-                    "start again, then alter or delete the stored settings with kafka-configs"
+                    f"{error}. This value was set at run time and is stored in the data folder ({names}). The keys of "
+                    f"the properties file cannot be used instead: {static}. Set "
+                    f"{LISTENER_PREFIX}{self.name.lower()}.ssl.keystore.location in the properties file and start "
+                    "again; then alter or delete the stored settings with kafka-configs"
                 ) from None
             logger.error(
-                "%s; ignoring the dynamic settings that are stored in the data folder, %s, and using the keys of the "
-                "properties file; alter or delete the stored settings with kafka-configs",
+                "%s; kcore ignores the dynamic settings in the data folder (%s) and uses the keys of the properties "
+                "file; alter or delete the dynamic settings with kafka-configs",
                 error, names,
             )  # fmt: skip
             self.settings = settings

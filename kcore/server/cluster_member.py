@@ -118,7 +118,7 @@ class ClusterMember:
                 log_failure(
                     logger,
                     error,
-                    "cluster: node %d was fenced, and a program that uses it could not be stopped",
+                    "cluster: node %d was fenced, and a program that runs with the node could not be stopped",
                     node_id,
                 )
             try:
@@ -128,7 +128,8 @@ class ClusterMember:
             if interrupted and not self._survives_interrupts:
                 return
             logger.warning(
-                "cluster: node %d was fenced, or its engine was interrupted; it starts again as a new incarnation",
+                "cluster: node %d was fenced, or its engine was interrupted; the node starts again with a new "
+                "broker epoch",
                 node_id,
             )
             self.node = await self._next()

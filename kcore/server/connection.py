@@ -248,7 +248,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
     def _flush_failed(self, error: Exception) -> None:
         """Closes the connection, because sending its responses raised `error`."""
         self.abort()
-        log_failure(logger, error, "connection from %s: cannot send responses, closing it", self.client_host)
+        log_failure(logger, error, "connection from %s closed: cannot send responses", self.client_host)
 
     # ---- called by the request queue (Owner)
 
@@ -403,8 +403,9 @@ class Connection(ConnectionCore, asyncio.Protocol):
         """Closes the connection, because memory is short and its peer has read nothing for too long."""
         self.server.client_log.log(
             logging.WARNING, self.client_host,
-            "connection from %s closed: the client read none of its %d response bytes for %d ms, and response memory "
-            "is short", self.client_host, self.unread_bytes, self.server.config.kcore_response_stall_ms,
+            "connection from %s closed: the client read none of its %d response bytes for %d ms "
+            "(kcore.response.stall.ms), and the memory for responses is nearly full", self.client_host,
+            self.unread_bytes, self.server.config.kcore_response_stall_ms,
             connection=self.connection_id,
         )  # fmt: skip
         self.abort()
@@ -413,8 +414,8 @@ class Connection(ConnectionCore, asyncio.Protocol):
         """Closes the connection, because its client address has the most bytes of unfinished and waiting requests."""
         self.server.client_log.log(
             logging.WARNING, self.client_host,
-            "connection from %s closed: requests of all clients that are unfinished or wait have more than "
-            "kcore.max.request.memory.bytes, and this address has the most", self.client_host,
+            "connection from %s closed: the unfinished requests of all clients exceed kcore.max.request.memory.bytes, "
+            "and this address has the largest part", self.client_host,
             connection=self.connection_id,
         )  # fmt: skip
         self.abort()

@@ -187,7 +187,7 @@ class Dispatch:
         if not _carries_error(response, version):
             raise CloseConnectionError(
                 f"the response to {name} has more than {limit_bytes} bytes (kcore.max.response.bytes), and version "
-                f"{version} cannot express that error"
+                f"{version} of this API has no field for the error"
             )
         logger.warning(
             "%s of client %r fails with POLICY_VIOLATION: its response has more than %d bytes "

@@ -58,8 +58,8 @@ NO_TLS: Final = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNSUPPORTED_PROTOCOL",
 
 
 REFUSED: Final = {
-    FirstMessage.COSTLY: "it demands a key exchange in a finite field (FFDHE); it should offer an elliptic curve",
-    FirstMessage.UNCLEAR: "its first TLS record is not a complete ClientHello",
+    FirstMessage.COSTLY: "the client offers only finite-field key exchange (FFDHE); it must offer an elliptic curve",
+    FirstMessage.UNCLEAR: "the client's first TLS record is not a complete ClientHello",
 }
 """First messages with which no handshake begins, and the reason."""
 
@@ -161,7 +161,7 @@ class Handshakes:
             own[added] = None
             self._look(added)
             if len(self._silent) > MAX_SILENT:
-                self._drop(self._oldest_of_busiest(), "other clients wait")
+                self._drop(self._oldest_of_busiest(), "the server needs the place for other clients that wait")
             if self._silent and self._timeout is None:
                 self._timeout = self._loop.call_later(HANDSHAKE_TIMEOUT_S, self._check_timeout)
         except BaseException:  # e.g. MemoryError
@@ -258,7 +258,7 @@ class Handshakes:
             if left_s > 0:
                 self._timeout = self._loop.call_later(left_s, self._check_timeout)
                 return
-            self._drop(oldest, f"it took longer than {HANDSHAKE_TIMEOUT_S:g} s")
+            self._drop(oldest, f"the handshake took longer than {HANDSHAKE_TIMEOUT_S:g} s")
 
     # ---- ready clients
 
@@ -291,7 +291,7 @@ class Handshakes:
             self._loop.remove_reader(client.socket.fileno())
             client.needed_bytes = 0
         else:  # no TLS client does that
-            self._drop_ready(client, "it sends more than its first message before the server responds")
+            self._drop_ready(client, "the client sent more than its first message before the server responded")
 
     def _leave_ready(self, client: _Client) -> None:
         own = self._ready[client.host]
@@ -362,7 +362,7 @@ class Handshakes:
         if client.signs_late and self._late >= MAX_LATE:
             client.socket.close()
             self._fail(client.host)
-            self._log_abort(client.host, "too many handshakes wait for a second message of their clients")
+            self._log_abort(client.host, "too many handshakes wait for a second message from their clients")
             return
         try:
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
@@ -386,7 +386,7 @@ class Handshakes:
             )
         except asyncio.CancelledError:
             if not self._closed:
-                self._log_abort(client.host, "other clients wait")
+                self._log_abort(client.host, "the server needs the place for other clients that wait")
         except Exception as error:
             self._log_failure(client.host, error)
         finally:
@@ -419,7 +419,7 @@ class Handshakes:
 
     def _log_failure(self, host: str, error: Exception) -> None:
         if isinstance(error, ConnectionAbortedError):
-            self._log_abort(host, f"it took longer than {HANDSHAKE_TIMEOUT_S:g} s")
+            self._log_abort(host, f"the handshake took longer than {HANDSHAKE_TIMEOUT_S:g} s")
         elif isinstance(error, ssl.SSLError):
             reason = error.reason or str(error)
             hint = "; the client may not use TLS" if reason in NO_TLS else ""

@@ -134,7 +134,7 @@ class HttpServer:
         except BadQueryError:
             page = BAD_QUERY
         except Exception:
-            logger.exception("HTTP server: cannot make a page")
+            logger.exception("HTTP server: cannot make a page; the client gets status 500")
             page = (500, PLAIN, "internal server error\n")
         self._work.popleft()
         if page is None and connection in self.connections:
@@ -143,7 +143,7 @@ class HttpServer:
             try:
                 connection.respond(method, page)
             except Exception:  # otherwise no call would continue with the other documents
-                logger.exception("HTTP server: cannot send a page; its connection is closed")
+                logger.exception("HTTP server: cannot send a page; the connection is closed")
                 connection.abort()
         if self._work:
             asyncio.get_running_loop().call_soon(self._slice)
@@ -291,7 +291,7 @@ class HttpConnection(asyncio.Protocol):
             self._server.observer.settle()
             self.respond(method, page())
         except Exception:
-            logger.exception("HTTP server: cannot render a page")
+            logger.exception("HTTP server: cannot make a page; the client gets status 500")
             self.respond(method, (500, PLAIN, "internal server error\n"))
 
     def respond(self, method: str, page: Page) -> None:

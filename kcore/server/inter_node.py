@@ -38,7 +38,7 @@ def inter_node_listener(config: Config, listeners: list[Listener]) -> Listener:
     if name:
         chosen = next((one for one in listeners if one.name == name), None)
         if chosen is None:
-            raise ConfigError(f"inter.broker.listener.name={name}: there is no such listener")
+            raise ConfigError(f"inter.broker.listener.name={name}: no listener has this name")
         return chosen
     if not by_protocol:
         return listeners[0]

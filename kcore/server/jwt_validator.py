@@ -147,7 +147,7 @@ class KeySet:
         try:
             keys = list(_usable_keys(parse_json(self._read(self._url))["keys"]))
             if not keys:
-                raise ValueError("no key is usable")
+                raise ValueError("the key set has no usable key")
             self._keys = [each for each in keys if each.key.public_key_use in (None, "sig")]
         except Exception as error:
             # The pause begins at the end of the read, because a read that times out takes as long as the longest pause.

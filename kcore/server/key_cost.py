@@ -45,12 +45,12 @@ def check_key_cost(pem: bytes) -> None:
     """
     keys = _KEY.findall(pem)
     if len(keys) != pem.count(_BEGIN):
-        _refuse("it is not well-formed PEM")
+        _refuse("the key is not well-formed PEM")
     for text in keys:
         try:
             iterations = _iterations(base64.b64decode(b"".join(text.split()), validate=True))
         except (binascii.Error, _NotDerError):
-            _refuse("its encryption is not PBES2 with PBKDF2")
+            _refuse("the encryption of the key is not PBES2 with PBKDF2")
         if iterations > MAX_ITERATIONS:
             _refuse(f"its key derivation has {iterations} iterations; the maximum at run time is {MAX_ITERATIONS}")
 
@@ -67,7 +67,7 @@ def check_store_cost(store: bytes) -> None:
     try:
         iterations = sum(_store_iterations(store))
     except _NotDerError:
-        _refuse_store("it is not DER, or its encryption is not PBKDF2 or a PBE of PKCS #12")
+        _refuse_store("the file is not DER, or its encryption is not PBKDF2 or a PBE of PKCS #12")
     if iterations > MAX_ITERATIONS:
         _refuse_store(f"its key derivations have {iterations} iterations; the maximum at run time is {MAX_ITERATIONS}")
 

@@ -46,7 +46,7 @@ def load_keystore(context: ssl.SSLContext, settings: SecuritySettings) -> None:
             context.load_cert_chain(path)
         return
     if settings.ssl_keystore_password:
-        raise ConfigError("ssl.keystore.password: PEM has no password of the store; use ssl.key.password")
+        raise ConfigError("ssl.keystore.password: a PEM store has no password; use ssl.key.password for the key")
     if any(inline):
         if not all(inline) or location:
             raise ConfigError(
@@ -98,7 +98,7 @@ def load_truststore(context: ssl.SSLContext, settings: SecuritySettings) -> None
         context.load_verify_locations(cadata=b"".join(map(_pem, chain)).decode())
         return
     if settings.ssl_truststore_password:
-        raise ConfigError("ssl.truststore.password: PEM has no password of the store")
+        raise ConfigError("ssl.truststore.password: a PEM store has no password; remove the setting")
     if inline and location:
         raise ConfigError("ssl.truststore.certificates and ssl.truststore.location exclude each other")
     if inline:

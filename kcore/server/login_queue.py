@@ -121,7 +121,10 @@ class LoginQueue:
         if self._free == self._threads and self._retry is None:
             self._retry = self._loop.call_later(RETRY_S, self._start_again)
         log_failure(
-            logger, error, "SASL: no thread can start for a login with %s, which waits; check the process's limits",
+            logger,
+            error,
+            "SASL: cannot start a thread for a login with %s; the login waits; check the process's limit of threads "
+            "(ulimit -u)",
             self._mechanism,
         )  # fmt: skip
 

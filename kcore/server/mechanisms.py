@@ -60,7 +60,8 @@ def _decoy_secret(engine: Engine) -> bytes:
                 engine.log.commit()
         except LogError as error:
             logger.warning(
-                "SCRAM: cannot store the secret for the salts of unknown users (they change at the next start): %s",
+                "SCRAM: cannot store the secret from which kcore derives salts for unknown users; these salts change "
+                "at the next start: %s",
                 error,
             )
     return secret

@@ -83,7 +83,8 @@ class SaslConnection(SecureConnection):
         """Closes the connection, because clients that have not authenticated hold too much memory."""
         self.server.client_log.log(
             logging.WARNING, self.client_host,
-            "connection from %s closed: unauthenticated clients hold more than %d bytes, and this one holds the most",
+            "connection from %s closed: the requests of unauthenticated clients take more than %d bytes, and this "
+            "client has the largest part",
             self.client_host, unauthenticated.MAX_BYTES, connection=self.connection_id,
         )  # fmt: skip
         self.abort()
@@ -114,7 +115,7 @@ class SaslConnection(SecureConnection):
         served = self._dispatch.find(api_key, version)
         if served is None:
             if not exchange.accepts(api_key):
-                raise RefusedError(f"API key {api_key} before authentication")
+                raise RefusedError(f"the client sent a request with API key {api_key} before it authenticated")
             response, served, version = self._dispatch.unsupported(api_key, version)
             self._queue.respond(served, version, correlation_id, response)
             return
@@ -152,7 +153,9 @@ class SaslConnection(SecureConnection):
             response = served.api.error(self.make_context(version, client_id), request, ErrorCode.ILLEGAL_SASL_STATE)
         name = ApiKey(served.key).name
         self._fail(
-            ResponseSlot(self._queue, served, version, correlation_id), response, f"{name} before authentication"
+            ResponseSlot(self._queue, served, version, correlation_id),
+            response,
+            f"the client sent {name} before it authenticated",
         )
 
     def _token(self, token: bytes, slot: ResponseSlot) -> None:

@@ -43,7 +43,7 @@ class SecureConnection(Connection):
             self.principal = principal or self.principal
         super()._begin(transport)
         if principal is None and not self._closing:
-            self._refuse("no rule of ssl.principal.mapping.rules matches the subject of its certificate")
+            self._refuse("no rule of ssl.principal.mapping.rules matches the subject of the client's certificate")
 
     # ---- sending: a TLS transport accepts any number of bytes and does not report how many are unread
 

@@ -256,7 +256,7 @@ class Server:
         lost_responses(forget=True)  # last: if there is no memory to close a connection, the next round tries again
         logger.error(
             "server: out of memory while encoding a response; closed %d connections; lower "
-            "kcore.max.response.memory.bytes or add memory",
+            "kcore.max.response.memory.bytes, or add memory to the machine",
             closed,
         )
 

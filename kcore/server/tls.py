@@ -92,7 +92,9 @@ def openssl_name(suite: str) -> str:
     if match is None:
         return suite  # already OpenSSL's name
     if match["exchange"] is None:
-        raise ConfigError(f"ssl.cipher.suites: {suite} is a TLS 1.3 suite; those cannot be configured")
+        raise ConfigError(
+            f"ssl.cipher.suites: {suite} is a TLS 1.3 suite, and suites of TLS 1.3 cannot be configured; remove it"
+        )
     exchange = "" if match["exchange"] == "RSA" else match["exchange"].replace("_", "-") + "-"
     cipher = re.sub(r"(AES|CAMELLIA|ARIA)_(\d+)", r"\1\2", match["cipher"])
     cipher = cipher.replace("_CBC", "").replace("POLY1305_SHA256", "POLY1305").replace("_", "-")

@@ -92,8 +92,8 @@ class BoundedSession(ssl.SSLObject):
         self._excess_bytes = max(self._excess_bytes + excess_bytes, 0)
         if self._excess_bytes > MAX_EXCESS_BYTES and self.version() == "TLSv1.3":
             logger.warning(
-                "TLS: a client has sent more than %d bytes without data (changes of keys, or padding); closing its "
-                "connection", MAX_EXCESS_BYTES,
+                "TLS: closing the connection of a client that sent more than %d bytes of TLS records without data "
+                "(key updates or padding)", MAX_EXCESS_BYTES,
             )  # fmt: skip
             raise ssl.SSLError("too many records without data")
 

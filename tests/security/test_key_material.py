@@ -160,7 +160,7 @@ def test_unreadable_key_stores_are_refused(authority: Authority, issued: Path, t
         (store | {"ssl.keystore.location": str(tmp_path / "no.p12")}, "No such file"),
         (store | {"ssl.keystore.location": trust, "ssl.keystore.password": STORE_PASSWORD}, "has no private key"),
         (store | {"ssl.keystore.key": "k"}, "need ssl.keystore.type=PEM"),
-        ({"ssl.keystore.location": str(issued), "ssl.keystore.password": "x"}, "PEM has no password of the store"),
+        ({"ssl.keystore.location": str(issued), "ssl.keystore.password": "x"}, "a PEM store has no password"),
         ({"ssl.keystore.key": "k"}, "must be set together"),
         (
             {"ssl.keystore.key": "k", "ssl.keystore.certificate.chain": "c", "ssl.keystore.location": str(issued)},
@@ -176,7 +176,10 @@ def test_unreadable_key_stores_are_refused(authority: Authority, issued: Path, t
         ),
         (both | {"ssl.truststore.certificates": "c"}, "ssl.truststore.certificates: "),
         (both | {"ssl.truststore.location": trust, "ssl.truststore.type": "PKCS12"}, "its password is wrong"),
-        (both | {"ssl.truststore.location": str(issued), "ssl.truststore.password": "x"}, "PEM has no password"),
+        (
+            both | {"ssl.truststore.location": str(issued), "ssl.truststore.password": "x"},
+            "a PEM store has no password",
+        ),
     ]
     for settings, reason in wrong:
         with pytest.raises(ConfigError) as refused:
@@ -268,8 +271,8 @@ def test_bad_keys_are_refused_with_the_reason(rotated: Rotated, authority: Autho
         ([("listener.name.ssl.ssl.keystore.type", SET, "JKS")], "valid: one of 'PEM', 'PKCS12'"),
         ([("listener.name.ssl.ssl.keystore.key", SET, "secret-key")], "must be set together"),
         ([("ssl.keystore.location", SET, missing)], "for one listener only: listener.name.NAME.ssl.keystore.location"),
-        ([("LISTENER.name.ssl.ssl.keystore.location", SET, missing)], "begins with listener.name. in lower case"),
-        ([("listener.name.SSL.ssl.keystore.location", SET, missing)], f"is in lower case: {LOCATION}"),
+        ([("LISTENER.name.ssl.ssl.keystore.location", SET, missing)], "must begin with listener.name. in lower case"),
+        ([("listener.name.SSL.ssl.keystore.location", SET, missing)], f"must be in lower case: {LOCATION}"),
         ([("listener.name.ssl.ssl.client.auth", SET, "none")], "cannot be changed while the broker runs"),
     ]:
         code, message = rotated.alter(*changes)
@@ -318,8 +321,8 @@ def test_keys_that_are_slow_to_decrypt_are_refused_at_run_time(
     scheme = bytes.fromhex("2a864886f70d0105")
     foreign = base64.b64encode(body.replace(scheme + b"\x0d", scheme + b"\x03")).decode()
     for pem, reason in [
-        ("\n".join([lines[0], foreign, lines[-1], ""]), "its encryption is not PBES2 with PBKDF2"),
-        ("\n".join([lines[0], "Name: value", "", *lines[1:], ""]), "it is not well-formed PEM"),
+        ("\n".join([lines[0], foreign, lines[-1], ""]), "the encryption of the key is not PBES2 with PBKDF2"),
+        ("\n".join([lines[0], "Name: value", "", *lines[1:], ""]), "the key is not well-formed PEM"),
     ]:
         code, message = alter(pem)
         assert code == 42
@@ -452,7 +455,7 @@ def test_stored_keys_that_cannot_be_loaded_do_not_stop_a_start(
         assert rotated.name(authority.file) == "static"
         (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
         assert f"ssl.keystore.location={stored.location}: No such file or directory" in line
-        assert f"dynamic settings that are stored in the data folder, {LOCATION}," in line
+        assert f"dynamic settings in the data folder ({LOCATION})" in line
         third = authority.issue("third.pem", (NameOID.COMMON_NAME, "third"))
         assert rotated.alter((LOCATION, SET, str(third))) == (0, None)
         assert rotated.name(authority.file) == "third"
@@ -470,7 +473,7 @@ def test_without_static_keys_the_refusal_names_the_stored_setting(stored: Stored
     driver.close()
     engine.close()
     loop.close()
-    assert f"(set at run time, stored in the data folder: {LOCATION})" in str(caught.value)
+    assert f"was set at run time and is stored in the data folder ({LOCATION})" in str(caught.value)
 
 
 def test_a_stored_setting_in_upper_case_has_no_effect(
@@ -505,8 +508,8 @@ def test_stores_that_are_slow_to_decrypt_are_refused_at_run_time(
     assert len(iterations) >= 2
     for limit, content, reason in [
         (sum(iterations) - 1, data, f"have {sum(iterations)} iterations; the maximum at run time is"),
-        (sum(iterations), b"\x30\x80" + data[4:] + bytes(2), "it is not DER"),
-        (sum(iterations), data[:-1], "it is not DER"),
+        (sum(iterations), b"\x30\x80" + data[4:] + bytes(2), "the file is not DER"),
+        (sum(iterations), data[:-1], "the file is not DER"),
     ]:
         store.write_bytes(content)
         with monkeypatch.context() as patched:

@@ -62,10 +62,10 @@ def test_a_client_that_demands_a_finite_field_is_closed(tls: MakeTls, peers: Exi
     assert server.served()
     wait_until(lambda: server.running == 0, "no handshake")
     assert log_lines[0].endswith(
-        "it demands a key exchange in a finite field (FFDHE); it should offer an elliptic curve"
+        "the client offers only finite-field key exchange (FFDHE); it must offer an elliptic curve"
     )
     assert [line.rpartition(": ")[2] for line in log_lines[1:]] == 2 * [
-        "its first TLS record is not a complete ClientHello"
+        "the client's first TLS record is not a complete ClientHello"
     ]
 
 

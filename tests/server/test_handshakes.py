@@ -88,7 +88,11 @@ def test_the_oldest_handshake_makes_room_for_other_clients(
         assert server.running <= 4
     assert server.served()
     assert server.running <= 4
-    assert log_lines[0] == "connection from /127.0.0.1 closed before its TLS handshake ended: other clients wait"
+    assert (
+        log_lines[0]
+        == "connection from /127.0.0.1 closed before its TLS handshake ended: the server needs the place for other "
+        "clients that wait"
+    )
 
 
 def test_an_address_with_many_handshakes_makes_room_for_another_one_sooner(

@@ -208,5 +208,5 @@ def test_a_file_may_have_limits_of_listeners() -> None:
     assert Config.of({COUNT: "0", RATE: "7"}).of_listener(RATE, None) == 7
     with pytest.raises(ConfigError, match=f"{COUNT}='-1' is out of range"):
         Config.of({COUNT: "-1"})
-    with pytest.raises(ConfigError, match="is not a setting that can be set for one listener"):
+    with pytest.raises(ConfigError, match="cannot be set for a single listener"):
         Config.of({"listener.name.ext.max.connections.per.ip": "1"})

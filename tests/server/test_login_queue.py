@@ -152,7 +152,7 @@ def test_logins_for_which_no_thread_can_start_are_evaluated_later(
     assert sorted(evaluated) == list(range(count)), "each login is evaluated once"
     assert sorted(results) == [b"%d" % number for number in range(count)]
     assert queue._free == 2
-    assert "no thread can start for a login with TEST" in caplog.text
+    assert "cannot start a thread for a login with TEST" in caplog.text
     queue.close()
     loop.close()
 
@@ -292,8 +292,8 @@ def test_unauthenticated_clients_hold_a_bounded_amount_of_memory(
         live.wait_for_connections(3, came=6)
         wait_until(lambda: received_bytes() == 3 * 300_004, "the bytes of three")
         assert log_lines == 2 * [
-            "connection from /127.0.0.1 closed: unauthenticated clients hold more than 1000000 bytes, "
-            "and this one holds the most"
+            "connection from /127.0.0.1 closed: the requests of unauthenticated clients take more than 1000000 bytes, "
+            "and this client has the largest part"
         ]
         alice = stack.enter_context(log_in(live, "alice"))
         assert error_of(alice) == 0

@@ -170,7 +170,7 @@ def test_a_connection_whose_turn_fails_is_closed(serve: Callable[..., LiveServer
         live.call(receive)
         live.wait_for_connections(0)
         assert raw.closed
-    assert log_lines == ["connection from /127.0.0.1: cannot send responses, closing it"]
+    assert log_lines == ["connection from /127.0.0.1 closed: cannot send responses"]
 
 
 def test_turns_that_could_not_be_scheduled_are_scheduled_again(serve: Callable[..., LiveServer]) -> None:

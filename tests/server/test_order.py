@@ -164,7 +164,7 @@ def test_a_failing_produce_without_acks_closes_the_connection(live: LiveServer, 
         assert raw.closed
         assert other.send(BEAT).error_code == 25
     assert [line for line in log_lines if "closed" in line] == [
-        "connection from /127.0.0.1 closed: a request without acks failed"
+        "connection from /127.0.0.1 closed: a Produce request with acks=0 failed"
     ]
 
 

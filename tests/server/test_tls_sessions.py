@@ -103,8 +103,8 @@ def test_a_client_that_sends_only_changes_of_the_key_is_closed(
     assert max(sizes) < 2 * PIECE_BYTES
     assert server.served()
     assert log_lines == [
-        f"TLS: a client has sent more than {MAX_EXCESS_BYTES} bytes without data (changes of keys, or padding); "
-        "closing its connection"
+        f"TLS: closing the connection of a client that sent more than {MAX_EXCESS_BYTES} bytes of TLS records without "
+        "data (key updates or padding)"
     ]
 
 
