@@ -84,7 +84,9 @@ class Connection:
         handshake = self.send(SaslHandshakeRequest(mechanism=security.mechanism), HANDSHAKE_VERSION)
         if handshake.error_code:
             names = ", ".join(handshake.mechanisms) or "none"
-            raise AuthenticationError(f"{host}: {security.mechanism} is not served; the server has {names}")
+            raise AuthenticationError(
+                f"{host}: the server does not support SASL mechanism {security.mechanism}; it supports {names}"
+            )
         exchange = MECHANISMS[security.mechanism](security.user, security.password)
         token = next(exchange)
         while True:
@@ -154,7 +156,9 @@ class Connection:
     def _decode(self, frame: bytes, key: int, version: int) -> Any:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         if correlation_id != self._correlation_id:
-            raise ConnectionClosedError(f"response {correlation_id} arrived for request {self._correlation_id}")
+            raise ConnectionClosedError(
+                f"the response has correlation id {correlation_id} instead of {self._correlation_id}"
+            )
         try:
             return response_class(key).decode(frame, version, body_position(key, version, frame))
         except (ValueError, IndexError) as error:
@@ -176,7 +180,7 @@ class Connection:
         low, high = self._versions.get(key, (0, -1))
         version = min(high, type(request).MAX_VERSION)
         if version < max(low, type(request).MIN_VERSION):
-            raise ConnectionClosedError(f"the server does not serve {type(request).__name__}")
+            raise ConnectionClosedError(f"the server does not support {type(request).__name__}")
         return int(version)
 
     def _frame(self, deadline_s: float) -> bytes:
@@ -190,8 +194,8 @@ class Connection:
         if self._responded or self._secure:
             return closed
         return (
-            f"{closed} without a response; if it requires TLS or a password, set security.protocol in the file of "
-            "--command-config, or pass security=ClientSecurity.of(...)"
+            f"{closed} without a response; if the server requires TLS or a password, set security.protocol in the "
+            "file of --command-config, or pass security=ClientSecurity.of(...)"
         )
 
     def _exactly(self, size: int, deadline_s: float) -> bytes:

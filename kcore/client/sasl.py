@@ -52,7 +52,10 @@ def scram(mechanism: ScramMechanism, user: str, password: str, nonce: str = "") 
         raise AuthenticationError(f"{mechanism.sasl_name}: the server's first message is malformed")
     iterations = int(server_first["count"])
     if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
-        raise AuthenticationError(f"{mechanism.sasl_name}: the server requests {iterations} iterations")
+        raise AuthenticationError(
+            f"{mechanism.sasl_name}: the server requires {iterations} iterations; valid: {MIN_ITERATIONS} to "
+            f"{MAX_ITERATIONS}"
+        )
     salted = mechanism.salted_password(password.encode(), _decode_base64(mechanism, server_first["salt"]), iterations)
     final = f"c={base64.b64encode(b'n,,').decode()},r={server_first['nonce']}"
     signed = f"{bare},{first},{final}".encode()
@@ -63,7 +66,9 @@ def scram(mechanism: ScramMechanism, user: str, password: str, nonce: str = "") 
     server_final = _SERVER_FINAL.fullmatch(last)
     expected = mechanism.hmac(mechanism.hmac(salted, b"Server Key"), signed)
     if server_final is None or not hmac.compare_digest(_decode_base64(mechanism, server_final["signature"]), expected):
-        raise AuthenticationError(f"{mechanism.sasl_name}: the server does not know the password")
+        raise AuthenticationError(
+            f"{mechanism.sasl_name}: the server's signature is wrong: the server does not know the user's password"
+        )
 
 
 def _decode_utf8(mechanism: ScramMechanism, token: bytes) -> str:

@@ -71,7 +71,7 @@ def intercept(calls: Iterable[Callable[[T], T]], value: T) -> T:
         try:
             value = call(value)
         except Exception:
-            logger.exception("client: an interceptor failed; its value stays unchanged")
+            logger.exception("client: an interceptor raised an error; the records stay as they were before its call")
     return value
 
 
@@ -81,4 +81,4 @@ def notify(calls: Iterable[Callable[[], None]]) -> None:
         try:
             call()
         except Exception:
-            logger.exception("client: an interceptor failed")
+            logger.exception("client: an interceptor raised an error")

@@ -162,7 +162,7 @@ class LoopThreadDriver:
                 except (KeyboardInterrupt, SystemExit) as error:
                     if closing.done():
                         raise
-                    log_failure(logger, error, "engine: code that the engine calls has raised %r on its thread", error)
+                    log_failure(logger, error, "engine: a callback raised %r on the engine's thread", error)
         except BaseException as error:
             self._failure = error
         finally:
@@ -204,7 +204,7 @@ class LoopThreadDriver:
         if self.is_own_thread:
             raise ReentrantCallError
         if sys.is_finalizing():  # the loop does not run any more, so the call would never return
-            raise EngineClosedError("the interpreter ends")
+            raise EngineClosedError("the Python interpreter is shutting down")
         with self._changing:
             if self._state is not _State.OPEN:
                 raise EngineClosedError(self._refusal)

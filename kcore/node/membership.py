@@ -72,16 +72,16 @@ def member_settings(
     chosen: list[Any] = []
     if protocol == "consumer" and (session_timeout is not None or heartbeat_interval is not None):
         raise ConfigError(
-            "session_timeout and heartbeat_interval are for protocol='classic'; a consumer group has the settings "
-            "consumer.session.timeout.ms and consumer.heartbeat.interval.ms: change them with Group.set_config"
+            "session_timeout and heartbeat_interval are only for protocol='classic'; in a consumer group, change the "
+            "group's settings consumer.session.timeout.ms and consumer.heartbeat.interval.ms with Group.set_config"
         )
     if protocol == "consumer" and assignors is not None:
         raise ConfigError(
-            "assignors are for protocol='classic', whose members assign; in a consumer group the broker does: choose "
+            "assignors are only for protocol='classic'; in a consumer group, the broker assigns partitions: choose "
             "its assignor with server_assignor"
         )
     if protocol == "classic" and server_assignor is not None:
-        raise ConfigError("server_assignor is for protocol='consumer'; members of a classic group use assignors")
+        raise ConfigError("server_assignor is only for protocol='consumer'; for a classic group, use assignors")
     session_timeout = SESSION_TIMEOUT_S if session_timeout is None else session_timeout
     heartbeat_interval = HEARTBEAT_INTERVAL_S if heartbeat_interval is None else heartbeat_interval
     check_seconds("session_timeout", session_timeout, LONG_SESSION_S)

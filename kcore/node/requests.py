@@ -150,7 +150,7 @@ def check_commit(action: str, response: Any, total: int) -> None:
                 }
                 raise_partition_errors(action, codes, total)
     if rows < total:
-        raise LookupError(f"it has the results of {rows} of {total} partitions")
+        raise LookupError(f"the response has the results of {rows} of {total} partitions")
 
 
 def offset_fetch_request(

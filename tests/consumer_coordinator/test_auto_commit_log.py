@@ -18,8 +18,8 @@ from tests.consumer_coordinator.test_coordinators_that_err import INTERVAL_MS, T
 
 COMMIT_MS = 1_000
 LINE = (
-    "client: an automatic commit of member {} of group g failed: {}; another owner of the partitions would process the "
-    "records after the last commit again"
+    "client: an automatic commit of member {} of group g failed: {}; if other members get the partitions now, they "
+    "process the records after the last commit again"
 )
 
 

@@ -177,7 +177,7 @@ def test_only_force_aborts_a_transaction_of_a_coordinator_in_one_partition(node:
     with node.transaction(name) as transaction:
         transaction.append(name, "x" * 600_000)
         (producer,) = node.transactions.producers([name_and_index])
-        with pytest.raises(errors.KcoreError, match=f"its transactional id is '{name}'"):
+        with pytest.raises(errors.KcoreError, match=f"with transactional id '{name}'"):
             node.transactions.abort(producer)
         assert node.transactions.producers([name_and_index]) == [producer]
         node.transactions.abort(producer, force=True)

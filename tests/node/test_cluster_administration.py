@@ -175,7 +175,7 @@ def test_wrong_quotas_are_refused(node: kcore.Node, name: str) -> None:
     with pytest.raises(errors.InvalidRequestError):
         node.quotas.set({"no_such_quota": 1}, user=name)
     with pytest.raises(
-        errors.ConfigError, match=r"^name the clients: user, client_id or ip; '<default>' is the default"
+        errors.ConfigError, match=r"^a quota needs user, client_id or ip; the value '<default>' means all"
     ):
         node.quotas.set({"producer_byte_rate": 1})
 

@@ -169,8 +169,8 @@ async def test_one_timer_serves_all_requests_and_the_earliest_deadline_ends_the_
         address = f"127.0.0.1:{connection._port}"
         assert [(type(error), str(error)) for error in results] == [
             (TimeoutError, f"{address}: no response to ApiVersionsRequest within 0.01 s"),
-            (ConnectionClosedError, f"{address}: a response is overdue"),
-            (ConnectionClosedError, f"{address}: a response is overdue"),
+            (ConnectionClosedError, f"{address}: the connection was closed because a response did not arrive in time"),
+            (ConnectionClosedError, f"{address}: the connection was closed because a response did not arrive in time"),
         ]
         assert connection._timer is None
 
@@ -187,7 +187,7 @@ async def test_a_handler_that_fails_is_logged_and_the_others_get_their_responses
         stub.respond(*await stub.take(2))
         assert await future == EMPTY
         assert not connection.closed
-    assert [record.message for record in caplog.records] == ["client: the handler of a response failed"]
+    assert [record.message for record in caplog.records] == ["client: the handler of a response raised an error"]
 
 
 async def test_an_interrupt_in_a_handler_closes_the_connection_and_completes_every_request() -> None:

@@ -88,7 +88,7 @@ def test_a_refusal_is_logged_once(node: kcore.Node, name: str, caplog: pytest.Lo
     (record,) = caplog.records
     text = record.getMessage()
     assert text.startswith(f"client: member {member.member_id} of group {name} failed: UnsupportedAssignorError: ")
-    assert text.endswith("; close it and join again")
+    assert text.endswith("; close the member and join again")
     member.close()
 
 
@@ -126,7 +126,10 @@ def test_an_error_of_a_later_event_is_logged_and_ends_a_wait(
         with pytest.raises(OSError, match="no space left"):
             member.wait(60.0)
     record = caplog.records[0]
-    assert f"of group {name} failed: OSError: no space left; its next operation raises the error" in record.getMessage()
+    assert (
+        f"of group {name} failed: OSError: no space left; the next operation of the member raises the error"
+        in record.getMessage()
+    )
     assert record.exc_info is not None
     member.close()
     assert member.wait()
@@ -191,7 +194,7 @@ def test_calls_of_a_member_that_was_not_started_raise_an_error(
         with pytest.raises(errors.KcoreError) as raised:
             call()
         messages.append(str(raised.value))
-    assert messages == ["the member was not started: call start(), or use it with `with`"] * len(calls)
+    assert messages == ["the member was not started: call start(), or use the member in a `with` block"] * len(calls)
 
 
 def test_a_loop_starts_its_member_and_closes_it(node: kcore.Node, name: str, options: dict[str, Any]) -> None:

@@ -167,7 +167,9 @@ async def test_a_callback_that_fails_is_logged_and_later_commits_succeed(
         with caplog.at_level(logging.ERROR):
             await member.commit({(name, 0): 1}, on_done=fail)
             await member.commit({(name, 0): 2})
-        assert [record.message for record in caplog.records] == ["client: the callback of a commit failed"]
+        assert [record.message for record in caplog.records] == [
+            "client: the callback of an offset commit raised an error"
+        ]
 
 
 @pytest.mark.parametrize("method", ["advance", "take_requests", "wake_ms"])
@@ -232,7 +234,7 @@ async def test_a_member_whose_commit_was_interrupted_stays_and_leaves_its_group(
             member.commit({(name, 0): 1}, on_done=ends.append).send(None)
         del transport.start
         await member.commit({(name, 0): 2})
-        assert [str(end) for end in ends] == ["an exception interrupted the commit as it was sent"]
+        assert [str(end) for end in ends] == ["an exception interrupted the sending of the commit"]
     async with kcore.connect_async(bootstrap) as node:
         group = await node.group(name).describe()
         assert (group.state, group.members) == ("Empty", ())

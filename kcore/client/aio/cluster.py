@@ -394,7 +394,7 @@ class AsyncCluster:
         if version >= versions.KEYS_IN_LISTS:
             result = next((row for row in response.coordinators if row.key == key), None)
             if result is None:
-                raise malformed(broker, request, f"it has no coordinator of {key!r}")
+                raise malformed(broker, request, f"the response has no coordinator of {key!r}")
         if result.error_code:
             raise KafkaError.of(result.error_code, result.error_message)
         self._coordinators[key_type, key] = broker = Broker(result.node_id, result.host, result.port)
@@ -487,9 +487,9 @@ def _metadata_fault(response: MetadataResponse, names: list[str] | None) -> str 
     """
     for topic in response.topics:
         if not topic.error_code and not topic.partitions:
-            return f"topic {topic.name!r} has no partitions and no error"
+            return f"the response has topic {topic.name!r} without partitions and without an error"
     if names is not None and sorted(topic.name or "" for topic in response.topics) != sorted(names):
-        return f"it has {len(response.topics)} topics that are not the {len(names)} topics of the request"
+        return f"its {len(response.topics)} topics are not the {len(names)} topics of the request"
     return None
 
 

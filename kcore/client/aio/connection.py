@@ -164,7 +164,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
         accepted = await self.send(handshake, HANDSHAKE_VERSION, timeout_s)
         if accepted.error_code:
             names = ", ".join(accepted.mechanisms) or "none"
-            raise AuthenticationError(f"{self._host}: {security.mechanism} is not served; the server has {names}")
+            raise AuthenticationError(
+                f"{self._host}: the server does not support SASL mechanism {security.mechanism}; it supports {names}"
+            )
         exchange = MECHANISMS[security.mechanism](security.user, security.password)
         token = next(exchange)
         while True:
@@ -197,7 +199,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if version < low or version < request_type.MIN_VERSION:
             raise KafkaError.of(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"{self._host}:{self._port} does not serve a known version of {request_type.__name__}",
+                f"{self._host}:{self._port} supports no version of {request_type.__name__} that this client supports",
             )
         return int(version)
 
@@ -297,7 +299,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
                 ),
             )
         finally:
-            self._close(ConnectionClosedError(f"{address}: a response is overdue"))
+            self._close(
+                ConnectionClosedError(f"{address}: the connection was closed because a response did not arrive in time")
+            )
 
     @property
     def writable(self) -> bool:

@@ -38,4 +38,4 @@ def call_with_result(on_done: OnDone, response: Any, error: BaseException | None
     try:
         on_done(response, error)
     except Exception:
-        logger.exception("client: the handler of a response failed")
+        logger.exception("client: the handler of a response raised an error")

@@ -69,7 +69,7 @@ class Cluster:
     def _run(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **options: P.kwargs) -> T:
         call = partial(function, *args, **options)
         if sys.is_finalizing():  # the loop does not run any more, so the call would never return
-            raise ConnectionClosedError("the interpreter ends")
+            raise ConnectionClosedError("the Python interpreter is shutting down")
         with self._passing:
             if self._closed:
                 raise ConnectionClosedError(self._refusal)

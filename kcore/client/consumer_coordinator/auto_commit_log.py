@@ -32,8 +32,8 @@ class AutoCommitLog:
         changed, self._logged = failure != self._logged, failure
         if failure and changed:
             logger.warning(
-                "client: an automatic commit of %s failed: %s; another owner of the partitions would process the "
-                "records after the last commit again",
+                "client: an automatic commit of %s failed: %s; if other members get the partitions now, they process "
+                "the records after the last commit again",
                 self._settings.name_of(member_id),
                 failure,
             )

@@ -275,7 +275,9 @@ class AsyncCalls:
                 attempt += 1
             else:
                 if not offsets.keys() >= values.keys():
-                    raise KcoreError(f"a broker left out the offsets of {sorted(values.keys() - offsets.keys())}")
+                    raise KcoreError(
+                        f"a broker's response lacks the offsets of {sorted(values.keys() - offsets.keys())}"
+                    )
         return offsets
 
     async def pause(self, error: Exception, started_s: float, attempt: int) -> None:

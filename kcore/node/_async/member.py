@@ -200,7 +200,10 @@ class AsyncMember:
             if timeout == 0:
                 return
             if not await self._joined.wait(timeout):
-                raise TimeoutError(f"group {self._machine.settings.group_id!r} has not assigned within {timeout:g} s")
+                raise TimeoutError(
+                    f"group {self._machine.settings.group_id!r} has assigned no partitions to this member within "
+                    f"{timeout:g} s"
+                )
             self._raise_error()
             self._require_alive()
         except BaseException:
@@ -290,13 +293,13 @@ class AsyncMember:
     def _require_alive(self) -> None:
         if self._closed.is_set() and not self._closing:
             group_id = self._machine.settings.group_id
-            failed = f"the member of group {group_id!r} has failed for the reason in the log"
+            failed = f"the member of group {group_id!r} has failed; this process's log has the reason"
             raise MemberClosedError(f"{failed}; call join() or consume() of the group again")
 
     def _require_started(self) -> None:
         self._calls.require_owner()
         if not self._started and not self._closing:
-            raise KcoreError("the member was not started: call start(), or use it with `with`")
+            raise KcoreError("the member was not started: call start(), or use the member in a `with` block")
 
     def _raise_error(self) -> None:
         """Raises an error once, or the fatal error each time."""
@@ -505,7 +508,9 @@ class AsyncMember:
             "client: %s failed: %s; %s",
             self._machine.settings.name_of(self.member_id),
             failure,
-            "close it and join again" if error is self._machine.fatal else "its next operation raises the error",
+            "close the member and join again"
+            if error is self._machine.fatal
+            else "the next operation of the member raises the error",
             exc_info=None if isinstance(error, KafkaError) else error,
         )
 

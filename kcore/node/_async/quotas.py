@@ -84,7 +84,10 @@ class AsyncQuotas:
             if name is not None
         ]
         if not entity:
-            raise ConfigError(f"name the clients: user, client_id or ip; {DEFAULT_ENTITY!r} is the default one")
+            raise ConfigError(
+                f"a quota needs user, client_id or ip; the value {DEFAULT_ENTITY!r} means all that have no quota of "
+                "their own"
+            )
         changes = [
             OpData(key=key, value=0.0 if value is None else _limit(key, value), remove=value is None)
             for key, value in limits.items()

@@ -181,10 +181,10 @@ class AsyncTransactions:
             transactional_id = coordinated.get((producer.producer_id, producer.partition))
             if transactional_id is not None:
                 raise KcoreError(
-                    f"the coordinator has this transaction: its transactional id is {transactional_id!r}. End it "
-                    "with `kcore transactions terminate`, node.transactions.terminate or `kafka-transactions.sh "
-                    "forceTerminateTransaction`; with force, its records in this partition are aborted while the "
-                    "transaction continues"
+                    "the transaction is not hanging: its coordinator has it, with transactional id "
+                    f"{transactional_id!r}. End the transaction with `kcore transactions terminate`, "
+                    "node.transactions.terminate or `kafka-transactions.sh forceTerminateTransaction`. With force, "
+                    "only its records in this partition are aborted, and the transaction continues"
                 )
         ((broker, _),) = await self._calls.transport.by_leader([producer.partition])
         topic = WritableTxnMarkerTopic(name=producer.partition.topic, partition_indexes=[producer.partition.partition])
@@ -210,7 +210,7 @@ def _listings(response: Any) -> Sequence[TransactionListing]:
         raise KafkaError.of(response.error_code)
     if response.unknown_state_filters:
         unknown = " or ".join(response.unknown_state_filters)
-        raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"the server has no transaction state {unknown}")
+        raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"the server does not know the transaction states {unknown}")
     return [
         TransactionListing(row.transactional_id, row.producer_id, row.transaction_state)
         for row in response.transaction_states

@@ -175,8 +175,8 @@ class TransactionalProducer:
         """
         if self.turns.is_open_for(caller()):
             raise KcoreError(
-                f"a transaction of {self.transactional_id!r} is open in this block; a transactional id has one "
-                "transaction at a time: end it first, or use another id"
+                f"a transaction of transactional id {self.transactional_id!r} is open in this block already; end that "
+                "transaction first, or use another transactional id"
             )
 
     async def _coordinate(self, request: Any, read: Any, at_most: int | None = None) -> Any:

@@ -109,7 +109,7 @@ class AsyncTransaction:
             KafkaError: the coordinator refused the request.
         """
         if self._open:
-            raise KcoreError("the transaction is open, so its producer is initialized")
+            raise KcoreError("the transaction is open already: call init() before the transaction begins")
         self._producer.require_free()
         turn = Turn()
         try:
@@ -346,7 +346,7 @@ class AsyncTransaction:
         """
         self._require_open()
         if self._failed:
-            raise KcoreError("an operation of this transaction failed: it can only be aborted")
+            raise KcoreError("an operation of this transaction failed: the transaction can only be aborted")
         await self.flush()
         if self._producer.unfinished:
             await self._producer.end(True)

@@ -44,7 +44,7 @@ class CallbackCallers:
             with self.running(owner):
                 function(argument)
         except Exception:
-            logger.exception("client: the callback of a commit failed")
+            logger.exception("client: the callback of an offset commit raised an error")
 
     def require_outside(self, target: str, owner: object = None, *, closing: bool = False) -> bool:
         """Refuses to close an object from a callback, because the close would wait for the end of the callback.
@@ -89,7 +89,7 @@ class SingleCaller:
             # The same caller may begin again, because an interrupt may have skipped the end.
             if self._caller is not None and self._caller != own:
                 raise ConcurrentCallError(
-                    f"{self._operation} in another task or thread: only one at a time may do that"
+                    f"{self._operation} in another task or thread already; only one at a time is possible"
                 )
             self._caller = own
 

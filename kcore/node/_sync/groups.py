@@ -115,7 +115,7 @@ class Groups:
                 described |= self._calls.call(request, _descriptions(kind), broker=broker)
                 missing = [each for each in ids if each not in described]
                 if missing:
-                    raise malformed(broker, request, f"it lacks group {missing[0]!r}")
+                    raise malformed(broker, request, f"the response lacks group {missing[0]!r}")
             # A coordinator that was loading, or that moved between the two requests, gets another request.
             errors = {each: error for each in remaining if (error := _temporary(described[each])) is not None}
             for group_id, error in errors.items():

@@ -144,7 +144,7 @@ class MemberCommits:
         except BaseException:
             # The request may have been sent or not. The member stays in its group, so that it can leave it later.
             with self._guard:
-                self._machine.give_up_commit(commit, KcoreError("an exception interrupted the commit as it was sent"))
+                self._machine.give_up_commit(commit, KcoreError("an exception interrupted the sending of the commit"))
             self._stepper.wake()
             raise
         return bool(requests)

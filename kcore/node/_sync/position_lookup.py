@@ -163,7 +163,7 @@ class PositionLookup:
             named = {TopicPartition(topic.name, row.partition_index) for topic in topics for row in topic.partitions}
             left_out = [key for key in partitions if key not in named]
             if left_out:  # the reset policy must not decide because a response is incomplete
-                raise LookupError(f"it has no offsets of {left_out}")
+                raise LookupError(f"the response lacks the offsets of {left_out}")
             return offsets
 
         try:
@@ -221,7 +221,7 @@ class PositionLookup:
             }
             left_out = [key for key in partitions if key not in rows]
             if left_out:
-                raise LookupError(f"it has no offsets of {left_out}")
+                raise LookupError(f"the response lacks the offsets of {left_out}")
         except MALFORMED as error:
             raise malformed(broker, request, error) from error
         return rows

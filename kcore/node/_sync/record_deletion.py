@@ -67,6 +67,6 @@ def _start_offsets(response: Any, total: int) -> dict[TopicPartition, int]:
         TopicPartition(topic.name, row.partition_index): row for topic in response.topics for row in topic.partitions
     }
     if len(rows) < total:
-        raise LookupError(f"it has {len(rows)} of {total} partitions")
+        raise LookupError(f"the response has {len(rows)} of {total} partitions")
     raise_partition_errors("deletion of records", {key: row.error_code for key, row in rows.items()}, total)
     return {key: row.low_watermark for key, row in rows.items()}

@@ -109,7 +109,7 @@ class Transaction:
             KafkaError: the coordinator refused the request.
         """
         if self._open:
-            raise KcoreError("the transaction is open, so its producer is initialized")
+            raise KcoreError("the transaction is open already: call init() before the transaction begins")
         self._producer.require_free()
         turn = Turn()
         try:
@@ -344,7 +344,7 @@ class Transaction:
         """
         self._require_open()
         if self._failed:
-            raise KcoreError("an operation of this transaction failed: it can only be aborted")
+            raise KcoreError("an operation of this transaction failed: the transaction can only be aborted")
         self.flush()
         if self._producer.unfinished:
             self._producer.end(True)

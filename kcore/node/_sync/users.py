@@ -65,7 +65,10 @@ class Users:
                 1,000,000, so that this program would compute for minutes.
         """
         if iterations > MAX_ITERATIONS:
-            raise KafkaError.of(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"{iterations} iterations are too many")
+            raise KafkaError.of(
+                ErrorCode.UNACCEPTABLE_CREDENTIAL,
+                f"{iterations} iterations are too many; the maximum is {MAX_ITERATIONS}",
+            )
         for mechanism in _mechanisms(mechanisms):
             salt = secrets.token_bytes(NEW_SALT_BYTES)
             salted = mechanism.salted_password(password.encode(), salt, max(iterations, 1))
