@@ -22,6 +22,16 @@ def clean(text: object, keep: str = NARROW_SPACE) -> str:
     return "".join(letter if letter.isprintable() or letter in keep else escaped(letter) for letter in str(text))
 
 
+def counted(count: int, noun: str) -> str:
+    """Returns a number with its noun, in the singular for 1: "1 record", "0 records".
+
+    Args:
+        count: the number.
+        noun: the noun in the plural; its last letter is an s, which the singular lacks.
+    """
+    return f"{count} {noun.removesuffix('s') if count == 1 else noun}"
+
+
 def escaped(letter: str) -> str:
     r"""Returns a character as `\x1b`, `\u202e` or `\U000e0001`."""
     code = ord(letter)

@@ -11,6 +11,7 @@ from kcore.cli import output
 from kcore.cluster.store import METADATA
 from kcore.cluster.urls import initialise, open_store
 from kcore.errors import KcoreError
+from kcore.printable import counted
 
 if TYPE_CHECKING:
     from kcore.cluster.store import ClusterStore, RegisteredNode
@@ -110,9 +111,8 @@ def status(store: ClusterStore, form: str) -> int:
     if form == "text":
         serving = {node.node_id for node in nodes if _state(node) in ("alive", "draining")}
         unserved = sum(count for leader, count in counts.items() if leader not in serving)
-        output.say(
-            f"cluster {store.cluster_id()}: {sum(counts.values())} partitions, {unserved} without a leader alive"
-        )
+        total = counted(sum(counts.values()), "partitions")
+        output.say(f"cluster {store.cluster_id()}: {total}, {unserved} without a leader alive")
     return 0
 
 
@@ -127,7 +127,7 @@ def _state(node: RegisteredNode) -> str:
 def drain(store: ClusterStore, node_id: int, draining: bool) -> int:
     """Starts or ends a drain, during which the controller moves all leaders away from a node."""
     if not store.set_draining(node_id, draining):
-        raise KcoreError(f"no node {node_id} has registered")
+        raise KcoreError(f"node {node_id} is not registered in this cluster")
     if draining:
         output.say(f"node {node_id}: the controller moves its leaders away; `kcore cluster status` shows the rest")
     else:
@@ -139,14 +139,14 @@ def fence(store: ClusterStore, node_id: int, force: bool) -> int:
     """Fences a node: the store refuses the node's writes and lease renewals from now on."""
     node = next((each for each in store.nodes() if each.node_id == node_id), None)
     if node is None:
-        raise KcoreError(f"no node {node_id} has registered")
+        raise KcoreError(f"node {node_id} is not registered in this cluster")
     if node.fenced:
         output.say(f"node {node_id}: is fenced already")
         return 0
     if not store.fence(node.lease, None, force):
         raise KcoreError(
-            f"node {node_id} is alive: its lease ends in {node.lease.remaining_ms} ms unless it renews it. "
-            "--force fences it nevertheless"
+            f"node {node_id} is alive: its lease is valid for another {node.lease.remaining_ms} ms. Use --force to "
+            "fence the node anyway"
         )
     output.say(f"node {node_id}: fenced. The controller gives its partitions to other nodes")
     if node.lease.remaining_ms:

@@ -47,7 +47,7 @@ def move(store: ClusterStore, partition: str, node_id: int, command_config: str 
     """
     topic, _, number = partition.rpartition("-")
     if not topic or not number.isdigit():
-        raise KcoreError(f"{partition!r} is not a partition: it has the form TOPIC-NUMBER")
+        raise KcoreError(f"{partition!r} is not a partition; valid: TOPIC-NUMBER, for example orders-0")
     index = int(number)
     with _connected(store, command_config) as node:
         before = _replicas(node, topic, index)
@@ -106,7 +106,10 @@ def _connected(store: ClusterStore, command_config: str | None) -> Iterator[Node
         if end.protocol == protocol
     ]
     if not addresses:
-        raise KcoreError(f"no node with a {protocol} listener is alive; --command-config sets another protocol")
+        raise KcoreError(
+            f"no node with a {protocol} listener is alive; to use another protocol, set security.protocol in the file "
+            "of --command-config"
+        )
     with connect(",".join(addresses), security=security) as node:
         yield node
 
@@ -144,5 +147,5 @@ def _wait(condition: Callable[[], bool], otherwise: str) -> None:
     deadline_s = time.monotonic() + TIMEOUT_S
     while not condition():
         if time.monotonic() > deadline_s:
-            raise KcoreError(f"{otherwise} after {TIMEOUT_S:g} s; the controller continues")
+            raise KcoreError(f"after {TIMEOUT_S:g} s, {otherwise}; the controller continues the move")
         time.sleep(POLL_S)

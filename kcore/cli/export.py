@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kcore.cli import output, target
 from kcore.errors import ConfigError, KafkaError, KcoreError, PartitionErrors
+from kcore.printable import counted
 
 if TYPE_CHECKING:
     from kcore.spark.events.sources import Source
@@ -72,17 +73,21 @@ def run(options: argparse.Namespace) -> int:
     named = bool(options.data) + (options.bootstrap is not None) + (options.cluster is not None)
     if len(options.data) > 1 or named != 1 or options.out is None:
         raise ConfigError(
-            "name a folder, --bootstrap HOST:PORT of a running server, or --cluster URL, and --out FOLDER"
+            "name one source (a data folder, --bootstrap HOST:PORT of a running server, or --cluster URL) and "
+            "--out FOLDER"
         )
     if options.cluster is not None and not is_cluster(options.cluster):
-        raise ConfigError("--cluster: the URL begins with postgresql:// or local://")
+        raise ConfigError("--cluster: the URL must begin with postgresql:// or local://")
     if options.from_offset < 0 or (options.to_offset is not None and options.to_offset < options.from_offset):
         to = "" if options.to_offset is None else f" --to {options.to_offset}"
-        raise ConfigError(f"--from {options.from_offset}{to}: not a range of offsets")
+        raise ConfigError(
+            f"--from {options.from_offset}{to}: not a range of offsets; --from must be 0 or more, and --to not below "
+            "--from"
+        )
     if not 0 <= options.interval <= threading.TIMEOUT_MAX:
-        raise ConfigError(f"--interval {options.interval}: not a time in seconds")
+        raise ConfigError(f"--interval {options.interval}: must be a number of seconds, 0 or more")
     if options.follow and options.data:
-        raise ConfigError("--follow needs --bootstrap or --cluster: a closed data folder does not grow")
+        raise ConfigError("--follow needs --bootstrap or --cluster: a closed data folder gets no new records")
     if not options.follow:
         return _report(_once(export, options))
     _report(_once(export, options))
@@ -98,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
 def _report(report: ExportReport, quiet: bool = False) -> int:
     """Prints the written rows and the records that could not be read; returns 1 if there are such records."""
     if report.files or not quiet:
-        output.say(f"{report.rows} rows in {report.files} files")
+        output.say(f"{counted(report.rows, 'rows')} in {counted(report.files, 'files')}")
     for topic, partition, offset in () if quiet else report.begun_late:
         output.say(
             f"{topic}-{partition} began at offset {offset} when this export started: earlier records are missing"
@@ -126,7 +131,7 @@ def _once(
             source = ServerSource(node, topics)
         missing = sorted(frozenset(options.topic) - {part.topic for part in source.parts()})
         if missing:
-            raise KcoreError(f"{', '.join(missing)}: no such topic")
+            raise KcoreError(f"topics that do not exist: {', '.join(missing)}")
         return export(
             source, options.out, topic_filter=topics.__contains__, on_file=_report_file, manifest=manifest, **more
         )
@@ -135,14 +140,14 @@ def _once(
 def _report_file(written: ExportedFile) -> None:
     """Prints the progress of a long export to a terminal."""
     if sys.stderr.isatty():
-        print(f"{written.path}: {written.count} rows to offset {written.last_offset}", file=sys.stderr)
+        print(f"{written.path}: {counted(written.count, 'rows')}, up to offset {written.last_offset}", file=sys.stderr)
 
 
 def _verify(verify: Callable[[str], list[str]], options: argparse.Namespace) -> int:
     if len(options.data) != 2:
-        raise ConfigError("name the export: kcore export verify FOLDER")
+        raise ConfigError("name the folder of the export: kcore export verify FOLDER")
     findings = verify(options.data[1])
     for finding in findings:
         output.say(finding)
-    output.say(f"{len(findings)} findings" if findings else "the export is complete")
+    output.say(counted(len(findings), "findings") if findings else "the export is complete")
     return 1 if findings else 0

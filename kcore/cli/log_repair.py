@@ -68,8 +68,9 @@ def _check(path: str) -> Sequence[Finding]:
 
 def _prompt(losses: int) -> bool:
     if not sys.stdin.isatty():
-        raise KcoreError("the repair was not confirmed: use --yes, or --dry-run to list the losses only")
-    print(f"Repair the folder and accept these {losses} losses? [y/N] ", end="", file=sys.stderr, flush=True)
+        raise KcoreError("the repair was not confirmed: use --yes to repair, or --dry-run to only list the losses")
+    lost = "1 loss" if losses == 1 else f"{losses} losses"
+    print(f"Repair the folder and accept {lost}? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 

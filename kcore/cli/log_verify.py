@@ -18,6 +18,7 @@ from kcore.log.errors import CorruptLogError, FailureReason, LogError
 from kcore.log.shared_engine import SharedLogEngine
 from kcore.log.verify import verify_columns, verify_partition
 from kcore.log.write_set import StoredPartition
+from kcore.printable import counted
 from kcore.protocol import DecodeError
 from kcore.protocol.compression import decompress
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE, UnknownRecord, decode_key, decode_value
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     if rows or options.format == "json":
         output.print_rows(("partition", "offset", "finding", "detail"), rows, options.format)
     else:
-        print(f"no findings in {partitions} partitions")
+        print(f"no findings in {counted(partitions, 'partitions')}")
     return 1 if rows else 0
 
 

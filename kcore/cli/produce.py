@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import kcore
 from kcore.cli import target
 from kcore.errors import KcoreError
+from kcore.printable import counted
 from kcore.protocol.compression import CompressionType
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
                 producer.flush()
                 count += len(lines)
         finally:
-            print(f"kcore: {count} record{'' if count == 1 else 's'}", file=sys.stderr)
+            print(f"kcore: {counted(count, 'records')}", file=sys.stderr)
     return 0
 
 

@@ -17,6 +17,7 @@ from kcore.cli.properties import make_config
 from kcore.cli.stop_signals import stop_at_signals
 from kcore.config.node import Config
 from kcore.errors import ConfigError, EngineInterruptedError, KcoreError
+from kcore.printable import counted
 
 if TYPE_CHECKING:
     from kcore.engine import Engine
@@ -179,8 +180,9 @@ def recovered(engine: Engine) -> None:
     COLLECTOR.freeze()
     found = engine.recovery
     print(
-        f"kcore: recovered {found.topics} topics, {found.groups} groups and {found.records} records of "
-        f"{found.shards} coordinator partitions in {found.elapsed_ms} ms",
+        f"kcore: recovered {counted(found.topics, 'topics')}, {counted(found.groups, 'groups')} and "
+        f"{counted(found.records, 'records')} of {counted(found.shards, 'coordinator partitions')} in "
+        f"{found.elapsed_ms} ms",
         flush=True,
     )
 

@@ -76,7 +76,7 @@ def plan(config: Config, processes: int, start: Start) -> list[Start]:
         ConfigError: the number is not positive, a port is 0, or the ports of two processes overlap.
     """
     if processes < 1:
-        raise ConfigError(f"--processes {processes}: at least 1")
+        raise ConfigError(f"--processes {processes}: must be at least 1")
     if not config.kcore_data_dir or config.kcore_durability == "memory":
         raise ConfigError("--processes needs a data folder (--data DIR), which the processes share")
     owners: dict[str, int] = {}
@@ -92,7 +92,8 @@ def plan(config: Config, processes: int, start: Start) -> list[Start]:
             host_port = address.rpartition("//")[2]
             if owners.setdefault(host_port, index) != index:
                 raise ConfigError(
-                    f"{host_port} is an address of two processes: leave {processes} ports for each listener"
+                    f"two processes would listen on {host_port}: each listener needs {processes} ports in a row "
+                    "that no other listener uses"
                 )
         plans.append(start._replace(node_id=config.node_id + index, options=options))
     return plans
@@ -102,9 +103,9 @@ def _shifted(address: str, by: int) -> str:
     """Returns an address with a higher port."""
     host, _, port = address.rpartition(":")
     if not (port.isascii() and port.isdigit()) or int(port) == 0:
-        raise ConfigError(f"{address}: --processes needs a fixed port; the processes use it and those after it")
+        raise ConfigError(f"{address}: --processes needs a fixed port; the processes use this port and the next ones")
     if int(port) + by > 65_535:
-        raise ConfigError(f"{address}: there are not enough ports after it")
+        raise ConfigError(f"{address}: too few ports above this one for the processes of --processes")
     return f"{host}:{int(port) + by}"
 
 

@@ -56,15 +56,15 @@ def require_folder(data: str, instead: str) -> None:
         instead: the command for a cluster, for the error message.
     """
     if is_store_url(data):
-        raise ConfigError(f"{data} is the store of a cluster, and a data folder is needed: {instead}")
+        raise ConfigError(f"this command needs a data folder, and {data} is the store of a cluster: {instead}")
 
 
 def check(options: argparse.Namespace) -> None:
     """Raises ConfigError unless exactly one of folder and server was named."""
     if options.data is not None and options.bootstrap is not None:
         raise ConfigError(
-            f"{options.data!r} is read as a data folder, and --bootstrap names a server: name only one of them. "
-            "A group or topic needs its option (--group, --topic)"
+            f"{options.data!r} is read as a data folder, and --bootstrap names a server: name only one of them. To "
+            "name a group or a topic, use --group or --topic"
         )
     if options.data is None and options.bootstrap is None:
         raise ConfigError("name a data folder, or --bootstrap HOST:PORT of a running server")

@@ -93,8 +93,7 @@ def _prompt() -> tuple[str, str]:
             return getpass.getpass("password: "), getpass.getpass("again: ")
     except (EOFError, getpass.GetPassWarning):
         raise ConfigError(
-            "there is no terminal to type the password at: --password-file FILE reads it from a file, "
-            "--password-file - from the standard input"
+            "no terminal to ask for the password: use --password-file FILE, or --password-file - for the standard input"
         ) from None
 
 
@@ -111,7 +110,7 @@ def remove(node: Node, user: str, mechanisms: list[str]) -> int:
     if not mechanisms:
         existing = node.users.list().get(user)
         if existing is None:
-            raise KcoreError(f"no such user: {user}")
+            raise KcoreError(f"user {user!r} does not exist")
         mechanisms = list(existing)
     for mechanism in mechanisms:
         node.users.remove(user, [mechanism])

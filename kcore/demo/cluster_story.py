@@ -15,6 +15,7 @@ from kcore.demo.show import Show
 from kcore.demo.spark import SPARK_SETTINGS, STORM, SparkStory
 from kcore.demo.spark_cluster import Cluster, in_environment, moto_command, s3_jars
 from kcore.errors import ConfigError
+from kcore.printable import counted
 from kcore.spark.jobs.session import check_java
 
 BUCKET: Final = "kcore-demo"
@@ -90,7 +91,8 @@ class ClusterStory(SparkStory):
         with open_source(data) as source:
             report = export(source, uri, topic_filter=INTERNAL_TOPICS.__contains__)
         findings = verify(uri)
-        print(f"{report.rows} rows in {report.files} files; {'; '.join(findings) or 'whole'}")
+        print(f"{counted(report.rows, 'rows')} in {counted(report.files, 'files')}")
+        print("\n".join(findings) or "the export is complete")
         self.statuses.append((f"export --out {uri}", len(findings)))
 
     def _spark(

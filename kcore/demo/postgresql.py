@@ -78,7 +78,7 @@ def _wait_until(condition: Callable[[], object], what: str) -> None:
     deadline_s = time.monotonic() + WAIT_S
     while not condition():
         if time.monotonic() > deadline_s:
-            raise KcoreError(f"PostgreSQL: waited {WAIT_S:g} s in vain for the {what}")
+            raise KcoreError(f"PostgreSQL: no {what} within {WAIT_S:g} s")
         time.sleep(0.02)
 
 

@@ -13,6 +13,7 @@ from kcore.broker.metadata.names import INTERNAL_TOPICS
 from kcore.demo.show import Show
 from kcore.demo.traffic import SETTINGS, Traffic
 from kcore.errors import ConfigError
+from kcore.printable import counted
 from kcore.spark.jobs import submit
 from kcore.spark.jobs.session import check_java, prepare_local_workers
 from kcore.testing import ServerProcess
@@ -88,7 +89,7 @@ class SparkStory:
         self.show.command(["kcore", "export", str(data), "--out", events])
         with open_source(data) as source:
             report = export(source, events, topic_filter=INTERNAL_TOPICS.__contains__)
-        print(f"{report.rows} rows in {report.files} files")
+        print(f"{counted(report.rows, 'rows')} in {counted(report.files, 'files')}")
         self.statuses.append(("export", len(report.faults)))
         self.show.command(["kcore", "export", "verify", events])
         findings = verify(events)

@@ -206,7 +206,7 @@ class Story:
         elif event["event"] == "commit failed":
             self.show.say(library, f"could not commit ({event['reason']}); the records will come again", "yellow")
         elif event["event"] == "ended" and library != VICTIM:
-            raise KcoreError(f"the {library} consumer ended by itself")
+            raise KcoreError(f"the {library} consumer ended unexpectedly")
 
     def _look(self) -> None:
         """Fetches the owners from the server, and prints a completed rebalance."""

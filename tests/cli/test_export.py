@@ -40,7 +40,7 @@ def test_a_running_server_and_its_folder_give_the_same(run: Run, tmp_path: Path)
         over_tcp = run("export", *target, "--out", tmp_path / "one")
         lines = run("export", *target, "--out", tmp_path / "lines", "--topic", "lines", "--format", "jsonl")
     assert (over_tcp.status, over_tcp.err) == (0, "")
-    assert (lines.status, lines.out) == (0, "3 rows in 1 files\n")
+    assert (lines.status, lines.out) == (0, "3 rows in 1 file\n")
     assert run("export", tmp_path / "data", "--out", tmp_path / "two", "--topic", "__consumer_offsets").status == 0
     one, whole = exported(tmp_path / "one"), exported(tmp_path / "data")
     assert {topic for topic, _ in one} == {"__consumer_offsets"}
@@ -60,8 +60,8 @@ def test_ranges_are_exported_and_existing_rows_are_not_exported_again(
     run: Run, command_target: CommandTarget, tmp_path: Path
 ) -> None:
     arguments = ("export", *command_target.arguments, "--out", tmp_path / "out", "--topic", "lines")
-    assert run(*arguments, "--from", 1, "--to", 2).out == "1 rows in 1 files\n"
-    assert run(*arguments, "--from", 1).out == "1 rows in 1 files\n"
+    assert run(*arguments, "--from", 1, "--to", 2).out == "1 row in 1 file\n"
+    assert run(*arguments, "--from", 1).out == "1 row in 1 file\n"
     again = run(*arguments)
     late = "began at offset 1 when this export started: earlier records are missing"
     assert (again.status, again.out.splitlines()) == (0, ["0 rows in 0 files", f"lines-0 {late}", f"lines-1 {late}"])
@@ -73,19 +73,25 @@ def test_ranges_are_exported_and_existing_rows_are_not_exported_again(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ((), "name a folder, --bootstrap HOST:PORT of a running server, or --cluster URL, and --out FOLDER"),
-        (("DATA",), "name a folder, --bootstrap HOST:PORT of a running server, or --cluster URL, and --out FOLDER"),
+        ((), (
+            "name one source (a data folder, --bootstrap HOST:PORT of a running server, or --cluster URL) and --out "
+            "FOLDER"
+        )),
+        (("DATA",), (
+            "name one source (a data folder, --bootstrap HOST:PORT of a running server, or --cluster URL) and --out "
+            "FOLDER"
+        )),
         (("DATA", "--follow", "--out", "OUT"), "--follow needs --bootstrap or --cluster: a closed data folder "),
         (("DATA", "--out", "OUT", "--from", "-1"), "--from -1: not a range of offsets"),
         (("DATA", "--out", "OUT", "--from", "5", "--to", "4"), "--from 5 --to 4: not a range of offsets"),
-        (("DATA", "--topic", "none", "--topic", "lines", "--out", "OUT"), "none: no such topic"),
+        (("DATA", "--topic", "none", "--topic", "lines", "--out", "OUT"), "topics that do not exist: none"),
         (("MISSING", "--out", "OUT"), "MISSING is not a folder"),
         (("DATA", "--format", "jsonl", "--out", "PARQUET"), "contains an export in the format parquet, not jsonl"),
         (("--bootstrap", "127.0.0.1:1", "--out", "OUT"), "cannot connect to 127.0.0.1:1: "),
         (("DATA", "--out", "DATA/data.mdb"), "File exists: 'DATA/data.mdb'"),
-        (("DATA", "--out", "OUT", "--interval", "-1"), "--interval -1.0: not a time in seconds"),
-        (("DATA", "--out", "OUT", "--interval", "nan"), "--interval nan: not a time in seconds"),
-        (("verify",), "name the export: kcore export verify FOLDER"),
+        (("DATA", "--out", "OUT", "--interval", "-1"), "--interval -1.0: must be a number of seconds"),
+        (("DATA", "--out", "OUT", "--interval", "nan"), "--interval nan: must be a number of seconds"),
+        (("verify",), "name the folder of the export: kcore export verify FOLDER"),
         (("verify", "DATA"), "DATA: the manifest cannot be read: "),
     ],
 )  # fmt: skip
@@ -107,7 +113,7 @@ def test_verify_reports_damage(run: Run, command_target: CommandTarget, tmp_path
     size = path.stat().st_size
     checked = run("export", "verify", tmp_path)
     name = path.relative_to(tmp_path).as_posix()
-    assert (checked.status, checked.out) == (1, f"{name}: has {size} bytes, not {size + 4}\n1 findings\n")
+    assert (checked.status, checked.out) == (1, f"{name}: has {size} bytes, not {size + 4}\n1 finding\n")
 
 
 def test_damage_is_reported_and_the_rest_is_exported(run: Run, tmp_path: Path) -> None:
@@ -122,13 +128,13 @@ def test_damage_is_reported_and_the_rest_is_exported(run: Run, tmp_path: Path) -
     (folder / f"{0:020d}.log").write_bytes(whole + batch_of([(0, b"k", b"v", ())], 3)[:-1])
     ran = run("export", tmp_path / "logs", "--out", tmp_path / "out", "--topic", "orders")
     first, second = ran.out.splitlines()
-    assert (ran.status, first) == (1, "3 rows in 1 files")
+    assert (ran.status, first) == (1, "3 rows in 1 file")
     assert second.startswith("orders-0@3: truncated: 00000000000000000000.log: the batch at position ")
     (rows,) = exported(tmp_path / "out").values()
     assert [(row.offset, row.headers) for row in rows] == [(n, (("h", b"1"),)) for n in range(3)]
     checked = run("export", "verify", tmp_path / "out")
     expected = second.replace("@3: truncated:", "@3: truncated at export:")
-    assert (checked.status, checked.out) == (1, f"{expected}\n1 findings\n")
+    assert (checked.status, checked.out) == (1, f"{expected}\n1 finding\n")
 
 
 def commit_when_loaded(server: ServerProcess, group: str, offset: int) -> None:

@@ -148,8 +148,8 @@ def test_exactly_one_target_must_be_given(verb: tuple[str, str], run: Run) -> No
     ran = run(*verb, "workers", "--bootstrap", "localhost:1")
     assert (ran.status, ran.err) == (
         1,
-        "kcore: 'workers' is read as a data folder, and --bootstrap names a server: name only one of them. "
-        "A group or topic needs its option (--group, --topic)\n",
+        "kcore: 'workers' is read as a data folder, and --bootstrap names a server: name only one of them. To name a "
+        "group or a topic, use --group or --topic\n",
     )
 
 

@@ -211,7 +211,7 @@ def test_port_0_selects_a_free_port_and_signals_end_the_server_cleanly(tmp_path:
         assert process.stdout is not None
         listening, recovered = process.stdout.readline(), process.stdout.readline()
         assert re.fullmatch(
-            r"kcore: recovered \d+ topics, 0 groups and 0 records of 1 coordinator partitions in \d+ ms\n", recovered
+            r"kcore: recovered \d+ topics?, 0 groups and 0 records of 1 coordinator partition in \d+ ms\n", recovered
         )
         port = re.fullmatch(r"kcore: PLAINTEXT listening on 127\.0\.0\.1:(\d+)\n", listening)
         assert port is not None
@@ -255,8 +255,8 @@ def test_a_folder_in_use_by_another_server_is_refused(tmp_path: Path) -> None:
         with pytest.raises(KcoreError, match="ended with status 1"):
             second.start()
         assert (tmp_path / "second.log").read_text() == (
-            f"kcore: {tmp_path / 'data'}: kcore.lock: in use by process {server.pid}; "
-            "a server is reached with --bootstrap HOST:PORT\n"
+            f"kcore: {tmp_path / 'data'}: kcore.lock: in use by process {server.pid}; to use a running server, pass "
+            "--bootstrap HOST:PORT\n"
         )
 
 
@@ -283,7 +283,7 @@ def test_a_server_can_be_started_again_after_a_failed_start(tmp_path: Path) -> N
         assert not server.alive
         assert server.stop() is None
         server.start()
-        assert "1 topics" in server.recovered
+        assert "1 topic," in server.recovered
         assert server.stop() == 0
 
 
