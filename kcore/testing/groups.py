@@ -122,7 +122,10 @@ class TestGroup:
                 return Outcome(maybe_prepare_rebalance(group, "a test began a rebalance"))
             if isinstance(group, ConsumerGroup):
                 return Outcome([group_epoch(self.group_id, group.group_epoch + 1, group.metadata_hash)])
-            raise KcoreError(f"group {self.group_id} is a {group.group_type.value} group: rebalance() cannot move it")
+            raise KcoreError(
+                f"group {self.group_id} is a {group.group_type.value} group: rebalance() supports only classic and "
+                "consumer groups"
+            )
 
         self._decide("rebalance()", decide)
 

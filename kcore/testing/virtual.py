@@ -142,7 +142,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._check_closed()
         interval_ns = round(seconds * NS_PER_S) if 0 < seconds <= MAX_WHEN_S else 0
         if not interval_ns:
-            raise ValueError(f"every {seconds} s: valid are intervals from 1 ns to {MAX_WHEN_S:g} s")
+            raise ValueError(f"every={seconds} seconds: valid are 1 ns to {MAX_WHEN_S:g} s")
         return _RepeatingHandle(interval_ns, callback, self)
 
     def arm(self, handle: _Timer, when_ns: int) -> None:
@@ -197,7 +197,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         if self._turns > MAX_TURNS:
             self._turns = 0
             raise RuntimeError(
-                f"{MAX_TURNS} turns of the event loop took no virtual time: a task never waits, or only for sleep(0)"
+                f"the virtual time did not change in {MAX_TURNS} iterations of the event loop: a task never "
+                "waits, or only for sleep(0)"
             )
         for _ in range(len(ready)):  # those that these add run in the next turn
             callback = ready.popleft()
@@ -319,7 +320,7 @@ class VirtualNode(Checks):
     def __enter__(self) -> VirtualNode:
         self._check_outside()
         if self._node is not None or self.loop.is_closed():
-            raise KcoreError("a VirtualNode can be entered once: create a new one")
+            raise KcoreError("a VirtualNode can be entered only once: create a new one")
         try:
             self.loop.run_until_complete(self._open())
         except BaseException:
@@ -412,7 +413,10 @@ class VirtualNode(Checks):
         except TimeoutError as error:
             if not limits[0].expired():
                 raise
-            text = f"the scenario has not ended after {max_seconds:g} s of virtual time: it waits for something that"
+            text = (
+                f"the scenario has not ended after {max_seconds:g} s of virtual time: it probably waits for an event "
+                "that"
+            )
             raise TimeoutError(f"{text} never happens") from error
 
     def repeat(self, request: Any, every: float, *, version: int | None = None) -> Repetition:

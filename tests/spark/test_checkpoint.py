@@ -134,7 +134,9 @@ def test_a_moment_before_any_record_of_the_checkpoint_is_refused() -> None:
     begun = through_storage(rebuilt(part, rows[:1]))
     resumed = through_storage(rebuilt(part, rows[1:3], resumed=begun))
     assert replayed(part, rows, AsOf(None, 250)).state.next_offset == 1
-    with pytest.raises(KcoreError, match="the checkpoint has a record of 300, after 250"):
+    with pytest.raises(
+        KcoreError, match="the checkpoint has a record with the timestamp 300 ms, after the requested time 250 ms"
+    ):
         rebuilt(part, rows[3:], AsOf(None, 250), resumed=resumed)
     resumed = through_storage(rebuilt(part, rows[1:3], resumed=through_storage(rebuilt(part, rows[:1]))))
     assert rebuilt(part, rows[3:], AsOf(None, 300), resumed=resumed).state.next_offset == 4
@@ -155,7 +157,7 @@ def test_a_checkpoint_of_another_topic_of_the_same_name_is_refused() -> None:
 
     with pytest.raises(KcoreError) as raised:
         continued("bb")
-    assert str(raised.value) == f"{TRANSACTIONS}-0 has the topic id bb, and its checkpoint aa: it is another log"
+    assert str(raised.value) == f"{TRANSACTIONS}-0 has the topic id bb, and its checkpoint aa: it is a different log"
     for topic_id in ("aa", None):
         assert (continued(topic_id).state.topic_id, continued(topic_id).state.next_offset) == ("aa", 2)
 
@@ -182,14 +184,17 @@ def test_checkpoints_that_cannot_be_used_are_refused(kafka_logs: Path) -> None:
         resume(*part[:2], [table.slice(1)], None)
     with pytest.raises(KcoreError, match="is not complete: rebuild without --since"):
         resume(*part[:2], [table.slice(0, 5), table.slice(6)], None)
-    with pytest.raises(KcoreError, match="the checkpoint is at offset 100, after 40"):
+    with pytest.raises(KcoreError, match="the checkpoint is at offset 100, after the requested offset 40"):
         rebuilt(part, rows[100:], AsOf(40), resumed=through_storage(begun))
     last_ms = max(row.timestamp_ms for row in rows[:100])
     assert rebuilt(part, rows[100:], AsOf(None, last_ms), resumed=through_storage(begun)).state.next_offset >= 100
     with pytest.raises(KcoreError) as raised:
         rebuilt(part, rows[100:], AsOf(None, last_ms - 1), resumed=through_storage(begun))
     name = f"{TRANSACTIONS}-{part.partition}"
-    assert str(raised.value) == f"{name}: the checkpoint has a record of {last_ms}, after {last_ms - 1}"
+    assert str(raised.value) == (
+        f"{name}: the checkpoint has a record with the timestamp {last_ms} ms, after the requested time "
+        f"{last_ms - 1} ms"
+    )
 
     compacted = rows[:20] + rows[40:]
     early = rebuild_batches(*part[:2], to_batches(compacted), AsOf(50), cleaned_to=len(rows), with_records=True)

@@ -247,7 +247,10 @@ def test_an_executor_reads_and_decodes_without_the_extension(kafka_logs: Path, t
     source = SegmentSource(folder)
     export(source, events)
     output = without_extension(DECODING, str(folder), str(events), str(data))
-    assert output == f"{data} is a data folder, which needs kcore's compiled extension: export it and read the export\n"
+    assert output == (
+        f"{data} is a data folder, and only kcore's compiled extension can read it: export the folder with `kcore "
+        "export` and read the export\n"
+    )
     own = [decode_batch(batch, ALL) for part in source.parts() for batch in source.batches(part)]
     expected = [row for batch in own for row in batch.to_pylist()]
     assert len(expected) > 2_000

@@ -161,7 +161,7 @@ def test_verify_checks_counts_and_offsets_too(small: Path, tmp_path: Path, form:
         ("file", "count", None, "count is None, but must be int"),
         ("file", "path", "topic=a/../../../b", "is outside of the export"),
         ("file", "path", "/etc/hostname", "is outside of the export"),
-        ("all", "format", "xml", "format 'xml' is none of parquet, jsonl"),
+        ("all", "format", "xml", "format 'xml'; valid: parquet, jsonl"),
         ("all", "version", 2, "the manifest has version 2; supported is version 1"),
     ],
 )

@@ -78,7 +78,7 @@ def test_a_refusal_needs_no_jvm(
         (["restore-plan", f"{tmp_path}/none", "--as-of-ms", "1", "--out", "plan.json"], "is not a folder"),
         (
             ["restore-plan", str(events), "--as-of-offset", f"{LOG}:5", "--out", "plan.json"],
-            "--as-of-offset __transaction_state: only offsets of __consumer_offsets define the moment",
+            "--as-of-offset __transaction_state: only offsets of __consumer_offsets can define the time",
         ),
         *(
             ([job, str(events), "--out", f"{tmp_path}/{job}", "--mode", "error"], "has an earlier output")
@@ -89,7 +89,7 @@ def test_a_refusal_needs_no_jvm(
             for job in ("rebuild", "audit", "timeline", "watch")
         ),
         (["rebuild", str(events), *out, "--since", f"{tmp_path}/rebuild"], "has no complete checkpoints"),
-        (["rebuild", "--kafka", "h:1", *out, "--since", "state"], "cannot continue from a live cluster"),
+        (["rebuild", "--kafka", "h:1", *out, "--since", "state"], "--since and --kafka exclude each other"),
         (["rebuild", str(events), *out, "--checkpoint", "--mode", "append"], "checkpoints need an output"),
         (["rebuild", str(events), "--out", "lake.n", "--checkpoint", "--format", "iceberg"], "checkpoints need"),
     ):
@@ -216,7 +216,7 @@ def test_checkpoints_of_other_tables_are_refused(spark: Any, events: Path, tmp_p
     with pytest.raises(KcoreError, match=r"belong to a stream with tables of parquet in file:.*: name another"):
         check_stream(files, "parquet", "file:/other", {})  # the first run had the checkpoints below its tables
     check_stream(files, "parquet", None, {"t": "aa", "u": "bb"})
-    with pytest.raises(KcoreError, match=r"t has the id cc, and aa in the checkpoints in .*: it is another log"):
+    with pytest.raises(KcoreError, match=r"t has the id cc, and aa in the checkpoints in .*: it is a different log"):
         check_stream(files, "parquet", None, {"t": "cc"})
     with pytest.raises(KcoreError, match=r"belong to a stream with tables of parquet in file:.*: name another"):
         check_stream(files, DELTA, None, {})

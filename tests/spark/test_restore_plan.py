@@ -123,7 +123,10 @@ def edited(change: Any) -> str:
         (edited(lambda plan: plan["rows"][0].pop("why")), "row 1 has the columns"),
         (edited(lambda plan: plan["rows"][0].update(to=-1)), "row 1: to cannot be -1"),
         (edited(lambda plan: plan["rows"][0].update(to=None)), "row 1: the action 'set' needs an offset in `to`"),
-        (edited(lambda plan: plan["rows"][0].update(action="delete")), "action is one of set, skip, refuse, unchecked"),
+        (
+            edited(lambda plan: plan["rows"][0].update(action="delete")),
+            "must be one of set, skip, refuse, unchecked",
+        ),
         (edited(lambda plan: plan["rows"][0].update(partition=True)), "row 1: partition cannot be True"),
     ],
 )
@@ -141,7 +144,7 @@ def test_plans_of_versions_without_damage_are_read(tmp_path: Path) -> None:
 
 def test_a_file_in_neither_format_is_refused(tmp_path: Path) -> None:
     """The suffix of the file name selects the format. Other suffixes and missing files are errors."""
-    with pytest.raises(KcoreError, match=r"a plan is a \.json or a \.csv file"):
+    with pytest.raises(KcoreError, match=r"the name of a plan must end with \.json or \.csv"):
         Plan("events").save(tmp_path / "plan.txt")
     with pytest.raises(KcoreError, match="cannot be read"):
         load(tmp_path / "none.csv")

@@ -119,7 +119,7 @@ def test_an_offset_of_a_missing_log_is_an_error(exported: Path, tmp_path: Path, 
     for topic_partition in (("__consumer_offsets", 77), ("__consumer_offset", 0)):
         with pytest.raises(
             KcoreError,
-            match=f"does not contain {topic_partition[0]}-{topic_partition[1]}, for which an offset was given",
+            match=f"does not contain {topic_partition[0]}-{topic_partition[1]}, but the options set an offset for it",
         ):
             rebuild_job.rebuild(spark, exported, tmp_path / "state", offsets={topic_partition: 5})
 

@@ -168,7 +168,7 @@ def test_a_group_that_cannot_be_moved_gets_409(control: ControlServer, broker: B
         broker.wait_for(lambda b: "shared" in b.groups.ids())
         status, found = send(control, "POST", "/groups/shared/rebalance")
     assert (status, found["error"]) == (409, "conflict")
-    assert found["message"] == "group shared is a share group: rebalance() cannot move it"
+    assert found["message"] == "group shared is a share group: rebalance() supports only classic and consumer groups"
 
 
 # ---- addresses and connections

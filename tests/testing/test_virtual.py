@@ -264,7 +264,7 @@ def test_a_repeating_timer_keeps_its_times_until_it_is_cancelled(loop: VirtualTi
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e-12])
 def test_an_interval_that_would_stop_the_time_is_refused(loop: VirtualTimeLoop, seconds: float) -> None:
-    with pytest.raises(ValueError, match="valid are intervals from 1 ns"):
+    with pytest.raises(ValueError, match="valid are 1 ns"):
         loop.call_every(seconds, lambda: None)
 
 
@@ -275,7 +275,7 @@ def test_a_task_that_never_waits_fails(monkeypatch: pytest.MonkeyPatch, kcore_no
         while True:
             await asyncio.sleep(0)
 
-    with pytest.raises(RuntimeError, match="1000 turns of the event loop took no virtual time"):
+    with pytest.raises(RuntimeError, match="did not change in 1000 iterations of the event loop"):
         kcore_node.run(busy)
 
 
@@ -316,7 +316,7 @@ def test_a_node_is_used_once_and_outside_of_coroutines() -> None:
     assert node.loop.is_closed()
     with VirtualNode() as used:
         pass
-    with pytest.raises(KcoreError, match="can be entered once"):
+    with pytest.raises(KcoreError, match="can be entered only once"):
         used.__enter__()
 
     async def scenario(_: object) -> None:

@@ -298,7 +298,10 @@ def _checked(view: memoryview, position: int, next_offset: int, beyond: int) -> 
         following = _offset_at(view, behind)
         stray = next_offset <= following < header.base_offset and _is_batch(view, behind)
     if stray:
-        detail = f"the batch at position {position} claims offset {header.base_offset}, where {next_offset} was next"
+        detail = (
+            f"the batch at position {position} has base offset {header.base_offset}, but offset {next_offset} was "
+            "expected"
+        )
         raise BatchError("corrupt", detail, header.size_bytes)
     return header
 

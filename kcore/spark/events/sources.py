@@ -207,7 +207,8 @@ class FolderSource(Source):
             from kcore.log import LmdbLogEngine, check_folder  # noqa: PLC0415
         except ImportError as error:
             raise KcoreError(
-                f"{path} is a data folder, which needs kcore's compiled extension: export it and read the export"
+                f"{path} is a data folder, and only kcore's compiled extension can read it: export the folder "
+                "with `kcore export` and read the export"
             ) from error
         check_folder(path)
         self._engine = LmdbLogEngine(path, create=False)
@@ -331,7 +332,7 @@ class ServerSource(Source):
         ends = self._node.topics.end_offsets(partitions, isolation="read_uncommitted")
         missing = [f"{topic}-{number}" for topic, number in partitions if (topic, number) not in starts.keys() & ends]
         if missing:
-            raise KcoreError(f"{', '.join(sorted(missing))}: no leader, or deleted just now; try again")
+            raise KcoreError(f"partitions without a leader, or just deleted: {', '.join(sorted(missing))}; try again")
         return [
             Part(*place, starts[place], ends[place], log_start=starts[place], topic_id=ids[place[0]])
             for place in sorted(starts)

@@ -441,7 +441,7 @@ def _lacking(part: ExportedPartition) -> Iterator[str]:
     for fault in part.faults:
         yield f"{name}@{fault.offset}: {fault.kind} at export: {fault.detail}"
     if len(part.faults) >= MAX_FAULTS:
-        yield f"{name}: the export recorded as many unreadable parts as it can: there may be more"
+        yield f"{name}: the manifest lists the maximum number of unreadable parts; there may be more"
 
 
 def _file_faults(storage: Storage, sizes: Mapping[str, int], file: ExportedFile) -> Iterator[str]:
@@ -451,7 +451,7 @@ def _file_faults(storage: Storage, sizes: Mapping[str, int], file: ExportedFile)
     elif size != file.size_bytes:
         yield f"has {size} bytes, not {file.size_bytes}"
     elif digest(storage, file.path) != file.sha256:
-        yield "was changed: its checksum differs"
+        yield "was changed: its checksum differs from the manifest"
     else:
         try:
             count, first, last = _row_range(storage, file.path)

@@ -202,7 +202,7 @@ class Manifest:
                 )
             manifest = cls(document["format"])
             if manifest.form not in FORMATS:
-                raise ValueError(f"format {manifest.form!r} is none of {', '.join(FORMATS)}")
+                raise ValueError(f"format {manifest.form!r}; valid: {', '.join(FORMATS)}")
             for part in document["partitions"]:
                 partition = _partition(part)
                 manifest.partitions[partition.topic, partition.partition] = partition

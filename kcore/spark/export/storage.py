@@ -74,7 +74,9 @@ class Storage(Files):
 
     def append(self, name: str, data: bytes) -> None:
         """Appends to a file durably."""
-        raise ConfigError(f"{self.uri}: {name} cannot grow by {len(data)} bytes: objects are written as a whole")
+        raise ConfigError(
+            f"{self.uri}: cannot append {len(data)} bytes to {name}: objects can only be written as a whole"
+        )
 
 
 class HashedFile:
@@ -266,7 +268,7 @@ def local_path(place: str | Path) -> Path | None:
     if parts.scheme != "file":
         return None
     if parts.netloc not in ("", "localhost"):
-        raise KcoreError(f"{place}: a file: URI has no host: file:///path")
+        raise KcoreError(f"{place}: a file: URI must not name a host; valid: file:///path")
     return Path(unquote(parts.path))
 
 

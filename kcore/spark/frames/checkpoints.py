@@ -71,5 +71,5 @@ def _checkpoints_in(files: Files, previous: str | Path) -> Beside:
     if not offsets:
         raise KcoreError(f"{previous} has no complete checkpoints: rebuild with --checkpoint first")
     if names.keys() != offsets.keys():
-        raise KcoreError(f"{previous} lacks some files of its checkpoints: rebuild with --checkpoint first")
+        raise KcoreError(f"some files of the checkpoints in {previous} are missing: rebuild with --checkpoint first")
     return Beside(files.uri, names, offsets)

@@ -163,7 +163,7 @@ def _check_places(logs: EventLogs, offsets: Mapping[tuple[str, int], int]) -> No
     missing = sorted(offsets.keys() - {part[:2] for part in logs.parts()})
     if missing:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in missing)
-        raise KcoreError(f"{logs.name} does not contain {names}, for which an offset was given")
+        raise KcoreError(f"{logs.name} does not contain {names}, but the options set an offset for it")
 
 
 # ---- what runs on executors
@@ -263,12 +263,12 @@ def _resumed(source: Source, part: Part) -> Resumed:
     if part.end is not None and part.end < resumed.state.next_offset:
         raise KcoreError(
             f"{part.topic}-{part.partition} ends at {part.end}, before its checkpoint at {resumed.state.next_offset}: "
-            "it is another log"
+            "it is a different log"
         )
     if part.topic_id is not None and resumed.state.topic_id not in (None, part.topic_id):
         raise KcoreError(
             f"{part.topic}-{part.partition} has the topic id {part.topic_id}, and its checkpoint "
-            f"{resumed.state.topic_id}: it is another log"
+            f"{resumed.state.topic_id}: it is a different log"
         )
     return resumed
 

@@ -74,7 +74,10 @@ class KafkaLogs(EventLogs):
         Raises KcoreError for files `beside` the logs: a live cluster cannot be continued from a checkpoint.
         """
         if beside is not None:
-            raise KcoreError(f"{self.name}: a live cluster cannot be continued from {beside.uri}; export it first")
+            raise KcoreError(
+                f"{self.name}: a job that reads a live cluster cannot continue from the checkpoints in {beside.uri}; "
+                "export the cluster first"
+            )
         from pyspark.sql import functions as f  # noqa: PLC0415
 
         tasks = shares(parts, 4 * self._spark.sparkContext.defaultParallelism)

@@ -141,7 +141,7 @@ class StoredLogs(EventLogs):
         """Implements `EventLogs.parts`."""
 
         def unread(name: str) -> Any:
-            raise KcoreError(f"{self.name}: only tasks read {name}")
+            raise KcoreError(f"{self.name}: {name} can only be read in Spark tasks")
 
         return self._log.source(unread).parts()
 

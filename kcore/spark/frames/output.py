@@ -54,7 +54,9 @@ class Output:
 
     def __init__(self, spark: SparkSession, location: str | Path, form: str = PARQUET, mode: str = OVERWRITE) -> None:
         if form not in FORMATS or mode not in MODES:
-            raise ConfigError(f"format={form}, mode={mode}; valid: {', '.join(FORMATS)}; {', '.join(MODES)}")
+            raise ConfigError(
+                f"format={form}, mode={mode}; valid formats: {', '.join(FORMATS)}; valid modes: {', '.join(MODES)}"
+            )
         self._spark = spark
         self._location = str(location)
         self._mode = mode
@@ -218,7 +220,7 @@ def check_new(files: Files, location: str, mode: str, done: str) -> None:
         done: the name of the file.
     """
     if mode == ERROR and files.exists(done):
-        raise KcoreError(f"{location} has an earlier output, {done}; --mode overwrite replaces it")
+        raise KcoreError(f"{location} has an earlier output ({done}); use --mode overwrite to replace it")
 
 
 def check_apart(source: str | Path, out: str | Path) -> None:

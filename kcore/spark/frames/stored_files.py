@@ -62,7 +62,9 @@ def stored_log(files: Files) -> StoredLog:
     checkpoint = files.read(CLEANER_CHECKPOINT).decode() if CLEANER_CHECKPOINT in sizes else ""
     partitions = partitions_of(folders, checkpoint)
     if not partitions and DATA_FILE in sizes:
-        raise KcoreError(f"{files.uri} is a data folder: a task cannot open one in storage; export it first")
+        raise KcoreError(
+            f"{files.uri} is a data folder, which Spark tasks cannot open: export the folder with `kcore export` first"
+        )
     if not partitions:
         raise KcoreError(f"{files.uri} contains neither an export nor segment files of a broker")
     inside = {part[:2]: tuple(_in_root(path, files, sizes) for path in part.paths) for part in partitions}

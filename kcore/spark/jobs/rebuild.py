@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.errors import KcoreError
-from kcore.printable import clean
+from kcore.printable import clean, counted
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.events.event import EventRow
 from kcore.spark.frames.checkpoints import checkpoints_at, forget_checkpoints, write_checkpoints
@@ -362,7 +362,7 @@ def run(options: argparse.Namespace) -> int:
     for name, count in counts.items():
         print(f"{name:14} {count}")
     for topic, count in sorted(written.records.items()) if written is not None else ():
-        print(clean(f"{count} records of {topic} in {options.data_folder}"))
+        print(clean(f"{counted(count, 'records')} of {topic} in {options.data_folder}"))
     for line in doubts.lines:
         print(clean(line))
     return 1 if doubts.are_grave else 0

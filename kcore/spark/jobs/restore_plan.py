@@ -186,11 +186,13 @@ def run(options: argparse.Namespace) -> int:
     if options.bootstrap is not None and options.data is not None:
         raise ConfigError("name one target: --bootstrap HOST:PORT or --data DIR")
     if options.as_of_ms is None and not options.as_of_offset:
-        raise ConfigError("name the moment: --as-of-ms MS or --as-of-offset TOPIC-PARTITION:OFFSET")
+        raise ConfigError("set the time of the plan: --as-of-ms MS or --as-of-offset TOPIC-PARTITION:OFFSET")
     offsets = parse_offsets(options.as_of_offset)
     others = sorted({topic for topic, _ in offsets} - {CONSUMER_OFFSETS})
     if others:
-        raise ConfigError(f"--as-of-offset {others[0]}: only offsets of {CONSUMER_OFFSETS} define the moment of a plan")
+        raise ConfigError(
+            f"--as-of-offset {others[0]}: only offsets of {CONSUMER_OFFSETS} can define the time of a plan"
+        )
     log = source_of(options)
     check_places(options)
     with session(options, "restore-plan") as spark:

@@ -207,9 +207,10 @@ def run(options: argparse.Namespace) -> int:
     for name in ("groups", "rebalances", "superseded", "storms", "commits", "gaps", "transactions", "aborted", "open"):
         print(f"{name:14} {totals[name]}")
     if totals["faults"]:
-        print(f"{totals['faults']} records could not be decoded: see `faults` in the table `logs`")
+        print(f"records that could not be decoded: {totals['faults']}; see the column `faults` of the table `logs`")
     if totals["rebalances_not_whole"]:
-        print(f"{totals['rebalances_not_whole']} rebalances may be incomplete, as the log was compacted: see `whole`")
+        count = totals["rebalances_not_whole"]
+        print(f"rebalances that may be incomplete, because the log was compacted: {count}; see the column `whole`")
     if report is not None:
         print(f"report: {report}")
     return 0

@@ -163,7 +163,7 @@ def is_csv(path: Path) -> bool:
         KcoreError: the name ends neither in `.json` nor in `.csv`.
     """
     if path.suffix not in (".json", ".csv"):
-        raise KcoreError(f"{path}: a plan is a .json or a .csv file")
+        raise KcoreError(f"{path}: the name of a plan must end with .json or .csv")
     return path.suffix == ".csv"
 
 
@@ -207,7 +207,7 @@ def _read_json(text: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 def _read_csv(text: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     first, _, rest = text.partition("\n")
     if not first.startswith("#"):
-        raise ValueError("the first line of a plan as CSV is its head, after a #")
+        raise ValueError("the first line of a CSV plan must be its head, after a #")
     return parse_json(first[1:]), [_from_csv(row) for row in csv.DictReader(io.StringIO(rest, newline=""))]
 
 
@@ -228,7 +228,7 @@ def _row(number: int, cells: dict[str, Any]) -> PlanRow:
         if not fits and not (value is None and name in OPTIONAL):
             raise ValueError(f"row {number}: {name} cannot be {value!r}")
     if cells["action"] not in ACTIONS:
-        raise ValueError(f"row {number}: action is one of {', '.join(ACTIONS)}, not {cells['action']!r}")
+        raise ValueError(f"row {number}: action must be one of {', '.join(ACTIONS)}, not {cells['action']!r}")
     if cells["action"] == SET and cells["to"] is None:
         raise ValueError(f"row {number}: the action {SET!r} needs an offset in `to`")
     return PlanRow(*(cells[name] for name in NAMES))

@@ -94,13 +94,13 @@ class BatchReplay:
         state, completeness = self.state, self.state.completeness
         if as_of.offset is not None and as_of.offset < state.next_offset:
             raise KcoreError(
-                f"{state.topic}-{state.partition}: the checkpoint is at offset {state.next_offset}, "
-                f"after {as_of.offset}"
+                f"{state.topic}-{state.partition}: the checkpoint is at offset {state.next_offset}, after the "
+                f"requested offset {as_of.offset}"
             )
         if as_of.timestamp_ms is not None and as_of.timestamp_ms < state.largest_timestamp_ms:
             raise KcoreError(
-                f"{state.topic}-{state.partition}: the checkpoint has a record of {state.largest_timestamp_ms}, "
-                f"after {as_of.timestamp_ms}"
+                f"{state.topic}-{state.partition}: the checkpoint has a record with the timestamp "
+                f"{state.largest_timestamp_ms} ms, after the requested time {as_of.timestamp_ms} ms"
             )
         self._walk.resume(
             state.first_offset,

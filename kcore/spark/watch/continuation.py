@@ -68,8 +68,8 @@ def check_stream(checkpoints: HadoopFiles, form: str, out: str | None, ids: Mapp
     other = sorted(topic for topic, topic_id in ids.items() if known.get(topic, topic_id) != topic_id)
     if other:
         raise KcoreError(
-            f"{other[0]} has the id {ids[other[0]]}, and {known[other[0]]} in the checkpoints in {checkpoints.uri}: it "
-            "is another log; name a new output folder"
+            f"{other[0]} has the id {ids[other[0]]}, and {known[other[0]]} in the checkpoints in {checkpoints.uri}: "
+            "it is a different log; name a new output folder"
         )
     stored["topics"] = {**known, **ids}
     checkpoints.write(STREAM, json.dumps(stored).encode())

@@ -290,6 +290,6 @@ def table_storage(spark: SparkSession, place: str | Path, form: str) -> TableSto
     if form == ICEBERG:
         return IcebergTables(spark, str(place))
     if form not in FORMATS:
-        raise ConfigError(f"{form}: the formats are {', '.join(FORMATS)}")
+        raise ConfigError(f"format={form}; valid: {', '.join(FORMATS)}")
     files = HadoopFiles(spark, place)
     return ParquetTables(spark, files) if form == PARQUET else DeltaTables(spark, files)

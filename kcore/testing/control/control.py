@@ -100,7 +100,7 @@ class Control:
         """
         active = self.faults.get(int(text)) if text.isascii() and text.isdigit() and len(text) < 20 else None
         if active is None:
-            raise LookupError(f"there is no fault {text!r}")
+            raise LookupError(f"fault {text!r} does not exist")
         return active
 
     def clear(self, text: str | None = None) -> None:

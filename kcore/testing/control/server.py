@@ -199,7 +199,7 @@ def find(method: str, path: str) -> tuple[Operation, dict[str, str]]:
             return operation, {name[1:-1]: _decoded(word) for name, word in pairs if name[:1] == "{"}
     if methods:
         raise RefusedRequestError(HTTPStatus.METHOD_NOT_ALLOWED, f"valid methods of this path: {', '.join(methods)}")
-    raise RefusedRequestError(HTTPStatus.NOT_FOUND, "there is no such path; GET /openapi.json describes all")
+    raise RefusedRequestError(HTTPStatus.NOT_FOUND, "this path does not exist; GET /openapi.json describes all paths")
 
 
 def _decoded(word: str) -> str:
@@ -347,12 +347,14 @@ class ControlHandler(BaseHTTPRequestHandler):
         size = int(digits)
         if size > MAX_BODY:
             self.close_connection = True
-            raise RefusedRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {MAX_BODY} bytes")
+            raise RefusedRequestError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body may have at most {MAX_BODY} bytes"
+            )
         try:
             body = self.rfile.read(size)
         except TimeoutError:
             self.close_connection = True
-            message = f"the body did not come within {REQUEST_S:g} s"
+            message = f"the body did not arrive within {REQUEST_S:g} s"
             raise RefusedRequestError(HTTPStatus.REQUEST_TIMEOUT, message) from None
         if len(body) < size:
             self.close_connection = True
