@@ -451,7 +451,7 @@ def _file_faults(storage: Storage, sizes: Mapping[str, int], file: ExportedFile)
     elif size != file.size_bytes:
         yield f"has {size} bytes, not {file.size_bytes}"
     elif digest(storage, file.path) != file.sha256:
-        yield "was changed: its checksum differs from the manifest"
+        yield "was changed: its checksum differs"
     else:
         try:
             count, first, last = _row_range(storage, file.path)
