@@ -138,7 +138,7 @@ def test_several_engines_run_in_one_process(tmp_path: Path) -> None:
 def test_the_error_for_an_unserved_api_names_it() -> None:
     with kcore.open(config=SMALL) as engine:
         if AddPartitionsToTxnRequest.API_KEY not in engine.engine.apis:
-            with pytest.raises(KcoreError, match="AddPartitionsToTxnRequest is not served"):
+            with pytest.raises(KcoreError, match="this engine does not support AddPartitionsToTxnRequest"):
                 engine.send(AddPartitionsToTxnRequest())
 
 

@@ -197,7 +197,7 @@ def iter_batches(data: bytes, start: int, end: int, name: str) -> Iterator[tuple
     at = start
     while at < end:
         if end - at < BATCH_HEAD.size:
-            raise JournalDamagedError(f"{name} ends within the head of a batch")
+            raise JournalDamagedError(f"{name} ends within the header of a batch")
         number, base, size = BATCH_HEAD.unpack_from(data, at)
         at += BATCH_HEAD.size
         if size > end - at:

@@ -111,7 +111,7 @@ def _copy_into(source: str, target: str) -> int:
             break
         except lmdb.MapResizedError:  # the server has grown the file beyond the map of this process
             if attempt + 1 == ATTEMPTS:
-                raise LogError(f"{source} grows too fast to be copied") from None
+                raise LogError(f"{source} grows too fast to be copied; try again when the server writes less") from None
         except lmdb.Error as error:
             size = os.path.getsize(os.path.join(source, DATA_NAME))
             raise log_error(error, f"copying {source}", partial if os.path.exists(partial) else None, size) from error
@@ -232,7 +232,9 @@ def _check(env: lmdb.Environment, source: str) -> None:
                 if not names >= {LOG_DB, META_DB, SNAP_DB}:
                     raise DataFolderError(source, "an LMDB file, but not a file of kcore", DATA_NAME)
                 return
-    raise LogError(f"{source}: the server commits faster than its file can be checked")
+    raise LogError(
+        f"{source}: the server commits faster than its file can be checked; try again when the server writes less"
+    )
 
 
 def _require_room(env: lmdb.Environment, target: str) -> None:

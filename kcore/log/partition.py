@@ -95,7 +95,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
     def _refuse_batch(batch: bytes | bytearray) -> NoReturn:
         size = len(batch)
         if size < HEADER_SIZE:
-            raise InvalidBatchError(f"{size} bytes")
+            raise InvalidBatchError(f"{size} bytes are too few")
         length, _, magic, _, _, delta = unpack_checked(batch)
         raise InvalidBatchError(f"length {length} in {size} bytes, magic {magic}, last offset delta {delta}")
 

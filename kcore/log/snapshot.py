@@ -74,4 +74,8 @@ def read_chunks(storage: Storage, number: int, partition: PartitionKey, info: Sn
         crc = crc32c(chunk, crc)
         yield chunk
     if crc != info.crc:
-        raise CorruptLogError(partition, info.offset, f"snapshot CRC {info.crc:#010x} stored, {crc:#010x} found")
+        raise CorruptLogError(
+            partition,
+            info.offset,
+            f"the stored snapshot CRC is {info.crc:#010x}, but the CRC of the data is {crc:#010x}",
+        )

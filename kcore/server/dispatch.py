@@ -219,7 +219,7 @@ class Dispatch:
         served = self.route(api_key) if api_key == ApiKey.API_VERSIONS else None
         if served is not None:
             return served.api.unsupported(), served, 0
-        raise RefusedError(f"API key {api_key}, version {version}, is not served")
+        raise RefusedError(f"API key {api_key}, version {version}, is not supported")
 
 
 def _carries_error(response: Any, version: int) -> bool:

@@ -155,8 +155,8 @@ class KeySet:
             self._refresh_at_s = now_s + min(self._retry_s * 2 ** min(self._failures, 30), self._max_retry_s)
             self._failures += 1
             logger.warning(
-                "OAUTHBEARER: cannot read the issuer's keys from %s: %s; %d keys stay in use",
-                self._url, type(error).__name__, len(self._keys),
+                "OAUTHBEARER: cannot read the issuer's keys from %s: %s: %s; %d keys stay in use",
+                self._url, type(error).__name__, error, len(self._keys),
             )  # fmt: skip
         else:
             self._last_read_s = self._now_s()
@@ -289,7 +289,7 @@ def _read(url: str) -> bytes:
     if limit.ended:
         raise TimeoutError(f"the issuer has not responded within {READ_TIMEOUT_S:g} s")
     if len(data) > MAX_KEYS_BYTES:
-        raise ValueError(f"more than {MAX_KEYS_BYTES} bytes of keys")
+        raise ValueError(f"the issuer's keys have more than {MAX_KEYS_BYTES} bytes")
     return data
 
 

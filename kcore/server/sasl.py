@@ -200,7 +200,7 @@ class SaslConnection(SecureConnection):
         else:
             # The error text may contain bytes that the client sent: log only the error's type.
             self.server.client_log.log(
-                logging.ERROR, self.client_host, "connection from %s: SASL mechanism %s failed internally (%s)",
+                logging.ERROR, self.client_host, "connection from %s: internal error in SASL mechanism %s (%s)",
                 self.client_host, self._exchange.mechanism_name, type(error).__name__, connection=self.connection_id,
             )  # fmt: skip
             self._not_authenticated(slot, AuthenticationError("the server could not check the credentials"))
@@ -247,7 +247,8 @@ class SaslConnection(SecureConnection):
         self.abort()
         # The error text may contain bytes that the client sent: log only the error's type.
         self.server.client_log.log(
-            logging.ERROR, self.client_host, "connection from %s closed: no response could be made for a login (%s)",
+            logging.ERROR, self.client_host,
+            "connection from %s closed: an internal error prevented the response to a login (%s)",
             self.client_host, type(error).__name__, connection=self.connection_id,
         )  # fmt: skip
 

@@ -174,9 +174,7 @@ def test_quotas_are_set_described_and_removed(node: kcore.Node, name: str) -> No
 def test_wrong_quotas_are_refused(node: kcore.Node, name: str) -> None:
     with pytest.raises(errors.InvalidRequestError):
         node.quotas.set({"no_such_quota": 1}, user=name)
-    with pytest.raises(
-        errors.ConfigError, match=r"^a quota needs user, client_id or ip; the value '<default>' means all"
-    ):
+    with pytest.raises(errors.ConfigError, match=r"^a quota needs user, client_id or ip; '<default>' stands for all"):
         node.quotas.set({"producer_byte_rate": 1})
 
 

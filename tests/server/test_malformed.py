@@ -42,9 +42,9 @@ CASES: dict[str, tuple[bytes, str]] = {
     "unknown key": (framed(header(9_999, 0)), r"9999|cannot decode"),
     "negative key": (framed(header(-1, 0)), r"-1|cannot decode"),
     "key of controllers": (framed(header(52, 0) + bytes(50)), r"API key 52|cannot decode"),
-    "version too new": (framed(header(12, 99) + bytes(50)), r"API key 12, version 99, is not served"),
-    "version too old": (framed(header(11, -1) + bytes(50)), r"API key 11, version -1, is not served"),
-    "advertised for old clients only": (framed(header(0, 2) + bytes(50)), r"API key 0, version 2, is not served"),
+    "version too new": (framed(header(12, 99) + bytes(50)), r"API key 12, version 99, is not supported"),
+    "version too old": (framed(header(11, -1) + bytes(50)), r"API key 11, version -1, is not supported"),
+    "advertised for old clients only": (framed(header(0, 2) + bytes(50)), r"API key 0, version 2, is not supported"),
 }
 
 

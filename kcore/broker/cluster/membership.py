@@ -226,7 +226,7 @@ class Membership:
 
     def _failed_call(self, error: LogError, what: str) -> None:
         self._steady_from_ms = self._clock.monotonic_ms() + self.timing.ttl_ms
-        log_failure(logger, error, "cluster: node %d cannot %s", self.lease.holder, what)
+        log_failure(logger, error, "cluster: node %d cannot %s; it tries again", self.lease.holder, what)
 
     # ---- renewals
 

@@ -235,7 +235,7 @@ def check_name(image: MetadataImage, name: str) -> None:
     if fault is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
     if image.by_name(name) is not None:
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
     if collision_key(name) in image.collisions:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} differs from an existing topic only in dots and underscores"

@@ -540,4 +540,4 @@ class LocalReader(LocalStorage):
 
     def reclaim(self, tasks: list[ReclaimTask], max_entries: int) -> int:
         """Refuses to delete entries."""
-        raise FencedWriteError("a reader deletes nothing", node=True)
+        raise FencedWriteError("a reader of the logs cannot delete batches", node=True)

@@ -50,7 +50,7 @@ def run(shard: GroupShard) -> Iterator[Outcome | None]:
         yield from expire(shard)
     except Exception:
         logger.exception(
-            "offsets: expired offsets could not be removed; the next run is after offsets.retention.check.interval.ms"
+            "offsets: expired offsets could not be removed; kcore tries again after offsets.retention.check.interval.ms"
         )
     schedule_expiration(shard)
 

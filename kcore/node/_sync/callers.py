@@ -66,8 +66,8 @@ class CallbackCallers:
         if closing:
             return False
         raise ReentrantCallError(
-            f"a listener or callback cannot close {target}, because the close waits until the callback has returned: "
-            "let other code close it afterwards"
+            f"a listener or callback cannot close {target}, because close() waits until the callback has returned: "
+            "call close() outside of callbacks"
         )
 
 

@@ -86,8 +86,8 @@ class Quotas:
         ]
         if not entity:
             raise ConfigError(
-                f"a quota needs user, client_id or ip; the value {DEFAULT_ENTITY!r} means all that have no quota of "
-                "their own"
+                f"a quota needs user, client_id or ip; {DEFAULT_ENTITY!r} stands for all users, client ids or "
+                "addresses without a quota of their own"
             )
         changes = [
             OpData(key=key, value=0.0 if value is None else _limit(key, value), remove=value is None)
