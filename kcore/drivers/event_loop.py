@@ -268,7 +268,7 @@ class AsyncDriver:
                 try:
                     callback()
                 except Exception as error:
-                    log_failure(logger, error, "driver: the callback %r failed at the end of a round", callback)
+                    log_failure(logger, error, "driver: the callback %r raised an error", callback)
             if pipeline.dirty and not pipeline.committing:
                 self.round_is_open()
             if self.engine.slices and not self._slicing:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kcore.errors import KafkaError
+from kcore.node.requests import error_about
 from kcore.node.types import (
     GroupDescription,
     MemberDescription,
@@ -37,7 +38,7 @@ def described_topics(response: MetadataResponse, missing_ok: bool) -> Sequence[T
         if row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and missing_ok:
             continue
         if row.error_code and row.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
-            raise KafkaError.of(row.error_code, f"topic {row.name!r}")
+            raise error_about(row.error_code, f"topic {row.name!r}")
         partitions = tuple(
             PartitionDescription(
                 part.partition_index,

@@ -52,6 +52,17 @@ MAX_DECOMPRESSED_BYTES = 64 << 20
 SESSIONLESS = -1  # the session epoch of a Fetch without a session
 
 
+def error_about(code: int, subject: str) -> KafkaError:
+    """Returns the error of a code, with the object that it concerns and the code's default message.
+
+    Args:
+        code: the error code of a response that has no message.
+        subject: the object: "topic 'orders'".
+    """
+    error = KafkaError.of(code)
+    return KafkaError.of(code, f"{subject}: {error.code.message}" if error.code == code else subject)
+
+
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """Groups partition numbers by topic."""
     grouped: dict[str, list[int]] = {}
@@ -192,7 +203,7 @@ def committed_of_groups(response: OffsetFetchResponse) -> dict[str, PartitionDic
 
 def _committed(group: Any) -> PartitionDict[OffsetAndMetadata]:
     if group.error_code:
-        raise KafkaError.of(group.error_code, f"offsets of group {group.group_id!r}")
+        raise error_about(group.error_code, f"offsets of group {group.group_id!r}")
     offsets: PartitionDict[OffsetAndMetadata] = PartitionDict()
     codes: dict[TopicPartition, int] = {}
     total = 0
@@ -219,7 +230,7 @@ def pending_offsets(response: OffsetFetchResponse) -> set[TopicPartition]:
     """
     (group,) = response.groups
     if group.error_code:
-        raise KafkaError.of(group.error_code, f"offsets of group {group.group_id!r}")
+        raise error_about(group.error_code, f"offsets of group {group.group_id!r}")
     codes = {
         TopicPartition(topic.name, row.partition_index): row.error_code
         for topic in group.topics

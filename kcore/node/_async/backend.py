@@ -165,7 +165,7 @@ class Stepper:
                 self._set_timer(pause_s)
                 return
         except Exception:
-            logger.exception("client: a background task failed")
+            logger.exception("client: a background task failed and has ended")
         except BaseException:
             self._end()
             raise
@@ -227,7 +227,7 @@ async def _logged(function: Callable[..., Awaitable[Any]], *args: Any) -> None:
     except CancelledError:
         raise
     except Exception:
-        logger.exception("client: a background task failed")
+        logger.exception("client: a background task failed and has ended")
 
 
 _tasks: set[Task] = set()

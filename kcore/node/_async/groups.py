@@ -24,6 +24,7 @@ from kcore.node.requests import (
     commit_request,
     committed_of_groups,
     committed_offsets,
+    error_about,
     offset_fetch_request,
     pending_offsets,
     share_positions,
@@ -490,7 +491,7 @@ class AsyncGroup:
         def read(response: Any) -> None:
             (row,) = response.results
             if row.error_code:
-                raise KafkaError.of(row.error_code, f"group {self.id!r}")
+                raise error_about(row.error_code, f"group {self.id!r}")
 
         await self._calls.call(DeleteGroupsRequest(groups_names=[self.id]), read)
 
@@ -515,7 +516,7 @@ class AsyncGroup:
                 raise KafkaError.of(response.error_code)
             for row in response.members:
                 if row.error_code:
-                    raise KafkaError.of(row.error_code, f"member {row.group_instance_id or row.member_id!r}")
+                    raise error_about(row.error_code, f"member {row.group_instance_id or row.member_id!r}")
 
         await self._calls.call(LeaveGroupRequest(group_id=self.id, members=listed), read)
 

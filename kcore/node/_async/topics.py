@@ -20,6 +20,7 @@ from kcore.node.arguments import check_partition_number, check_wait, codec_of
 from kcore.node.descriptions import described_topics
 from kcore.node.requests import (
     build_batch,
+    error_about,
     fetch_request,
     fetched_row,
     list_offsets_request,
@@ -236,7 +237,7 @@ class AsyncTopic:
         """
         (row,) = (await self._calls.metadata([self.name])).topics
         if row.error_code:
-            raise KafkaError.of(row.error_code, f"topic {self.name!r}")
+            raise error_about(row.error_code, f"topic {self.name!r}")
         self._partitions = len(row.partitions)
         return TopicListing(self.name, row.topic_id, len(row.partitions), row.is_internal)
 
@@ -254,7 +255,7 @@ class AsyncTopic:
         while True:
             (row,) = (await self._calls.metadata([self.name])).topics
             if row.error_code and row.error_code not in _NEW_TOPIC_ERRORS:
-                raise KafkaError.of(row.error_code, f"topic {self.name!r}")
+                raise error_about(row.error_code, f"topic {self.name!r}")
             ready = [each for each in row.partitions if each.leader_id >= 0]
             if (len(ready) >= partitions and not row.error_code) or monotonic() > until_s:
                 self._partitions = len(row.partitions)

@@ -21,7 +21,7 @@ from kcore.node._async.backend import caller
 from kcore.node._async.transactional_producer import FENCED, Row, TransactionalProducer
 from kcore.node._async.turns import Turn
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, intercept, notify
-from kcore.node.requests import record_size
+from kcore.node.requests import error_about, record_size
 from kcore.node.types import (
     GroupMetadata,
     HeaderList,
@@ -259,7 +259,7 @@ class AsyncTransaction:
         if count is None:
             (row,) = (await self._producer.calls.metadata([topic])).topics
             if row.error_code:
-                raise KafkaError.of(row.error_code, f"topic {topic!r}")
+                raise error_about(row.error_code, f"topic {topic!r}")
             count = self._counts[topic] = len(row.partitions)
         if key is not None:
             return partition_of(key, count)

@@ -193,7 +193,7 @@ class Task:
         try:
             self._function(*self._args)
         except Exception:
-            logger.exception("client: a background thread failed")
+            logger.exception("client: a background thread failed and has ended")
 
     def join(self) -> None:
         """Waits until the function has ended, unless this thread runs it."""

@@ -25,6 +25,7 @@ from kcore.node.requests import (
     commit_request,
     committed_of_groups,
     committed_offsets,
+    error_about,
     offset_fetch_request,
     pending_offsets,
     share_positions,
@@ -487,7 +488,7 @@ class Group:
         def read(response: Any) -> None:
             (row,) = response.results
             if row.error_code:
-                raise KafkaError.of(row.error_code, f"group {self.id!r}")
+                raise error_about(row.error_code, f"group {self.id!r}")
 
         self._calls.call(DeleteGroupsRequest(groups_names=[self.id]), read)
 
@@ -512,7 +513,7 @@ class Group:
                 raise KafkaError.of(response.error_code)
             for row in response.members:
                 if row.error_code:
-                    raise KafkaError.of(row.error_code, f"member {row.group_instance_id or row.member_id!r}")
+                    raise error_about(row.error_code, f"member {row.group_instance_id or row.member_id!r}")
 
         self._calls.call(LeaveGroupRequest(group_id=self.id, members=listed), read)
 

@@ -19,7 +19,7 @@ from kcore.node._sync.backend import Event, SingleTask, guard, let_others_run, m
 from kcore.node._sync.calls import Calls, backoff_s
 from kcore.node._sync.delivery import Delivery
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, intercept, notify
-from kcore.node.requests import produce_request, record_size
+from kcore.node.requests import error_about, produce_request, record_size
 from kcore.node.types import HeaderList, RecordMetadata, TopicPartition, to_bytes
 from kcore.protocol.compression import CompressionType, compress
 from kcore.protocol.error_codes import RETRIABLE, ErrorCode
@@ -270,7 +270,7 @@ class Producer:
                     self._accumulator.add_topic(topic, len(row.partitions))
                 return
             if row.error_code not in BEING_CREATED or monotonic() >= until_s:
-                raise KafkaError.of(row.error_code, f"topic {topic!r}")
+                raise error_about(row.error_code, f"topic {topic!r}")
             sleep(0.1)
 
     def _wait_for_room(self) -> None:

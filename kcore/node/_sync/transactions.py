@@ -23,7 +23,7 @@ from kcore.node._sync.transactional_producer import FENCED, Row, TransactionalPr
 from kcore.node._sync.turns import Turn
 from kcore.node.blocks import tracked_exit
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, intercept, notify
-from kcore.node.requests import record_size
+from kcore.node.requests import error_about, record_size
 from kcore.node.types import (
     GroupMetadata,
     HeaderList,
@@ -257,7 +257,7 @@ class Transaction:
         if count is None:
             (row,) = (self._producer.calls.metadata([topic])).topics
             if row.error_code:
-                raise KafkaError.of(row.error_code, f"topic {topic!r}")
+                raise error_about(row.error_code, f"topic {topic!r}")
             count = self._counts[topic] = len(row.partitions)
         if key is not None:
             return partition_of(key, count)

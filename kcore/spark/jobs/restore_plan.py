@@ -228,5 +228,5 @@ def run(options: argparse.Namespace) -> int:
         print(clean(line))
     unknown_groups = sorted(set(options.group) - {row.group for row in plan.rows})
     for group in unknown_groups:
-        print(f"group {group!r} had no offsets at that time")
+        print(f"group {group!r} had no committed offsets at the time of the plan")
     return 1 if action_counts[REFUSE] or unknown_groups else 0
