@@ -61,7 +61,7 @@ def test_local_workers_have_the_interpreter_and_the_modules_of_the_command(kafka
     decoy.chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "PYTHONPATH"))}
     environment["PATH"] = f"{decoy.parent}{os.pathsep}{environment['PATH']}"
-    arguments = ["spark", "timeline", "events", "--out", "out", "--master", "local[1]"]
+    arguments = ["spark", "audit", "events", "--out", "out", "--master", "local[1]"]
     done = subprocess.run(
         [sys.executable, "-c", RUN, str(ROOT), *arguments],
         cwd=tmp_path,
@@ -71,4 +71,4 @@ def test_local_workers_have_the_interpreter_and_the_modules_of_the_command(kafka
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "out" / "timeline.html").is_file()
+    assert (tmp_path / "out" / "findings").is_dir()

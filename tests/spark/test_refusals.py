@@ -113,7 +113,7 @@ def test_a_moment_beyond_the_end_of_a_log_is_reported() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("as_place", [str, Path.as_uri])
+@pytest.mark.parametrize("as_place", [str, pytest.param(Path.as_uri, marks=pytest.mark.long)])
 def test_the_end_of_a_log_before_the_moment_is_not_silent(
     spark: Any, events: Path, kafka_logs: Path, tmp_path: Path, as_place: Any
 ) -> None:
