@@ -91,7 +91,7 @@ def test_tokens_and_keys_of_oauthbearer_are_refused(caplog: pytest.LogCaptureFix
     key = base64.urlsafe_b64encode(b'{"alg":"RS256","kid":"r"}').rstrip(b"=").decode()
     with pytest.raises(TokenRefusedError):
         validate(f"{key}.{key}.AAAA", {})
-    assert "ValueError; 0 keys stay in use" in caplog.text
+    assert "nested levels; 0 keys stay in use" in caplog.text
 
 
 def test_a_signed_token_that_is_nested_too_deeply_is_refused() -> None:

@@ -63,7 +63,7 @@ def test_a_node_with_a_parked_request_cannot_begin_to_listen() -> None:
         parked.start()
         while not node._driver._sleepers:
             pass
-        with pytest.raises(errors.KcoreError, match="parked"):
+        with pytest.raises(errors.KcoreError, match="another request waits"):
             node.listen()
         node.topics["t"].append("completes the parked request")
         parked.join()

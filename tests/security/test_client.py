@@ -103,7 +103,7 @@ def test_a_client_without_tls_is_reported_at_both_ends(secure: Secure, listener:
     trust the server.
     """
     before = len(secure.log)
-    hint = r"^the server closed the connection without a response; if it requires TLS or a password, .*--command-conf"
+    hint = r"^the server closed the connection without a response; if the server requires TLS or .*--command-conf"
     with Connection.to(secure.bootstrap(listener)) as plain, pytest.raises(ConnectionClosedError, match=hint):
         plain.send(ListGroupsRequest())
 
