@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kcore.broker.metadata.names import CLUSTER_METADATA, METADATA_TOPIC_ID
 from kcore.cluster.store import METADATA
 from kcore.cluster.urls import open_store
+from kcore.errors import KcoreError
 from kcore.inspect.events import Event, decode_batch
 from kcore.log import LmdbLogEngine, PartitionKey, check_folder
 from kcore.log.shared_engine import SharedLogEngine
@@ -45,6 +46,12 @@ class Selection:
         """Returns True if any event of a partition is selected."""
         return (not self.topics or topic in self.topics) and (not self.partitions or partition in self.partitions)
 
+    def require(self, existing: Iterable[str]) -> None:
+        """Raises KcoreError if a selected topic is not among the existing ones."""
+        missing = sorted(set(self.topics).difference(existing))
+        if missing:
+            raise KcoreError(f"these topics do not exist: {', '.join(missing)}")
+
     def within(self, events: Iterable[Event]) -> Iterator[Event]:
         """Yields the selected events of a partition."""
         for event in events:
@@ -57,12 +64,14 @@ def folder_events(path: str | Path, selection: Selection) -> Iterator[Event]:
 
     Raises:
         DataFolderError: the folder cannot be opened.
+        KcoreError: a selected topic does not exist.
         CorruptLogError: a batch is damaged; the batches before it were yielded.
     """
     check_folder(path)
     engine = LmdbLogEngine(path, create=False)
     try:
         names = topic_names(engine)
+        selection.require(names.values())
         for key in sorted(engine.partitions(), key=lambda key: (names.get(key.topic_id, ""), key.partition)):
             topic = names.get(key.topic_id)
             if topic is None or not selection.wants(topic, key.partition):
@@ -80,11 +89,13 @@ def cluster_events(url: str, selection: Selection) -> Iterator[Event]:
     Raises:
         ConfigError: no kind of store has this scheme, or a package that it needs is not installed.
         LogError: the store cannot be reached, or a batch is damaged.
+        KcoreError: a selected topic does not exist.
     """
     with closing(open_store(url)) as store:
         engine = SharedLogEngine(store.reader())
         engine.follow(METADATA)
         names = topic_names(engine)
+        selection.require(names.values())
         keys = [row.key for row in store.leaders() if row.key.topic_id in names]
         for key in sorted(keys, key=lambda key: (names[key.topic_id], key.partition)):
             topic = names[key.topic_id]
@@ -120,11 +131,14 @@ def server_events(node: Node, selection: Selection) -> Iterator[Event]:
 
     Raises:
         KafkaError: a server refuses the request.
+        KcoreError: a selected topic does not exist.
         ConnectionClosedError: no server can be reached.
     """
+    topics = node.topics.describe()
+    selection.require(topic.name for topic in topics)
     wanted = [
         TopicPartition(topic.name, row.partition)
-        for topic in node.topics.describe()
+        for topic in topics
         for row in topic.partitions
         if row.leader is not None and selection.wants(topic.name, row.partition)
     ]

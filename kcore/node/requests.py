@@ -452,7 +452,9 @@ def read_fetched(
         fetched.add(row.records or b"", position, aborted, decompress, most_bytes)
     except CorruptBatchError as error:
         after = max(position, fetched.following)
-        raise KafkaError.of(ErrorCode.CORRUPT_MESSAGE, f"after offset {after}: {error}", [partition]) from error
+        raise KafkaError.of(
+            ErrorCode.CORRUPT_MESSAGE, f"the batch at or after offset {after} cannot be read: {error}", [partition]
+        ) from error
     return fetched
 
 

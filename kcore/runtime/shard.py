@@ -505,7 +505,7 @@ class Shard(ShardCore, Generic[M]):
             log_failure(
                 logger,
                 error,
-                "shard %s-%d: an error while reading the log ahead of a load; the load reads the whole log",
+                "shard %s-%d: the log could not be read before this node becomes the leader; the load reads it again",
                 self.topic,
                 self.index,
             )

@@ -59,8 +59,8 @@ def replay(
     if not os.path.exists(os.path.join(log_folder, DATA_NAME)):
         raise DataFolderError(
             os.fspath(log_folder),
-            "no kcore data folder; replay() reads the folder of `kcore serve --data`, or its copy by `kcore log copy`, "
-            "not the files of `kcore export`: make a folder of them with `kcore spark rebuild --data-folder`",
+            "this is no kcore data folder. replay() needs the folder of `kcore serve --data` or a copy of it. The "
+            "files of `kcore export` are no data folder; `kcore spark rebuild --data-folder` makes one of them",
             DATA_NAME,
         )
     broker = Broker(settings)

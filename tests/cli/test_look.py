@@ -116,7 +116,11 @@ def test_a_dump_can_be_filtered(run: Run, command_target: CommandTarget) -> None
     assert [row["value"] for row in run("log", "dump", *narrow, "--from", 2).rows] == ["three"]
     assert run("log", "dump", *narrow, "--partition", 1).rows == []
     assert run("log", "dump", *narrow, "--from", 99).rows == []
-    assert run("log", "dump", *command_target.arguments, "--topic", "nowhere").out == ""
+
+
+def test_a_dump_of_a_topic_that_does_not_exist_is_an_error(run: Run, command_target: CommandTarget) -> None:
+    result = run("log", "dump", *command_target.arguments, "--topic", "lines", "--topic", "nowhere")
+    assert (result.status, result.out, result.err) == (1, "", "kcore: these topics do not exist: nowhere\n")
 
 
 def test_the_events_of_one_group_can_be_dumped(run: Run, command_target: CommandTarget) -> None:
