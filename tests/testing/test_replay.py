@@ -77,7 +77,7 @@ def test_wrong_arguments_are_refused(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(ValueError, match="has no time zone"):
         replay(folder, "2026-01-01")
     (tmp_path / "events").mkdir()
-    with pytest.raises(KcoreError, match="not the files of `kcore export`"):
+    with pytest.raises(KcoreError, match="files of `kcore export` are no data folder"):
         replay(tmp_path / "events")
 
 
