@@ -7,12 +7,27 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 RUN: Final = "import sys; from kcore.cli import main; sys.exit(main())"
 """The program of the command line."""
+
+RUN_UNTIL: Final = f"""
+import os, signal, sys
+
+event, path = sys.argv.pop(1), sys.argv.pop(1)
+
+def kill(name, values):
+    if name == event and isinstance(values[0], (str, os.PathLike)) and os.fspath(values[0]).endswith(path):
+        os.killpg(0, signal.SIGKILL)
+
+sys.addaudithook(kill)
+{RUN}
+"""
+"""The program of the command line. It kills itself and its JVM right before an audit event of Python whose first
+argument is a path with this end. Its first two arguments are the event and the end of the path."""
 
 
 @contextmanager
@@ -23,12 +38,23 @@ def watching(arguments: Sequence[str], output: Path) -> Iterator[subprocess.Pope
         arguments: its arguments.
         output: the file to which its output is appended.
     """
+    with spark_job([RUN, "spark", "watch", *arguments], output) as job:
+        yield job
+
+
+@contextmanager
+def spark_job(arguments: Sequence[str], output: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs a program of Python with a session of Spark, and kills it and its JVM at the end of the block.
+
+    Args:
+        arguments: the program, and its arguments.
+        output: the file to which its output is appended.
+    """
     with output.open("ab") as file:
-        job = subprocess.Popen(
-            [sys.executable, "-c", RUN, "spark", "watch", *arguments], stdout=file, stderr=file, start_new_session=True
-        )
+        job = subprocess.Popen([sys.executable, "-c", *arguments], stdout=file, stderr=file, start_new_session=True)
         try:
             yield job
         finally:
-            os.killpg(job.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # all processes have ended
+                os.killpg(job.pid, signal.SIGKILL)
             job.wait()

@@ -20,8 +20,6 @@ ROOT = Path(__file__).parents[2]
 RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from kcore.cli import main; sys.exit(main())"
 
 
-@pytest.mark.long
-@pytest.mark.spark
 class JavaError(Exception):
     """An error of Java, as py4j raises it."""
 
@@ -49,6 +47,18 @@ def test_the_cause_of_a_failed_job_is_one_line() -> None:
     assert failure_of(ValueError()) == "ValueError"
 
 
+def test_a_full_disk_has_advice() -> None:
+    """The errors are those of the JVM, of a Python worker, and of the command itself."""
+    of_java = failure_of(JavaError("SparkException: Job aborted", "IOException: No space left on device"))
+    assert of_java.startswith("IOException: No space left on device; free space for the output")
+    of_worker = failure_of(
+        ValueError("File x\nOSError: [Errno 28] Error writing bytes. Detail: No space left on device")
+    )
+    assert of_worker.endswith("temporary files (--conf spark.local.dir=FOLDER names another folder)")
+    assert "free space" not in failure_of(ValueError("OSError: [Errno 13] Permission denied"))
+
+
+@pytest.mark.spark
 def test_local_workers_have_the_interpreter_and_the_modules_of_the_command(kafka_logs: Path, tmp_path: Path) -> None:
     """The workers do not depend on the first `python3` on the path, the working directory, or PYTHONPATH."""
     if shutil.which("java") is None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +18,9 @@ from kcore.spark.state.offset_rows import table_schema
 from kcore.spark.state.rebuild import END, Rebuilt
 from kcore.spark.state.table_batches import TableBatch, all_tables, rows_batch, tables_and_checkpoints
 from kcore.spark.state.table_files import (
+    EARLIER,
     WrittenFile,
+    complete_tables,
     indexed_offsets,
     put_tables,
     read_checkpoint,
@@ -41,7 +45,8 @@ def test_unnamed_files_are_removed(tmp_path: Path) -> None:
     counted = [*written(staging, "a", "b"), *written(staging, "c")]
     written(staging, "a", "b")
     assert len(list((staging / "groups").iterdir())) == 3
-    assert put_tables(counted, staging, tmp_path) == {**dict.fromkeys(TABLES, 0), "groups": 3}
+    assert complete_tables(counted, staging) == {**dict.fromkeys(TABLES, 0), "groups": 3}
+    put_tables(staging, tmp_path)
     assert rows_of(tmp_path, "groups") == ["a", "b", "c"]
 
 
@@ -53,7 +58,8 @@ def test_checkpoints_are_files_of_their_partitions(kafka_logs: Path, tmp_path: P
         staging = staging_folder(tmp_path)
         counted = list(write_tables(tables_and_checkpoints(results[:count]), staging))
         list(write_tables(tables_and_checkpoints(results), staging))  # of a task that ran twice
-        counts = put_tables(counted, staging, tmp_path)
+        counts = complete_tables(counted, staging)
+        put_tables(staging, tmp_path)
         assert counts.keys() == set(TABLES)
         assert counts["partitions"] == count
         files = [one for one in counted if one.table.startswith("checkpoint/")]
@@ -71,11 +77,34 @@ def test_a_run_replaces_the_tables_of_the_one_before(tmp_path: Path) -> None:
     """Empty tables are replaced, too: their file has the columns and no rows."""
     for groups in (("a", "b"), ()):
         staging = staging_folder(tmp_path)
-        put_tables(written(staging, *groups), staging, tmp_path)
+        complete_tables(written(staging, *groups), staging)
+        put_tables(staging, tmp_path)
         assert rows_of(tmp_path, "groups") == list(groups)
     for table in TABLES:
         (path,) = (tmp_path / table).iterdir()
         assert pq.read_schema(path).equals(table_schema(table))
+
+
+def test_the_replacement_of_tables_needs_no_space(tmp_path: Path) -> None:
+    """A full disk does not mix the tables of two runs: all files are complete before the first table is replaced."""
+    for groups in (("a", "b"), ("c",)):
+        staging = staging_folder(tmp_path)
+        complete_tables(written(staging, *groups), staging)
+        with no_file_may_grow():
+            put_tables(staging, tmp_path)
+        assert rows_of(tmp_path, "groups") == list(groups)
+        assert sorted(path.name for path in (staging / EARLIER).iterdir()) == (sorted(TABLES) if "c" in groups else [])
+
+
+@contextmanager
+def no_file_may_grow() -> Iterator[None]:
+    """Makes each write to a file of this process fail, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_files_of_an_interrupted_run_are_removed(tmp_path: Path) -> None:

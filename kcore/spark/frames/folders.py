@@ -63,8 +63,8 @@ def folder_tables(
 ) -> DataFrame:
     """Writes the state to files in a folder that executors share; returns a row per file.
 
-    `table_files.WRITTEN_DDL` has the columns, which are the input of `table_files.put_tables`. `folder_state` documents
-    the other arguments.
+    `table_files.WRITTEN_DDL` has the columns, which are the input of `table_files.complete_tables`. `folder_state`
+    documents the other arguments.
 
     Args:
         spark: a session.

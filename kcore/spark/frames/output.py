@@ -28,6 +28,11 @@ ERROR: Final = "error"
 DELTA_LOG: Final = "_delta_log"
 """The folder of each table of Delta Lake with its versions."""
 MODES: Final = (OVERWRITE, APPEND, ERROR)
+REBUILD_DONE: Final = "rebuild.json"
+TIMELINE_DONE: Final = "timeline.json"
+INCOMPLETE: Final = ".incomplete"
+"""The end of the name of a file that exists while a job changes tables: rebuild.json.incomplete. It stays if the job
+fails or is killed."""
 WRITERS: Final = 4
 """The number of tables that are written at a time. They share the executors of the session."""
 
@@ -129,6 +134,12 @@ class Output:
         if self.files is None:
             return
         check_new(self.files, self._location, self._mode, done)
+        mark = f"{done}{INCOMPLETE}"
+        if self._mode == APPEND and self.files.exists(mark) and not self.files.exists(done):
+            raise KcoreError(
+                f"an earlier run did not end, and some tables in {self._location} may have its rows: replace them with "
+                f"--mode overwrite, or delete the file {mark} to keep these rows"
+            )
         of_delta = self.files.exists(f"{table}/{DELTA_LOG}")
         if of_delta and self.form == PARQUET:
             raise KcoreError(f"{self._location} has tables of Delta Lake: pass --format delta, or name another folder")
@@ -136,13 +147,24 @@ class Output:
             raise KcoreError(f"{self._location} has tables of Parquet: pass --format parquet, or name another folder")
 
     def begin(self, done: str) -> None:
-        """Removes the file which shows that an earlier output is complete. A job calls it before it changes a table.
+        """Marks the output as incomplete. A job calls it before it changes a table.
 
         Args:
-            done: the name of this file.
+            done: the name of the file that shows that an output is complete. It is removed.
         """
         if self.files is not None:
+            self.files.write(f"{done}{INCOMPLETE}", b"A job changes these tables, or did not end. Run it again.\n")
             self.files.delete(done)
+
+    def end(self, done: str, data: bytes) -> None:
+        """Marks the output as complete, unless it has no folder.
+
+        Args:
+            done: the name of the file that shows it.
+            data: the content of the file.
+        """
+        if self.note(done, data) and self.files is not None:
+            self.files.delete(f"{done}{INCOMPLETE}")
 
     def table(self, name: str) -> str:
         """Returns the path or the name of a table."""

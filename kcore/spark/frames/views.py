@@ -12,7 +12,7 @@ from kcore.errors import KcoreError
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.decode.columns import decode
 from kcore.spark.frames.logs import LogSource, exists_at, logs_at
-from kcore.spark.frames.output import DELTA_LOG, PARQUET
+from kcore.spark.frames.output import DELTA_LOG, ICEBERG, INCOMPLETE, PARQUET, REBUILD_DONE, TIMELINE_DONE
 from kcore.spark.frames.transforms import coordinator_events
 from kcore.spark.state.table_schemas import GROUP, NUMBER, TABLES, TOPIC, Columns
 from kcore.spark.timeline.tables import TABLES as TIMELINE_TABLES
@@ -93,9 +93,13 @@ def register_views(
         The names of the views.
 
     Raises:
-        KcoreError: there are no logs at `events`, or a table is of Delta Lake and `form` does not say so.
+        KcoreError: there are no logs at `events`, a table is of Delta Lake and `form` does not say so, or the job that
+            wrote the tables did not end.
     """
     views: dict[str, tuple[DataFrame, Columns]] = {}
+    if form != ICEBERG:
+        _check_complete(spark, state, REBUILD_DONE)
+        _check_complete(spark, timeline, TIMELINE_DONE)
 
     def table(folder: str | Path, name: str, columns: Columns) -> DataFrame:
         reader = spark.read.format(form)
@@ -123,6 +127,17 @@ def register_views(
     for name, (frame, columns) in views.items():
         commented(frame, columns).createOrReplaceTempView(f"{prefix}{name}")
     return [f"{prefix}{name}" for name in views]
+
+
+def _check_complete(spark: SparkSession, folder: str | Path | None, done: str) -> None:
+    """Raises KcoreError if a job changes the tables in a folder, or did not end. Its tables may be of two runs."""
+    if folder is None or not exists_at(spark, f"{folder}/{done}{INCOMPLETE}"):
+        return
+    if not exists_at(spark, f"{folder}/{done}"):
+        raise KcoreError(
+            f"the tables in {folder} are incomplete, because a job writes them or did not end: wait for its end, or "
+            "run it again"
+        )
 
 
 def commented(frame: DataFrame, columns: Columns) -> DataFrame:

@@ -109,7 +109,7 @@ def audit(
             "logs": [f"{part.topic}-{part.partition}" for part in parts],
             "findings": {kind: number for (_, kind), number in sorted(counts.items())},
         }
-        target.note(DONE, json.dumps(done, indent=1).encode())
+        target.end(DONE, json.dumps(done, indent=1).encode())
     return Audited(counts, [finding_of(row.asDict(recursive=True)) for row in first])
 
 

@@ -16,7 +16,7 @@ from kcore.spark.events.event import EventRow
 from kcore.spark.frames.checkpoints import checkpoints_at, forget_checkpoints, write_checkpoints
 from kcore.spark.frames.folders import folder_checkpoints, folder_live_records, folder_tables
 from kcore.spark.frames.logs import EventLogs, LogSource, logs_at
-from kcore.spark.frames.output import Output
+from kcore.spark.frames.output import REBUILD_DONE, Output
 from kcore.spark.frames.transforms import table_of
 from kcore.spark.jobs.early_checks import check_places, check_rebuild
 from kcore.spark.jobs.session import (
@@ -31,13 +31,13 @@ from kcore.spark.state.absent import Absent, absent_partitions
 from kcore.spark.state.data_folder import WrittenFolder, check_empty, write_data_folder
 from kcore.spark.state.partition_state import COORDINATOR_TOPICS
 from kcore.spark.state.rebuild_report import Uncertainties, absent_rows, beyond_end, doubts_of, placed_ids
-from kcore.spark.state.table_files import WrittenFile, put_tables, staging_folder, write_tables
+from kcore.spark.state.table_files import WrittenFile, complete_tables, put_tables, staging_folder, write_tables
 from kcore.spark.state.table_schemas import CHECKPOINT, TABLES, table_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-DONE = "rebuild.json"
+DONE = REBUILD_DONE
 LEAST_PARTITIONS = {CONSUMER_OFFSETS: 1}
 """The minimum partition count of an internal topic in a data folder, even if the source has no partition of it."""
 
@@ -135,7 +135,7 @@ def rebuild_with_doubts(
             "rows": counts,
             "absent": [[topic.topic, partition] for topic in absent for partition in topic.partitions],
         }
-        target.note(DONE, json.dumps(done, indent=1).encode())
+        target.end(DONE, json.dumps(done, indent=1).encode())
     return counts, doubts._replace(lines=[*late, *doubts.lines])
 
 
@@ -170,8 +170,9 @@ def _written_by_tasks(
         written = [WrittenFile(*row) for row in frame.collect()]
         absent = absent_partitions(_present(logs), placed_ids(written, staging), partitions)
         written += write_tables(absent_rows(absent), staging)
+        counts = complete_tables(written, staging)
         _begin(target)
-        counts = put_tables(written, staging, folder)
+        put_tables(staging, folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return counts, absent, doubts_of(folder, unknown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import shutil
 import sys
@@ -140,16 +141,34 @@ def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
         yield spark
     except (PySparkException, Py4JJavaError) as error:
         raise KcoreError(f"the job failed: {failure_of(error)}") from error
+    except OSError as error:  # of a file that the driver writes
+        if error.errno != errno.ENOSPC:
+            raise
+        raise KcoreError(f"the job failed: {with_advice(str(error))}") from error
     finally:
         spark.stop()
+
+
+FULL_DISK: Final = os.strerror(errno.ENOSPC)
+"""The text by which errors of Java, of pyarrow and of Python show that a disk is full."""
 
 
 def failure_of(error: Exception) -> str:
     """Returns the cause of an error of Spark in one line. Spark's message has pages of Java and Python frames."""
     if hasattr(error, "java_exception"):
-        return cause_of(error)
+        return with_advice(cause_of(error))
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+    return with_advice(lines[-1] if lines else type(error).__name__)
+
+
+def with_advice(cause: str) -> str:
+    """Adds advice to the cause of an error if a disk is full."""
+    if FULL_DISK not in cause:
+        return cause
+    return (
+        f"{cause}; free space for the output, which needs the new tables beside the earlier ones, or for Spark's "
+        "temporary files (--conf spark.local.dir=FOLDER names another folder)"
+    )
 
 
 def settings_of(job: str, texts: Sequence[str]) -> dict[str, str]:

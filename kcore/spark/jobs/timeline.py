@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.errors import KcoreError
 from kcore.spark.frames.logs import EventLogs, LogSource, logs_at
-from kcore.spark.frames.output import Output
+from kcore.spark.frames.output import TIMELINE_DONE, Output
 from kcore.spark.jobs.early_checks import check_places
 from kcore.spark.jobs.session import (
     add_folder_argument,
@@ -38,7 +38,7 @@ from kcore.spark.timeline.summary import MAX_BUCKETS, Summary, summarise
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-DONE = "timeline.json"
+DONE = TIMELINE_DONE
 REPORT = "timeline.html"
 
 
@@ -109,7 +109,7 @@ def timeline(
         target.note(REPORT, render(summary).encode())
         counts = {name: table.count() for name, table in written.items()}
         done = {"source": logs.name, "bounds": bounds._asdict(), "groups": summary["groups_asked"], "rows": counts}
-        target.note(DONE, json.dumps(done, indent=1).encode())
+        target.end(DONE, json.dumps(done, indent=1).encode())
     return summary
 
 

@@ -1,7 +1,7 @@
 """Writes the tables and checkpoints of a rebuild as files: tasks write to a staging folder and return the file names.
 
-A task that fails and is repeated, or runs twice, leaves files whose names are not returned. `put_tables` alone
-decides which files the tables contain, once all tasks are done.
+A task that fails and is repeated, or runs twice, leaves files whose names are not returned. `complete_tables` alone
+decides which files the tables contain, once all tasks are done. `put_tables` then replaces the earlier tables.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kcore.json_text import parse_json
+from kcore.spark.export.storage import sync_folder, write_whole
 from kcore.spark.state.offset_rows import table_schema
 from kcore.spark.state.table_batches import TableBatch
 from kcore.spark.state.table_schemas import CHECKPOINT, TABLES
@@ -27,6 +29,8 @@ GROUP_BYTES: Final = 8 << 20
 """The size of a row group: rows are gathered up to this size before they are written."""
 
 STAGING: Final = ".writing-"
+EARLIER: Final = "earlier"
+"""The folder in a staging folder to which the earlier tables are moved."""
 PLACE: Final = ("topic", "partition")
 """The columns of a checkpoint whose values are in the name of its folder: checkpoint/topic=T/partition=N."""
 _ARROW: Final = b"ARROW1"
@@ -106,8 +110,14 @@ def _of_partition(checkpoint: pa.RecordBatch) -> TableBatch:
     return f"{CHECKPOINT}/topic={topic}/partition={partition}", checkpoint.drop_columns(list(PLACE))
 
 
-def put_tables(written: Collection[WrittenFile], staging: Path, target: Path) -> dict[str, int]:
-    """Replaces the existing tables by the named files. Every table gets a file, even without rows.
+def complete_tables(written: Collection[WrittenFile], staging: Path) -> dict[str, int]:
+    """Completes the tables in a staging folder, so that `put_tables` only needs to rename their folders.
+
+    It removes the files that are not named, and makes the folders durable. Every table gets a file, even without rows.
+
+    Args:
+        written: the files of the tables and checkpoints.
+        staging: the folder from `staging_folder`.
 
     Returns:
         The number of rows of each table.
@@ -127,27 +137,46 @@ def put_tables(written: Collection[WrittenFile], staging: Path, target: Path) ->
             for path in folder.iterdir():
                 if (table, path.name) not in named:
                     path.unlink()
-        shutil.rmtree(target / table, ignore_errors=True)
-        os.replace(folder, target / table)
+        sync_folder(folder)
     if checkpoints:
-        _put_checkpoints(checkpoints, staging, target)
+        _complete_checkpoints(checkpoints, staging)
+    (staging / EARLIER).mkdir()
     return counts
 
 
-def _put_checkpoints(written: Iterable[WrittenFile], staging: Path, target: Path) -> None:
-    """Replaces the existing checkpoints by the named files, in the layout of Spark's partitioned tables."""
+def _complete_checkpoints(written: Iterable[WrittenFile], staging: Path) -> None:
+    """Removes the checkpoints that are not named, and writes the index. The layout is that of Spark's partitioned
+    tables.
+    """
     folder = staging / CHECKPOINT
     named = {Path(one.table) / one.file: one.next_offset for one in written}
     for path in folder.glob("*/*/*"):
         if path.relative_to(staging) not in named:
             path.unlink()
     offsets = {place: offset for path, offset in named.items() if offset is not None for place in place_of(str(path))}
-    with open(folder / INDEX, "wb") as file:
-        file.write(index_of(offsets))
-        file.flush()
-        os.fsync(file.fileno())
-    shutil.rmtree(target / CHECKPOINT, ignore_errors=True)
-    os.replace(folder, target / CHECKPOINT)
+    write_whole(folder / INDEX, index_of(offsets))
+    for path in (*folder.glob("*/*"), *folder.glob("*"), folder):
+        if path.is_dir():
+            sync_folder(path)
+
+
+def put_tables(staging: Path, target: Path) -> None:
+    """Replaces the tables and checkpoints of an output by complete ones.
+
+    It only renames folders. This needs no disk space, and takes milliseconds even for large tables. The earlier tables
+    are then in the staging folder.
+
+    Args:
+        staging: the folder with the complete tables.
+        target: the output.
+    """
+    earlier = staging / EARLIER
+    for table in (*TABLES, CHECKPOINT):
+        if (staging / table).exists():
+            with suppress(FileNotFoundError):
+                os.rename(target / table, earlier / table)
+            os.rename(staging / table, target / table)
+    sync_folder(target)
 
 
 def place_of(name: str) -> Iterator[tuple[str, int]]:
