@@ -162,8 +162,8 @@ def test_segments_of_all_codecs_are_read(tmp_path: Path, codec: CompressionType)
 @pytest.mark.parametrize(
     ("at", "flip", "expected"),
     [
-        (2, 0x80, "claims offset 140737488355338, where 10 was next"),
-        (6, 0x10, "claims offset 4106, where 10 was next"),
+        (2, 0x80, "has base offset 140737488355338, but offset 10 was expected"),
+        (6, 0x10, "has base offset 4106, but offset 10 was expected"),
         (9, 0x40, "needs 41"),
         (10, 0x7F, "the batch at position"),
         (11, 0x01, "the CRC of the batch at position"),
