@@ -72,7 +72,9 @@ def random_uuid() -> bytes:
 
 
 class Engine:
-    """One node.
+    """The broker and the coordinators of one node, without sockets and threads.
+
+    It decides requests; a driver commits the decided records and fires the timers.
 
     Args:
         log: the log of all durable records; closed with the engine.
@@ -90,7 +92,7 @@ class Engine:
         fetch_sessions: the fetch sessions; `connection_closed` ends the sessions of a connection.
         pipeline: commits the decided records.
         now: the clock, which is read once per round.
-        slices: long work; the driver steps it.
+        slices: the queue of long work, of which the driver runs a short part at a time.
         cluster: this node and its addresses.
         topics: the topics.
         authorizer: checks the permissions of principals; None: everything is allowed.

@@ -52,12 +52,12 @@ def _read_owned(data: bytes) -> tuple[dict[str, tuple[int, ...]], int]:
     for _ in range(topics):
         (size,) = struct.unpack_from(">h", data, position)
         if size < 0:
-            raise ValueError("the owned partitions have a topic without a name")
+            raise ValueError("the sticky assignor's user data has a topic without a name")
         (name,) = struct.unpack_from(f">{size}s", data, position + 2)
         (count,) = struct.unpack_from(">i", data, position + 2 + size)
         position += 6 + size
         if count < 0 or len(data) - position < 4 * count:
-            raise ValueError("the owned partitions are truncated")
+            raise ValueError("the sticky assignor's user data ends within the owned partitions")
         numbers = struct.unpack_from(f">{count}i", data, position)
         position += 4 * count
         topic = name.decode("utf-8", "replace")

@@ -18,12 +18,12 @@ class UniformAssignor:
         """Returns the next target assignment.
 
         Args:
-            members: the members. A missing topic that they name only affects whether subscriptions are equal; a missing
-                topic *id* is an error.
+            members: the members. A subscribed topic name that does not exist gets no partitions, but counts when
+                subscriptions are compared. A topic id that does not exist is an error.
             topics: the topics, keyed by name or by id (with `names` for members that subscribe by name).
-            previous: the previous target. Passing the GroupAssignment of the last call avoids conversions. None: the
-                members' `owned`, which also applies to members missing from `previous` (so that a returning static
-                member can bring its predecessor's target).
+            previous: the previous target. Passing the GroupAssignment of the last call avoids conversions. With None,
+                the `owned` of each member is its previous target. The same applies to members that are not in
+                `previous`, so that a returning static member can have its predecessor's target.
 
         Raises:
             PartitionAssignorError: a subscribed topic id does not exist (KIP-848: the group keeps its old target).

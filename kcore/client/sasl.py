@@ -82,7 +82,7 @@ def _decode_base64(mechanism: ScramMechanism, text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
-        raise AuthenticationError(f"{mechanism.sasl_name}: a field is not base64") from None
+        raise AuthenticationError(f"{mechanism.sasl_name}: a field of the server's message is not base64") from None
 
 
 MECHANISMS: Final[dict[str, Callable[[str, str], Exchange]]] = {

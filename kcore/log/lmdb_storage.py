@@ -362,7 +362,9 @@ class LmdbStorage(LmdbReader):
             with self._environment.env_for_write.begin(write=True) as txn:
                 require_put(txn.put(NODE_EPOCH_KEY, U64.pack(self.node_epoch), db=self._environment.meta_db))
         except lmdb.Error as error:
-            raise log_error(error, "a commit failed, and its result is not known yet") from error
+            raise log_error(
+                error, "cannot confirm the previous commit, so it is unknown whether that commit is stored"
+            ) from error
 
     def _refuse_writes(self, reason: str) -> str:
         """Refuses every write from now on, because memory and file differ or may differ. Returns the error's text."""

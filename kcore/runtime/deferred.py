@@ -87,7 +87,9 @@ class ServedApis(Mapping[int, "Api[Any, Any]"]):
 
 
 def api_finder(package: str) -> Callable[[str], Any]:
-    """Returns the `__getattr__` of a package of APIs, which imports `DeleteAclsApi` from its file `delete_acls`.
+    """Returns the `__getattr__` of a package of APIs.
+
+    It imports a class when the class is first used, for example `DeleteAclsApi` from the file `delete_acls`.
 
     Args:
         package: the package's name.

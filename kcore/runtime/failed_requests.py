@@ -29,7 +29,7 @@ def error_response(api: Api[Any, Any], context: RequestContext, request: Any, er
                 client_id=context.client_id,
                 connection=context.connection_id,
             )
-            logger.info("request refused: %s", error, extra=event)
+            logger.info("%s was refused: %s", type(request).__name__, error, extra=event)
         return api.error(context, request, error.code, error.message)
     if isinstance(error, CloseConnectionError):
         raise error

@@ -241,7 +241,7 @@ class Shard(ShardCore, Generic[M]):
 
     def _unwritten(self, name: object, refused: ErrorCode) -> None:
         logger.error(
-            "shard %s-%d: the records of %s were refused and are not written: %s",
+            "shard %s-%d: no records of the action %s are written, because of %s",
             self.topic,
             self.index,
             name,
@@ -320,7 +320,12 @@ class Shard(ShardCore, Generic[M]):
         if not isinstance(error, LogError):
             self._reload_after(error)
         log_failure(
-            logger, error, "shard %s-%d: the log refused a batch or marker of a transaction", self.topic, self.index
+            logger,
+            error,
+            "shard %s-%d: the log cannot store a batch or a marker of a transaction; the sender gets "
+            "KAFKA_STORAGE_ERROR",
+            self.topic,
+            self.index,
         )
         return ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -505,7 +510,8 @@ class Shard(ShardCore, Generic[M]):
             log_failure(
                 logger,
                 error,
-                "shard %s-%d: the log could not be read before this node becomes the leader; the load reads it again",
+                "shard %s-%d: cannot read the log ahead of the leader change; this node reads the whole log when it "
+                "becomes the leader, so the change takes longer",
                 self.topic,
                 self.index,
             )

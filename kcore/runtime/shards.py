@@ -103,8 +103,8 @@ class Shards(Generic[M]):
 
         Args:
             index: the partition, which another node owns.
-            log: the log that the other node writes. The load of the shard from `make` continues after the records that
-                were replayed from this log.
+            log: the log that the other node writes. When this node becomes the owner, the load continues after the
+                records that were replayed here.
         """
         if index not in self._shards:
             self.stop_reading_ahead(index)

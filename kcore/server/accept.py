@@ -226,7 +226,12 @@ class Acceptor:
             if connection.transport is None:  # a connection that was made reports its own end
                 self._quota.release(connection.client_host)
             if not isinstance(error, OSError):
-                logger.error("listener %s: cannot open a connection", self._security.name, exc_info=error)
+                logger.error(
+                    "listener %s: an internal error while accepting a connection from %s",
+                    self._security.name,
+                    connection.client_host,
+                    exc_info=error,
+                )
 
     # ---- shutdown
 

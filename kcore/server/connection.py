@@ -34,7 +34,7 @@ SHORTEST_WATCH_S = 0.001  # the clock may not move in a shorter time, so such a 
 
 
 def _nowhere(data: bytes) -> None:
-    raise AssertionError("sent before there was a connection")
+    raise AssertionError("a response was written before the connection was made")
 
 
 class Connection(ConnectionCore, asyncio.Protocol):

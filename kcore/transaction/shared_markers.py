@@ -114,7 +114,12 @@ class _RemoteMarkers:
             try:
                 self._send(node_id, partitions)
             except Exception as error:
-                log_failure(logger, error, "transaction coordinator: markers for node %d could not be sent", node_id)
+                log_failure(
+                    logger,
+                    error,
+                    "transaction coordinator: cannot send transaction markers to node %d; it tries again",
+                    node_id,
+                )
                 self._done(dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION))
 
     def failed(self, error: LogError) -> None:

@@ -325,7 +325,7 @@ def test_a_commit_whose_result_is_unknown_is_settled_when_the_file_can_be_writte
     data = batch()
     stored.append(stamped(data, log.append(data, 0), 0))
     for _ in range(3):
-        with pytest.raises(LogError, match="its result is not known yet"):
+        with pytest.raises(LogError, match="it is unknown whether that commit is stored"):
             engine.commit()
         assert engine.uncertain
         assert (log.high_watermark, contents(log)) == (2, stored[:2])

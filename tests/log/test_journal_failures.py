@@ -154,7 +154,7 @@ def test_while_the_journal_cannot_be_moved_the_log_is_uncertain(
         log.append(batch(5), 0)
         file.failure = "flush"
         for attempt in range(3):
-            with pytest.raises(LogError, match=r"cannot be moved to the log yet|its result is not known yet"):
+            with pytest.raises(LogError, match=r"cannot be moved to the log yet|whether that commit is stored"):
                 engine.commit()
             assert engine.uncertain, attempt
             assert contents(log) == stored

@@ -348,7 +348,7 @@ def test_a_transaction_may_be_entered_without_a_with_statement() -> None:
         txn = node.transaction("x")
         assert txn.__enter__() is txn
         txn.append("t", "two")
-        with pytest.raises(KcoreError, match="is open in this block already"), node.transaction("x"):
+        with pytest.raises(KcoreError, match="already has an open transaction"), node.transaction("x"):
             pass
         txn.__exit__(None, None, None)
         with node.transaction("x") as txn:
@@ -359,7 +359,7 @@ def test_a_transaction_may_be_entered_without_a_with_statement() -> None:
 
 def test_a_transaction_within_one_of_the_same_id_is_an_error() -> None:
     with kcore.open(config=SETTINGS) as node, node.transaction("x"):
-        with pytest.raises(KcoreError, match="is open in this block already"), node.transaction("x"):
+        with pytest.raises(KcoreError, match="already has an open transaction"), node.transaction("x"):
             pass
-        with pytest.raises(KcoreError, match="is open in this block already"):
+        with pytest.raises(KcoreError, match="already has an open transaction"):
             node.transaction("x").init()

@@ -162,9 +162,9 @@ def test_a_transaction_within_another_one_of_the_id_is_refused(node: kcore.Node,
     topic = node.topics.create(name, 1)
     with node.transaction(name) as outer:
         outer.append(name, "outer")
-        with pytest.raises(errors.KcoreError, match="is open in this block already"), node.transaction(name):
+        with pytest.raises(errors.KcoreError, match="already has an open transaction"), node.transaction(name):
             raise AssertionError("two transactions of one id are open")
-        with pytest.raises(errors.KcoreError, match="is open in this block already"):
+        with pytest.raises(errors.KcoreError, match="already has an open transaction"):
             node.transaction(name).init()
         with node.transaction(f"{name}-2") as inner:
             inner.append(name, "inner")
@@ -180,7 +180,7 @@ async def test_tasks_take_turns_with_the_transactions_of_an_id(anode: kcore.Asyn
         async with anode.transaction(name) as txn:
             await txn.append(name, value)
             await asyncio.sleep(0)
-            with pytest.raises(errors.KcoreError, match="is open in this block already"):
+            with pytest.raises(errors.KcoreError, match="already has an open transaction"):
                 await anode.transaction(name).init()
 
     await asyncio.gather(*(add(str(number)) for number in range(3)))

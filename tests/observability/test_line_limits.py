@@ -97,6 +97,6 @@ def test_refused_records_of_sliced_work_name_the_work(
         bench.slices.step()
     refused = [line for line in caplog.messages if "were refused" in line]
     work, code = resolve_patterns.__qualname__, ErrorCode.UNKNOWN_SERVER_ERROR.name
-    line = f"shard __counters-0: the records of {work} were refused and are not written: {code}"
+    line = f"shard __counters-0: no records of the action {work} are written, because of {code}"
     assert refused == [line] * LINES_BURST
     assert len(caplog.messages) == 2 * LINES_BURST

@@ -383,7 +383,7 @@ def test_commands_need_a_cluster(shared: LocalShared, tmp_path: Path) -> None:
     with pytest.raises(LogError, match="opening the data folder"):
         open_store(f"local://{tmp_path / 'missing'}")
     shared.closed_engine().close()
-    with pytest.raises(LogError, match="no cluster of processes"):
+    with pytest.raises(LogError, match="no data of a cluster"):
         LocalClusterStore(str(shared.path))
 
 

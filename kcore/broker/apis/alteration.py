@@ -112,7 +112,7 @@ class AlterationApi(ControlApi[Request, Response]):
         )
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: Any) -> Any:
-        """Checks each resource and changes the resources without an error."""
+        """Checks each resource, and changes only the resources that pass the checks."""
         counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
         results: list[tuple[Any, ErrorCode, str | None]] = []
         records: list[Record] = []

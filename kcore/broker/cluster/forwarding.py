@@ -104,7 +104,7 @@ def seal(context: RequestContext, request: Any) -> EnvelopeRequest:
 
 
 def own_request(topic: str) -> EnvelopeRequest:
-    """Returns a request of the node itself, without a client: the creation of a coordinators' topic."""
+    """Returns the Envelope request by which a node itself creates a topic of the coordinators, without a principal."""
     request = CreateTopicsRequest(topics=[CreatableTopic(name=topic, num_partitions=-1, replication_factor=-1)])
     envelope = seal(RequestContext(OWN_VERSION, "kcore"), request)
     envelope.request_principal = None

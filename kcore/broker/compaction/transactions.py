@@ -55,7 +55,9 @@ class MarkersInUse:
         self._with_data.add(producer_id)
 
     def ends_transaction(self, producer_id: int) -> bool:
-        """Tests if the producer's next marker ends a transaction with batches, and ends that transaction."""
+        """Returns True if this marker of the producer ends a transaction with batches that the pass has read, and
+        forgets the transaction.
+        """
         if producer_id in self._with_data:
             self._with_data.remove(producer_id)
             return True

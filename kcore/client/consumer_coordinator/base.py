@@ -562,7 +562,9 @@ class GroupMemberMachine(ABC):
         first_code = next((code for code in codes.values() if code), 0)
         if not first_code:
             if not codes.keys() >= commit.offsets.keys():
-                raise ValueError(f"the response lacks {sorted(commit.offsets.keys() - codes.keys())}")
+                raise ValueError(
+                    f"the OffsetCommit response has no result for {sorted(commit.offsets.keys() - codes.keys())}"
+                )
             self._end_commit(commit, None, now_ms)
             return
         if first_code in NO_COORDINATOR or first_code == ErrorCode.REQUEST_TIMED_OUT:

@@ -195,7 +195,7 @@ def open_environment(path: str, sync: bool) -> SharedEnvironment:
             try:
                 environment.open(create=False)
             except lmdb.NotFoundError:
-                raise LogError(f"{path}: no cluster of processes serves this folder") from None
+                raise LogError(f"{path}: no data of a cluster; `kcore serve --processes` makes it") from None
             except lmdb.Error as error:
                 raise log_error(error, f"opening {path}") from error
             except OSError as error:

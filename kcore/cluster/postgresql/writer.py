@@ -256,7 +256,8 @@ class RoundWriter:
                 self._stored(round_)
             self._unsettled_round = None
             logger.info(
-                "cluster: node %s has read that its interrupted commit is %s, and continues to write",
+                "cluster: node %s is connected to PostgreSQL again; the commit that the lost connection interrupted is "
+                "%s; the node accepts writes again",
                 self._identity.node_id,
                 "stored" if is_stored else "not stored",
             )

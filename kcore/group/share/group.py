@@ -280,7 +280,7 @@ class ShareGroup(EpochGroup[ShareMember, Target]):
         return group_tombstones(self)
 
     def on_loaded(self) -> None:
-        """Starts the session of every member, in full."""
+        """Starts the session timer of every member with the whole session timeout."""
         self.live = True
         for member in self.members.values():
             self.keep_session(member)

@@ -341,7 +341,7 @@ class AsyncProducer:
                 pause_s = backoff_s(0)
                 self._expire(monotonic(), error)
             except Exception as error:  # for example MemoryError; if the loop ended, no wait would end
-                logger.exception("client: a producer cannot send records, and tries again")
+                logger.exception("client: an internal error of a producer; it tries again, until its records expire")
                 pause_s = backoff_s(0)
                 self._expire(monotonic(), error)
             await self._wakeup.wait(pause_s)

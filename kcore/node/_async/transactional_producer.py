@@ -175,8 +175,8 @@ class TransactionalProducer:
         """
         if self.turns.is_open_for(caller()):
             raise KcoreError(
-                f"a transaction of transactional id {self.transactional_id!r} is open in this block already; end that "
-                "transaction first, or use another transactional id"
+                "the same task or thread already has an open transaction of transactional id "
+                f"{self.transactional_id!r}; end that transaction first, or use another transactional id"
             )
 
     async def _coordinate(self, request: Any, read: Any, at_most: int | None = None) -> Any:

@@ -24,7 +24,7 @@ CHECKPOINTED_DDL = f"{STATE_DDL}, `checkpoint` struct<{CHECKPOINT_DDL}>"
 
 
 class LogProperties(NamedTuple):
-    """Properties of partitions beside their rows, by (topic, partition), as in `sources.Part`."""
+    """Properties of partitions that their rows do not show, by (topic, partition), as in `sources.Part`."""
 
     cleaned_to: Mapping[tuple[str, int], int] = {}
     active_offset: Mapping[tuple[str, int], int] = {}
@@ -62,7 +62,7 @@ def rebuild_state(
         events: as for `coordinator_events`; duplicates of an offset are skipped.
         offsets: (topic, partition) -> the offset before which to stop; other partitions are read to their ends.
         timestamp_ms: stop before the first record with a later timestamp.
-        properties: properties of the logs beside their rows.
+        properties: properties of the logs that their rows do not show.
     """
     from kcore.spark.state.rebuild import AsOf  # noqa: PLC0415
 

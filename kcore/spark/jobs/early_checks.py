@@ -55,7 +55,7 @@ def check_rebuild(options: argparse.Namespace) -> None:
     if options.since is None:
         return
     if options.kafka is not None:
-        raise ConfigError("--since and --kafka exclude each other: export the cluster first")
+        raise ConfigError("--since does not work with --kafka: export the cluster, and run with --since on the export")
     if _is_local(options) and not is_uri(options.since) and not is_uri(options.path):
         local_checkpoints(options.since)
 

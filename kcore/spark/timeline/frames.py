@@ -59,7 +59,7 @@ def timeline_events(
     Args:
         events: as for `kcore.spark.frames.transforms.coordinator_events`; duplicates of an offset are skipped.
         options: the options.
-        logs: properties of the logs beside their rows.
+        logs: properties of the logs that their rows do not show.
         tasks: the number of tasks; None: Spark's number of shuffle partitions. More tasks than partitions only add
             costs, each time the events are read.
     """
@@ -122,7 +122,7 @@ def _newest(source: Source, part: Part, window_ms: int) -> Iterator[pa.RecordBat
 def walk_batches(
     batches: Iterable[pa.RecordBatch], options: HistoryOptions, logs: LogProperties
 ) -> Iterator[pa.RecordBatch]:
-    """Reads sorted rows, one partition after another; runs on executors."""
+    """Yields the timeline's events of log rows, which are sorted by partition and offset; runs on executors."""
     from kcore.spark.events.arrow import from_batch  # noqa: PLC0415
 
     rows = chain.from_iterable(map(from_batch, batches))
