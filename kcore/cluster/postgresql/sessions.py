@@ -285,7 +285,13 @@ class Sessions:
 
     # -- connections
 
-    def connect(self, role: str, durability: str = "fsync", check_schema: bool = True) -> Session:
+    def connect(
+        self,
+        role: str,
+        durability: str = "fsync",
+        check_schema: bool = True,
+        prepare: Callable[[Session], None] | None = None,
+    ) -> Session:
         """Opens a connection to the primary and checks it.
 
         libpq connects to the first host that accepts writes. An old primary that was started again accepts writes, too,
@@ -295,6 +301,7 @@ class Sessions:
             role: the purpose of the connection, which PostgreSQL's views show to an operator.
             durability: `os` if commits on this connection do not wait until they are durable.
             check_schema: False before the schema exists.
+            prepare: prepares the connection's own statements; None: it has none.
 
         Raises:
             StoreUnavailableError: no primary can be reached.
@@ -305,7 +312,7 @@ class Sessions:
         rewound: StoreRewoundError | None = None
         for first in range(self.host_count):
             try:
-                return self._connect(self._rotated(first), role, durability, check_schema)
+                return self._connect(self._rotated(first), role, durability, check_schema, prepare)
             except StoreRewoundError as error:
                 rewound = rewound or error
             except StoreUnavailableError:
@@ -323,7 +330,14 @@ class Sessions:
                 parameters[name] = ",".join(values[first:] + values[:first])
         return parameters
 
-    def _connect(self, parameters: dict[str, Any], role: str, durability: str, check_schema: bool) -> Session:
+    def _connect(
+        self,
+        parameters: dict[str, Any],
+        role: str,
+        durability: str,
+        check_schema: bool,
+        prepare: Callable[[Session], None] | None,
+    ) -> Session:
         name = "command" if self.node_id < 0 else str(self.node_id)
         parameters["application_name"] = f"kcore/{name}/{role}"
         try:
@@ -340,6 +354,8 @@ class Sessions:
         try:
             with self.watchdog.limit(session, self.timeout_s):
                 self._prepare(session, durability, check_schema)
+                if prepare is not None:
+                    prepare(session)
         except psycopg.Error as error:
             session.close()
             raise log_error(error, "preparing a connection") from error

@@ -194,17 +194,7 @@ class RoundWriter:
         return self._session
 
     def _connect(self) -> Session:
-        session = self._sessions.connect("writer", self._sessions.durability)
-        try:
-            with self._sessions.watchdog.limit(session, self._sessions.timeout_s):
-                prepare_append(session)
-        except psycopg.Error as error:
-            self._sessions.discard(session)
-            raise log_error(error, "preparing a connection") from error
-        except BaseException:
-            self._sessions.discard(session)
-            raise
-        return session
+        return self._sessions.connect("writer", self._sessions.durability, prepare=prepare_append)
 
     def _drop(self, session: Session) -> None:
         self._session = None
