@@ -5,7 +5,6 @@ Fencing works as in a database: a write set is checked and stored under one lock
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
@@ -26,6 +25,7 @@ from kcore.log.interface import BatchSummary, Finding, PartitionKey
 from kcore.log.memory_engine import MemoryStorage
 from kcore.log.storage import Leadership, ReclaimTask, SharedStorage
 from kcore.log.write_set import PartitionMeta, StoredPartition, WriteSet
+from kcore_ext.util.lock import RLock
 
 if TYPE_CHECKING:
     from kcore.log.write_set import ClusterChanges
@@ -97,7 +97,7 @@ class MemoryCluster:
         self.clock_ms = clock_ms
         self.intercept: Interceptor | None = None
         self.fenced_writes = 0
-        self.lock = threading.RLock()
+        self.lock = RLock()
         self.data = MemoryStorage()
         self.nodes: dict[int, _Node] = {}
         self.controller: _Lease | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +20,7 @@ from kcore.metrics import RoundTimes
 from kcore.process_logging import log_failure
 from kcore.runtime import Pending
 from kcore_ext.runtime.clock import RoundClock
+from kcore_ext.util.lock import Lock
 
 if TYPE_CHECKING:
     from kcore.engine import Engine
@@ -351,12 +351,12 @@ class AsyncDriver:
         if writer is None:
             return False
         task = WriteTask(self, now_s)  # allocated before the commit starts: a started commit must be written
-        task.background_commit = pipeline.start_background(threading.Lock())
+        task.background_commit = pipeline.start_background(Lock())
         if task.background_commit is None:
             if not self._writes_on_thread():
                 return False
             self._pause()  # first: a callback may raise, and a commit that was started must be written
-            task.background_commit = pipeline.start_background(threading.Lock(), exclusive=True)
+            task.background_commit = pipeline.start_background(Lock(), exclusive=True)
             if task.background_commit is None:
                 return False  # the round is written inline, and its end ends the pause
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from _thread import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -11,6 +10,7 @@ from kcore.drivers.forks import refuse_in_child
 from kcore.drivers.log_threads import JournalMover
 from kcore.errors import EngineClosedError, EngineInterruptedError, KcoreError, ReentrantCallError
 from kcore.runtime import Pending
+from kcore_ext.util.lock import Lock, RLock
 
 if TYPE_CHECKING:
     from kcore.engine import Engine
@@ -62,15 +62,15 @@ class ThreadDriver:
         self.engine = engine
         # Reentrant: a signal handler may call while this thread holds the lock and has not entered the engine yet, or
         # has left it. That call is served; only a call from inside the engine is refused.
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._inside = NOBODY
         self._wake_ms = -1  # the deadline at which sleepers wake up; -1: none
-        self._sleepers: dict[Pending, threading.Lock] = {}  # locks of the sleepers; releasing one wakes its sleeper
+        self._sleepers: dict[Pending, Lock] = {}  # locks of the sleepers; releasing one wakes its sleeper
         self._queue: dict[int, None] = {}  # the idents of the threads that wait for the lock to send a request
         self._expected: dict[int, None] = {}  # the idents of the queued threads that must join the open round
         # locks of the open round's followers, released after its commit
-        self._followers: dict[Pending, threading.Lock] = {}
-        self._opener: threading.Lock | None = None  # the first follower of the open round
+        self._followers: dict[Pending, Lock] = {}
+        self._opener: Lock | None = None  # the first follower of the open round
         self._joined = 0  # the number of calls in the open round
         self._likely = 1  # the number of calls after which the open round is committed
         self._refusal: str | None = None  # in a forked child: the text of its errors
@@ -82,7 +82,7 @@ class ThreadDriver:
 
         The thread that forked may be inside the engine. It may leave the engine; later calls fail.
         """
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._sleepers = {}
         self._queue, self._expected, self._followers = {}, {}, {}
         self._inside = FORKED
@@ -154,14 +154,14 @@ class ThreadDriver:
         self._joined += 1
         if response.parked or response.done or not (self._expected or self._joined < self._likely):
             return False
-        follower = threading.Lock()
+        follower = Lock()
         follower.acquire()
         if not self._followers:
             self._opener = follower
         self._followers[response] = follower
         return True
 
-    def _await_commit(self, response: Pending, follower: threading.Lock) -> None:
+    def _await_commit(self, response: Pending, follower: Lock) -> None:
         """Sleeps until the round of `response` is committed; commits it if no other thread does."""
         try:
             if self._sleep_through_round(follower):
@@ -173,7 +173,7 @@ class ThreadDriver:
             if not (response.done or self._inside):
                 self.turn()
 
-    def _sleep_through_round(self, follower: threading.Lock) -> bool:
+    def _sleep_through_round(self, follower: Lock) -> bool:
         """Sleeps until the round is committed. Returns False if the caller should commit the round instead."""
         until_s = time.monotonic() + FOLLOWER_WAIT_S
         joined = 0
@@ -204,7 +204,7 @@ class ThreadDriver:
     def _check_before_waiting(self) -> None:
         """Raises ReentrantCallError if this thread would wait for itself forever."""
         # If the lock is free, an interrupted call of this thread has left the mark behind.
-        if self._inside == get_ident() and self._lock._is_owned():  # type: ignore[attr-defined]
+        if self._inside == get_ident() and self._lock.is_owned():
             raise ReentrantCallError
 
     def _enter(self) -> None:
@@ -279,7 +279,7 @@ class ThreadDriver:
     def _wait(self, pending: Pending, timeout_s: float | None) -> None:
         """Sleeps until `pending` is completed. The caller is outside the engine and takes the lock when it wakes up."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
-        sleeper = threading.Lock()
+        sleeper = Lock()
         sleeper.acquire()
 
         def wake(_: Any) -> None:
@@ -408,7 +408,7 @@ class ThreadDriver:
             self._wake_all()
 
 
-def _wake(sleeper: threading.Lock) -> None:
+def _wake(sleeper: Lock) -> None:
     # No context manager: entering it needs memory, and without memory the thread would not be woken.
     try:
         sleeper.release()

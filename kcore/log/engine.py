@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable
 from operator import attrgetter
@@ -17,6 +16,7 @@ from kcore.log.verify import verify_partition
 from kcore.log.write_set import PartitionMeta, WriteSet
 from kcore_ext.log.partition import ABSENT, CLOSED, COMMITTING, DROPPED, LIVE, STAGING, EngineCore
 from kcore_ext.log.tail_cache import TailCache
+from kcore_ext.util.lock import Lock
 
 TAIL_SIZE_BYTES: Final = 64 << 20
 """Default limit of the newest batches kept in memory, over all partitions of an engine."""
@@ -71,7 +71,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._metas: dict[str, bytes | None] = {}
         self._in_flight: WriteSet | None = None
         self._new_numbers = False
-        self._reclaim_lock = threading.Lock()
+        self._reclaim_lock = Lock()
         # Insertion-ordered: numbers of dropped partitions (None), and partitions with deleted batches or old snapshots.
         self._garbage: dict[int, StagedPartitionLog | None] = {}
         self._logs: dict[PartitionKey, StagedPartitionLog] = {}

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,6 +47,7 @@ from kcore.log.journal_file import (
 )
 from kcore.log.lmdb_layout import JOURNAL_KEY
 from kcore_ext.log.partition import journal_entry, log_pairs, sort_batches
+from kcore_ext.util.lock import Lock
 
 if TYPE_CHECKING:
     from kcore.log.lmdb_environment import LmdbEnvironment
@@ -164,7 +164,7 @@ class Journal:
         self._key = key
         self._file = JournalFile(folder, sync)
         self._flags = FLUSHED if sync else 0
-        self._lock = threading.Lock()
+        self._lock = Lock()
         # The area that is written, and before it the full one, if there is one. Only assigned as a whole: an exception
         # leaves the tuple before or after a change.
         self._areas: tuple[Area, ...] = (Area(AREAS[0], 0),)

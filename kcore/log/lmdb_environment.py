@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import threading
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ import lmdb
 from kcore.log.data_folder import FILE_MODE, reserve_lock_file
 from kcore.log.errors import FailureReason, LogError
 from kcore.log.lmdb_layout import JOURNAL_KEY, LOG_DB, META_DB, OLD_JOURNAL_DB, SNAP_DB
+from kcore_ext.util.lock import Lock
 
 DEFAULT_MAP_SIZE_BYTES: Final = 256 << 20
 """Size of the first map. It uses address space and limits the file, but takes no memory or disk space."""
@@ -97,7 +97,7 @@ class LmdbEnvironment:
         self._sync = sync
         self._max_size_bytes = max_size_bytes
         self._map_size_bytes = min(map_size_bytes, max_size_bytes)
-        self.gate = threading.Lock()
+        self.gate = Lock()
         self._env: lmdb.Environment | None = None
         self._closed = False
         self._usable = False  # False while `_env` is missing, or perhaps opened or closed only in part

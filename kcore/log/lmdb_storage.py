@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -26,6 +25,7 @@ from kcore.log.lmdb_recovery import load_partitions
 from kcore.log.storage import ReclaimTask
 from kcore.log.write_set import StoredPartition, WriteSet
 from kcore.process_logging import log_failure
+from kcore_ext.util.lock import Lock
 
 logger = logging.getLogger(__name__)
 
@@ -88,8 +88,8 @@ class LmdbStorage(LmdbReader):
         self._allow_orphans = allow_orphans
         self.path = os.path.abspath(os.fspath(path))
         self._environment = LmdbEnvironment(self.path, sync, map_size_bytes, max_size_bytes)
-        self._write_lock = threading.Lock()
-        self._transaction_lock = threading.Lock()
+        self._write_lock = Lock()
+        self._transaction_lock = Lock()
         self._move_unsettled = False
         self._move_beside: MoveBeside | None = None
         self._doubt: str | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from kcore.log.errors import CorruptLogError, LogError
 from kcore.log.interface import BatchSummary, Finding, PartitionKey
 from kcore.log.storage import ReclaimTask, Storage
 from kcore.log.write_set import PartitionMeta, StoredPartition, WriteSet
+from kcore_ext.util.lock import Lock
 
 if TYPE_CHECKING:
     from kcore_ext.log.partition import SealedPartition
@@ -56,7 +56,7 @@ class MemoryStorage(Storage):
         self._dropped: dict[int, None] = {}
         self._next_number = 0
         self._opened = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._unfinished: WriteSet | None = None  # a write set that may be written in part
         self.node_epoch = 0
 

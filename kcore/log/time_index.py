@@ -6,7 +6,6 @@ largest timestamp, size).
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import chain
@@ -14,6 +13,7 @@ from typing import NamedTuple
 
 from kcore.log.interface import BatchSummary, TimestampedBatch
 from kcore.log.storage import Storage
+from kcore_ext.util.lock import Lock
 
 GROUP_BATCHES = 64
 WALK_GROUPS = 16
@@ -38,7 +38,7 @@ class TimeIndex:
         self._storage = storage
         self._number = number
         self._groups: list[_Group] = []
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def _walk(self, offset: int, limit: int, groups: int = 1) -> list[BatchSummary]:
         return self._storage.summaries(self._number, offset, limit, GROUP_BATCHES * groups)

@@ -23,6 +23,7 @@ from kcore.process_logging import log_failure
 from kcore.security.protocols import SecurityProtocol
 from kcore.server.listeners import ANYWHERE, Listener, parse_address
 from kcore.server.server import Server
+from kcore_ext.util.lock import Lock
 
 if TYPE_CHECKING:
     from kcore.drivers.threads import ThreadDriver
@@ -122,7 +123,7 @@ class LoopThreadDriver:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="kcore-engine", daemon=True)
         self._state = _State.NEW
-        self._changing = threading.Lock()  # no call begins after the state is CLOSING
+        self._changing = Lock()  # no call begins after the state is CLOSING
         self._close_requested = asyncio.Event()
         self._finished = Event()  # the thread has closed the engine and the loop
         self._failure: BaseException | None = None
@@ -140,7 +141,7 @@ class LoopThreadDriver:
 
     def leave_to_parent(self, reason: str) -> None:
         """Implements `ForkedDriver.leave_to_parent`: the thread of the loop does not exist in the child."""
-        self._changing = threading.Lock()
+        self._changing = Lock()
         self._refusal = reason
         self._state = _State.CLOSED
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import secrets
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from kcore.server.inter_node import inter_node_listener, inter_node_security
 from kcore.server.listeners import parse_listeners
 from kcore.server.peers import TcpPeers
 from kcore.server.server import Server
+from kcore_ext.util.lock import Lock
 
 if TYPE_CHECKING:
     from kcore.cluster.store import ClusterStore, Lease
@@ -260,7 +260,7 @@ class ThreadRunner:
     def __init__(self, driver: AsyncDriver, times: Histogram) -> None:
         self._driver = driver
         self._times = times
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def __call__(self, call: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Runs `call` on a thread. Then passes its result or its LogError to `done` in a round of the driver."""

@@ -18,6 +18,7 @@ from kcore.errors import ConfigError
 from kcore.json_text import parse_json
 from kcore.security.mechanism import PostponedError
 from kcore.security.oauthbearer import OAuthIdentity, TokenRefusedError
+from kcore_ext.util.lock import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,7 +91,7 @@ class KeySet:
         self._max_retry_s = settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms / 1_000
         self._now_s = now_s
         self._read = read or _read
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._reading: Future[None] | None = None  # done when the login that reads keys has read them
         self._keys: list[IssuerKey] = []
         self._failures = 0
@@ -238,7 +239,7 @@ class ReadLimit:
 
     def __init__(self, limit_s: float) -> None:
         self.ended = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._sockets: list[socket.socket] = []
         self._timer = threading.Timer(limit_s, self._end)
         self._timer.daemon = True

@@ -10,6 +10,7 @@ code may crash the process.
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import sys
 from collections.abc import Callable
@@ -286,6 +287,7 @@ class Memory:
 
 
 def main(step: str, kind: str, span: str = "1") -> None:
+    faulthandler.dump_traceback_later(150, exit=True)  # it takes a few seconds, unless a lock is never released
     logging.disable(logging.CRITICAL)
     subject = Subject()
     subject.generic = step == "generic"

@@ -44,7 +44,7 @@ def test_a_fault_loses_and_repeats_no_record(step: str, kind: str, least: int) -
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=170,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3_000:]

@@ -20,6 +20,7 @@ from kcore.errors import ConnectionClosedError
 from kcore.protocol.messages.metadata import MetadataResponse
 from kcore.protocol.schema import Request
 from kcore.protocol.topic_partition import TopicPartition
+from kcore_ext.util.lock import Lock
 
 if TYPE_CHECKING:
     from kcore.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -56,13 +57,13 @@ class Cluster:
         self._closed = False
         self._forked = False
         self._refusal = "the node is closed"
-        self._passing = threading.Lock()  # held while work is passed to the loop, so that no work follows `_end`
-        self._closing = threading.Lock()
+        self._passing = Lock()  # held while work is passed to the loop, so that no work follows `_end`
+        self._closing = Lock()
         refuse_in_child(self)
 
     def leave_to_parent(self, reason: str) -> None:
         """Implements `ForkedDriver.leave_to_parent`: the thread of the loop does not exist in the child."""
-        self._passing = threading.Lock()
+        self._passing = Lock()
         self._refusal = reason
         self._closed = self._forked = True
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -22,6 +21,7 @@ from kcore.log.lmdb_environment import (
 )
 from kcore.log.lmdb_layout import CLUSTER_DB
 from kcore.log.node_journals import CLUSTER_FOLDER
+from kcore_ext.util.lock import Lock
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class SharedEnvironment(LmdbEnvironment):
         super().__init__(path, sync, map_size_bytes, MAX_MAP_SIZE_BYTES)
         self.path = path
         self.cluster_db: Any = None
-        self._write_lock = threading.Lock()
+        self._write_lock = Lock()
         self._writer = FileLock(os.path.join(path, CLUSTER_FOLDER, "writer"), WRITER_LIMIT_S)
 
     def open(self, create: bool) -> None:
@@ -178,7 +178,7 @@ class SharedEnvironment(LmdbEnvironment):
 
 
 _OPEN: dict[str, tuple[SharedEnvironment, int]] = {}
-_OPEN_LOCK = threading.Lock()
+_OPEN_LOCK = Lock()
 
 
 def open_environment(path: str, sync: bool) -> SharedEnvironment:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -26,6 +25,7 @@ from kcore.log.lmdb_recovery import load_numbers, load_partition, load_partition
 from kcore.log.node_journals import LOCK_NAME, move_node_journal, node_folder, node_journal_key
 from kcore.log.storage import Leadership, ReclaimTask, SharedStorage
 from kcore.log.write_set import StoredPartition, WriteSet
+from kcore_ext.util.lock import Lock
 
 T = TypeVar("T")
 
@@ -125,7 +125,7 @@ class LocalStorage(LmdbReader, SharedStorage):
         self._environment = environment
         self._locks = NodeLocks(environment.path)
         self._node_id = node_id
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._closed = False
         self._revision = STALE
         self._led: dict[PartitionKey, int] = {}  # the leader epochs that the store had at this revision

@@ -20,6 +20,7 @@ from kcore.cluster.postgresql.server_checks import check_server
 from kcore.cluster.postgresql.sqlstates import Reaction, log_error, reaction
 from kcore.errors import ConfigError
 from kcore.log.errors import LogClosedError, LogError, StoreRewoundError, StoreUnavailableError
+from kcore_ext.util.lock import Lock
 
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor
@@ -200,7 +201,7 @@ class Watchdog:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._watched: set[Session] = set()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None

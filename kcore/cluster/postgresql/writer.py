@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import threading
 import time
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -23,6 +22,7 @@ from kcore.log.errors import (
     UnknownOutcomeError,
 )
 from kcore.log.write_set import PartitionMeta, WriteSet
+from kcore_ext.util.lock import Lock
 
 if TYPE_CHECKING:
     from kcore.cluster.postgresql.sessions import Row, Session, Sessions
@@ -66,7 +66,7 @@ class RoundWriter:
         self._unsettled_round: Round | None = None
         self._round = 0  # the number of the last round that did more than append
         self._ends: dict[int, int] = {}  # acknowledged end offsets, by partition number
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     # -- rounds
 

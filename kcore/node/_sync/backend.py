@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from kcore.client.aio.results import OnDone
 from kcore.embed import SyncEngine as EmbeddedEngine
 from kcore.errors import KcoreError
+from kcore_ext.util.lock import Lock, RLock
 
 __all__ = [
     "CancelledError",
@@ -53,9 +54,9 @@ def interpreter_ends() -> bool:
     return sys.is_finalizing()
 
 
-def guard() -> threading.RLock:
+def guard() -> RLock:
     """Returns a lock for state machines, which user threads and background threads call."""
-    return threading.RLock()
+    return RLock()
 
 
 class Event:
@@ -69,7 +70,7 @@ class Event:
 
     def __init__(self) -> None:
         self._set = False
-        self._waiting: list[threading.Lock] = []
+        self._waiting: list[Lock] = []
 
     def set(self) -> None:
         """Sets the flag and wakes the waiting threads."""
@@ -90,7 +91,7 @@ class Event:
         """Waits until the flag is set; returns False if `timeout_s` passed before."""
         if self._set:
             return True
-        lock = threading.Lock()
+        lock = Lock()
         lock.acquire()
         try:
             self._waiting.append(lock)
@@ -111,7 +112,7 @@ class SingleTask:
 
     def __init__(self, function: Callable[[], object]) -> None:
         self._function = function
-        self._begun = threading.Lock()  # the thread that runs the function acquires it
+        self._begun = Lock()  # the thread that runs the function acquires it
         self.__name__ = function.__name__
 
     def start(self) -> None:
@@ -165,19 +166,6 @@ class Stepper:
                 self._wakeup.clear()
         finally:
             self._ended()
-
-
-class Lock:
-    """A lock that one thread holds at a time."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
 
 class Task:
