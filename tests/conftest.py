@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gc
 import logging
+import random
 import signal
+import zlib
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from kcore.process_logging import reset_limits
+from tests.seeds import SEED
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts background jobs with SIGINT ignored. Programs that the tests start and interrupt would ignore the
@@ -41,6 +44,12 @@ def pytest_collection_finish() -> None:
     """Exempts the collected tests, about a million objects, from all later garbage collections."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def repeatable_choices(request: pytest.FixtureRequest) -> None:
+    """Seeds Python's random numbers, with which the code under test draws partitions and backoffs."""
+    random.seed(SEED ^ zlib.crc32(request.node.nodeid.encode()))
 
 
 @pytest.fixture(autouse=True)
