@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -423,3 +424,24 @@ def test_a_leaving_member_completes_a_parked_join() -> None:
         engine.send(leave("g", first))
         thread.join(30)
         assert [(joined.error_code, joined.generation_id, joined.leader) for joined in responses] == [(0, 2, second)]
+
+
+def test_a_deleted_folder_fails_later_writes_and_keeps_reads(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with kcore.open(tmp_path / "data", config=SMALL) as engine:
+        make_topic(engine, "t")
+        engine.send(commit("g", {("t", 0): 5}), 9)
+        shutil.rmtree(tmp_path / "data")
+        for _ in range(2):
+            response = engine.send(commit("g", {("t", 0): 6}), 9)
+            assert [part.error_code for topic in response.topics for part in topic.partitions] == [
+                ErrorCode.NOT_COORDINATOR
+            ]
+            assert engine.send(produce("t", batch([b"v"])), 11).responses[0].partition_responses[0].error_code == (
+                ErrorCode.KAFKA_STORAGE_ERROR
+            )
+        assert committed(engine, "g") == {("t", 0): 5}
+        assert read_all(engine, "t") == []
+    assert caplog.messages == [
+        "commit: the log refused a write, and the requests of this commit fail: `data.mdb` of the data folder "
+        f"{tmp_path / 'data'} was deleted while this process uses it; kcore refuses all writes until it is restarted"
+    ]

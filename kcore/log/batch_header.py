@@ -12,7 +12,7 @@ import struct
 from kcore_ext.batch.crc32c import crc32c
 
 HEADER_SIZE = 61
-"""Size of a batch header, which is the smallest batch."""
+"""Size of a batch header, and so the minimum size of a batch."""
 LENGTH_OVERHEAD = 12
 """Number of bytes at the start of a batch that its length field does not count."""
 MAGIC = 2
@@ -45,9 +45,9 @@ def leader_epoch(batch: bytes | memoryview) -> int:
 
 
 def end_of_sound(batch: bytes, base_offset: int, check_crc: bool) -> int:
-    """Returns the offset after a stored batch that should begin at `base_offset`, or -1 if `damage` finds damage.
+    """Returns the offset after a stored batch that should begin at `base_offset`, or -1 if the batch is damaged.
 
-    The function makes the checks of `damage` in less time, because a load calls it for every batch.
+    Makes the same checks as `damage`, but in less time, because a load calls this function for every batch.
     """
     size = len(batch)
     if size < HEADER_SIZE:

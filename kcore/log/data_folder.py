@@ -11,7 +11,7 @@ import stat
 from typing import Final
 
 from kcore.log.data_lock import DataFileLock
-from kcore.log.errors import DataFolderError
+from kcore.log.errors import DataFolderError, FailureReason, LogError
 from kcore.log.journal_file import JOURNAL_NAME, entry_at, read_file
 from kcore.log.lmdb_pages import MAX_MS_AFTER_CLEAN_CLOSE, check_file
 
@@ -25,24 +25,24 @@ FOLDER_MODE: Final = 0o700
 LMDB_LOCK_BYTES: Final = 64 << 10
 """Space that is allocated for LMDB's lock file: more than its table of readers needs."""
 FILE_MODE: Final = 0o600
-"""The log contains the users' SCRAM keys and every record: only its owner may read it."""
+"""Mode of the files: only their owner may read them, because they contain all records and the users' SCRAM keys."""
 OWN_NAMES: Final = frozenset((LOCK_NAME, DATA_NAME, JOURNAL_NAME, LMDB_LOCK_NAME, COMPACT_NAME, REPAIR_NAME))
 TOLERATED_NAMES: Final = frozenset(("lost+found",))
-"""Names of a new file system: a folder with these alone counts as empty."""
+"""Names that exist in a new file system. A folder that contains only these names counts as empty."""
 
 
 class DataFolder:
     """A data folder that this process locks exclusively, from construction to `release`.
 
     The lock is flock(2) on `kcore.lock`. The kernel releases it when the process ends in any way, so a lock file that a
-    killed process left behind locks nothing. While the folder is open, the file has the owner's process id, for people
-    to read. After a clean close the lock file has the size and the modification time of the data file. If these still
-    match, the next opening limits the time for which it checks the leaves of LMDB's trees. Otherwise the check has no
-    time limit, because the data file may be damaged or replaced. The data file is locked too, in case `kcore.lock` is
-    removed (see `DataFileLock`).
+    killed process left behind locks nothing. While the folder is open, `kcore.lock` contains the owner's process id,
+    for people to read. A clean close replaces the id by the size and the modification time of the data file. If the
+    data file still has this size and time at the next opening, that opening limits the time for which it checks the
+    leaves of LMDB's trees. Otherwise the check has no time limit, because the data file may be damaged or replaced.
+    This object also locks the data file, in case `kcore.lock` is removed (see `DataFileLock`).
 
-    If `create` is True, a missing folder and its missing parents are created; otherwise a folder without a log is
-    refused. If `check` is False, the data file is not checked; a repair uses this.
+    If `create` is True, the constructor creates a missing folder and its missing parents. If `create` is False, it
+    refuses a folder without a log. If `check` is False, it does not check the data file; a repair uses this.
     """
 
     __slots__ = ("_closed_cleanly", "_data_lock", "_lock_fd", "new", "path")
@@ -68,7 +68,7 @@ class DataFolder:
         self._close_lock()
 
     def _take(self, create: bool, check: bool) -> None:
-        """Locks and checks the folder. After an exception the caller releases it."""
+        """Locks and checks the folder. After an exception, the caller must release the folder."""
         refuse_unusable(self.path)
         if not create and not self._has_data():
             raise DataFolderError(self.path, NO_DATA_FILE, DATA_NAME)
@@ -105,11 +105,10 @@ class DataFolder:
             raise DataFolderError(self.path, "not a kcore data folder, and not empty", foreign[0])
 
     def _refuse_orphaned_journal(self) -> None:
-        """Refuses a folder that lost its data file, because a new log would overwrite the journal with the last
-        records.
+        """Refuses a folder that lost its data file, because a new log would overwrite the last records in the journal.
 
-        A crash during the creation of a folder leaves no entry in the journal, because the first entry is written after
-        the data file.
+        A folder whose creation a crash interrupted is not refused: its journal has no entry yet, because kcore writes
+        the first entry after the data file.
         """
         if entry_at(read_file(self.path), 0) is not None:
             what = (
@@ -155,7 +154,7 @@ class DataFolder:
         return os.pread(self._lock_fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
 
     def _closing_line(self) -> bytes:
-        """Returns the content of the lock file after a clean close of the data file in its current state."""
+        """Returns the line that a clean close would now write into the lock file."""
         try:
             status = os.stat(os.path.join(self.path, DATA_NAME))
         except FileNotFoundError:
@@ -163,7 +162,7 @@ class DataFolder:
         return f"closed {status.st_size} {status.st_mtime_ns}\n".encode("ascii")
 
     def mark_closed(self) -> None:
-        """Records that the data file was closed cleanly or checked. The data file must not be written afterwards."""
+        """Records that the data file was closed cleanly or checked. The owner must not write it afterwards."""
         if self._lock_fd >= 0:
             line = self._closing_line()
             os.ftruncate(self._lock_fd, 0)
@@ -188,6 +187,26 @@ class DataFolder:
             elif os.path.exists(leftover):
                 os.unlink(leftover)
 
+    def require_data_file(self) -> None:
+        """Refuses to continue with a deleted data file: the kernel accepts writes to it until the process ends.
+
+        Raises:
+            LogError: the file was deleted, also by another machine that uses the file system (ESTALE).
+        """
+        if self._data_lock is None or self._data_lock.descriptor < 0:
+            return
+        try:
+            is_deleted = not os.fstat(self._data_lock.descriptor).st_nlink
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            is_deleted = True
+        if is_deleted:
+            raise LogError(
+                f"`{DATA_NAME}` of the data folder {self.path} was deleted while this process uses it",
+                FailureReason.DELETED,
+            )
+
     def lock_descriptors(self) -> tuple[int, ...]:
         """Returns the descriptors of the locks.
 
@@ -198,9 +217,7 @@ class DataFolder:
 
     @staticmethod
     def sync_folder(path: str) -> None:
-        """Makes the names in a folder durable, because a new file survives a power failure only if its name is
-        durable.
-        """
+        """Flushes the file names in a folder: a new file survives a power failure only if its name is on the device."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
@@ -215,7 +232,8 @@ class DataFolder:
     def release(self) -> None:
         """Unlocks the folder.
 
-        Closing the descriptor alone is not enough, because a child forked at this moment has a copy of it.
+        Closing the lock's descriptor alone would not unlock the folder while a forked child has a copy of the
+        descriptor.
         """
         if self._data_lock is not None:
             self._data_lock.release()
@@ -224,9 +242,10 @@ class DataFolder:
         self._close_lock()
 
     def abandon_in_child(self) -> None:
-        """Closes the inherited descriptor in a forked child, so that the lock ends with the parent.
+        """Closes the inherited lock descriptors in a forked child, so that the child does not keep the folder locked
+        after the parent's end.
 
-        This does not unlock the folder while the parent's descriptor is open, because both descriptors share one flock.
+        The folder stays locked while the parent has its descriptors open, because parent and child share one flock.
         """
         if self._data_lock is not None:
             self._data_lock.abandon()
@@ -271,7 +290,8 @@ def reserve_lock_file(folder: str) -> None:
     """Allocates the space of LMDB's lock file, if the system supports that. This process must not have opened the
     folder with LMDB.
 
-    LMDB writes to the mapped file without allocating it, and a full disk would then kill the process with SIGBUS.
+    LMDB writes to the mapped file without allocating its space. On a full disk, this write would kill the process with
+    SIGBUS.
 
     Raises:
         OSError: the disk is full, or the file cannot be created.

@@ -9,9 +9,8 @@ import os
 class DataFileLock:
     """flock(2) on a data file, from construction to `release`.
 
-    A lock file can be removed while its owner runs: the next process creates a new lock file and locks that. Two
-    writers would then share one LMDB file. The data file cannot be replaced without being noticed, so its lock is
-    always effective. LMDB itself locks only `lock.mdb`.
+    If `kcore.lock` is removed while its owner runs, the next process creates a new `kcore.lock` and locks it. The lock
+    on the data file still keeps that process from opening the same LMDB file. LMDB itself locks only `lock.mdb`.
 
     Args:
         path: the data file; created empty if missing.

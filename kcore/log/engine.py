@@ -19,9 +19,9 @@ from kcore_ext.log.tail_cache import TailCache
 from kcore_ext.util.lock import Lock
 
 TAIL_SIZE_BYTES: Final = 64 << 20
-"""Default limit of the newest batches kept in memory, over all partitions of an engine."""
+"""Default limit of the total size of the newest batches that an engine keeps in memory, over all partitions."""
 MAX_NAME_BYTES: Final = 500
-"""Maximum length of a name, since LMDB's keys have at most 511 bytes."""
+"""Maximum length of a name in `put_meta`, because LMDB's keys have at most 511 bytes."""
 
 _NO_METAS: Final[dict[str, bytes | None]] = {}
 _NO_DROPS: Final[list[StagedPartitionLog]] = []
@@ -37,11 +37,11 @@ class StagedLogEngine(EngineCore, LogEngine):
     """A LogEngine over a Storage. The constructors of its subclasses open the engine.
 
     Any line may raise `MemoryError` or `KeyboardInterrupt`. A change of several steps therefore sets a bit of `_torn`
-    before its first step and clears it after the last. `seal`, `finish`, `fail` and `commit` handle an exception
-    themselves: these methods reset memory to the contents of the storage, which include the write set if
-    `WriteSet.is_durable`. The storage determines that before memory changes (`Storage.settle`). If a second exception
-    interrupts the handler, the bit stays set. Then every `commit` and `seal` first recovers and then fails like a
-    failed write, until a recovery succeeds.
+    before its first step and clears it after the last. After an exception, `seal`, `finish`, `fail` and `commit`
+    themselves reset memory to the contents of the storage. The storage contains the write set if `WriteSet.is_durable`;
+    `Storage.settle` determines this flag before memory changes. If a second exception interrupts the reset, the bit
+    stays set. The next `commit` or `seal` then resets memory and raises like a failed write. If this reset also fails,
+    later calls repeat it.
     """
 
     __slots__ = (
@@ -181,7 +181,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         return sealed
 
     def _refuse_round(self) -> NoReturn:
-        """Raises the error for which no write set can be sealed now. After an interrupted call, recovers first."""
+        """Raises the error because of which no write set can be sealed now; first recovers from an interrupted call."""
         if self._closed is not None:
             raise LogClosedError(self._closed)
         if self._torn & COMMITTING or (self._torn and self._in_flight is None):
@@ -325,7 +325,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._torn = 0
 
     def _forget_staged(self) -> None:
-        """Clears the lists of staged changes. The caller has reset the partitions themselves before."""
+        """Clears the lists of staged changes, after the caller has reset the partitions."""
         self._dirty = []
         self._metas = {}
         self._drops = []
@@ -414,7 +414,7 @@ class StagedLogEngine(EngineCore, LogEngine):
                 done = self._storage.reclaim(tasks, max_batches)
             finally:
                 for number, log in entries[done:]:
-                    # If the partition was noted again in the meantime, that entry stays: a drop outranks retention.
+                    # A newer entry of the same partition stays: the partition may have been dropped in the meantime.
                     self._garbage.setdefault(number, log)
             return bool(self._garbage)
 
@@ -461,7 +461,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._released = True
 
     def _shut(self, why: str) -> None:
-        """Refuses every later call."""
+        """Makes the engine and its handles refuse every later call; `why` is the text of the errors."""
         self._closed = why
         for log in [*self._logs.values(), *self._drops]:
             if log._state != DROPPED:
@@ -472,7 +472,7 @@ class StagedLogEngine(EngineCore, LogEngine):
             raise LogClosedError(self._closed)
 
     def _require_whole(self) -> None:
-        """Refuses to stage a change after an interrupted one, because the next commit would discard the new change."""
+        """Raises if an earlier call was interrupted, because the next commit would discard a change staged now."""
         self._require_open()
         if self._torn:
             raise LogError(_INTERRUPTED, FailureReason.INTERRUPTED)

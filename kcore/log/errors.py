@@ -29,7 +29,7 @@ class FailureReason(Enum):
     MISUSE = "misuse"
     """The call is invalid: an older leader epoch, an offset outside the log, a closed engine."""
     MISSING = "missing"
-    """The commit that creates the partition has failed, and it may not be created again now."""
+    """The commit that creates the partition has failed, and `permit_recreation` forbids another attempt now."""
     INTERRUPTED = "interrupted"
     """An exception interrupted an earlier call (a signal, lack of memory); all staged changes were discarded."""
     INJECTED = "injected"
@@ -39,7 +39,9 @@ class FailureReason(Enum):
     UNAVAILABLE = "unavailable"
     """The store of the cluster cannot be reached now: nothing was written."""
     UNKNOWN_OUTCOME = "unknown_outcome"
-    """The connection to the store ended during the commit: `Storage.settle` determines whether it was written."""
+    """The connection to the store ended during the commit: `Storage.settle` determines if the write set is stored."""
+    DELETED = "deleted"
+    """The data file was deleted while the engine uses it: nothing was written."""
     DATA_LOST = "data_lost"
     """The store of the cluster has lost commits that it had acknowledged."""
 
@@ -47,7 +49,7 @@ class FailureReason(Enum):
 class LogError(errors.LogError):
     """A log operation failed and had no effect.
 
-    `reason` lets callers decide to retry, to alarm an operator, or to give up.
+    From `reason`, callers decide whether to retry, to alarm an operator, or to give up.
     """
 
     def __init__(self, message: str, reason: FailureReason = FailureReason.IO_ERROR) -> None:
@@ -84,7 +86,7 @@ class FencedWriteError(LogError):
 
 
 class StoreUnavailableError(LogError):
-    """The store of the cluster cannot be reached now, or is overloaded. Nothing was written; the caller may repeat."""
+    """The store of the cluster cannot be reached now, or is overloaded. The call wrote nothing and may be repeated."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what, FailureReason.UNAVAILABLE)
@@ -113,7 +115,7 @@ class StoreRewoundError(LogError):
 
 
 class NodeAliveError(LogError):
-    """The error for a node id whose process is running, or has ended so recently that its lease is still valid.
+    """The node id is in use: its process is running, or has ended so recently that its lease is still valid.
 
     Attributes:
         remaining_ms: the time in ms after which the lease of the process expires, unless the process renews it.
@@ -169,7 +171,7 @@ class LogClosedError(LogError):
 
 
 class DataFolderError(errors.DataFolderError):
-    """A data folder is refused: damaged, locked, not kcore's, of an unknown format version, or not writable.
+    """The error for a refused data folder: it is damaged, locked, not kcore's, of an unknown format, or not writable.
 
     `path` is the folder, `what` the problem, `where` the file or position within the folder (empty: the whole folder).
     """

@@ -4,7 +4,7 @@
     engine.fail_commit(3, FailureReason.DISK_FULL)   # the third commit from now on fails, the fourth works again
     engine.crash_commit(5, after=True)               # the fifth becomes durable, then the process "dies"
 
-`write` counts the commits, so a driver may call `commit` or its parts.
+Commits fail in `write`, so a driver that calls `seal`, `write` and `finish` instead of `commit` gets the same failures.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The interface of the partition log.
 
 A `LogEngine` has many partitions. A `PartitionLog` is one of them: a sequence of record batches v2 with a start and an
-end. Offsets are contiguous, except for the gaps of compaction, all of which are below `cleaned_to`. Appends, rewrites,
+end. Offsets are contiguous, except for gaps that compaction leaves; all gaps are below `cleaned_to`. Appends, rewrites,
 deletions, metadata and snapshots are *staged* in memory. `LogEngine.commit()` makes the staged changes of all
-partitions durable at once; if it fails, it discards all of them.
+partitions durable as a whole, or discards all of them if it fails.
 
 Offsets of a partition: `log_start_offset <= high_watermark <= end_offset`. `end_offset` includes staged batches,
 `high_watermark` is the committed end, and readers see only batches below it.
@@ -42,7 +42,8 @@ class EpochEntry(NamedTuple):
 
 
 class SnapshotInfo(NamedTuple):
-    """The committed snapshot of a partition: state as of `offset`, in `chunk_count` chunks of `size_bytes` in all.
+    """The committed snapshot of a partition: state as of `offset`, in `chunk_count` chunks with a total size of
+    `size_bytes`.
 
     `crc` is the CRC-32C of the chunks in order.
     """
@@ -112,11 +113,11 @@ class PartitionLog(ABC):
     log_start_offset: int
     """The first offset that readers may request (committed)."""
     end_offset: int
-    """The offset of the next appended record, after the staged ones (LEO)."""
+    """The log end offset (LEO): the offset of the next appended record, after all staged records."""
     high_watermark: int
     """The committed end: batches below it are durable and readable."""
     leader_epoch: int
-    """The newest leader epoch of an append, including staged ones; -1 if there is none."""
+    """The newest leader epoch of all committed and staged appends; -1 if there is none."""
     appended_bytes: int
     """Bytes of the batches that were appended and committed since the log was opened."""
 
@@ -129,8 +130,9 @@ class PartitionLog(ABC):
     def append(self, batch: bytes | bytearray, leader_epoch: int) -> int:
         """Stages one record batch v2 at the end of the log.
 
-        The log writes the base offset (= `end_offset`) and `leader_epoch` into the batch; its CRC covers neither. The
-        bytes are copied, so the caller may reuse the buffer. In a bytearray both fields are also set in place.
+        The log writes the base offset (= `end_offset`) and `leader_epoch` into the batch; the batch's CRC covers
+        neither field. The log copies the bytes, so the caller may reuse the buffer. If the buffer is a bytearray, the
+        log also sets both fields in the buffer.
 
         Returns the base offset. Raises FencedLeaderEpochError for an older epoch than the log's, InvalidBatchError for
         bytes that are not exactly one batch v2, PartitionDroppedError, LogClosedError.
@@ -144,15 +146,15 @@ class PartitionLog(ABC):
     def read(
         self, offset: int, max_bytes: int, upto_offset: int | None = None, at_least_one: bool = True
     ) -> list[bytes]:
-        """Returns committed batches from the one that contains `offset` on, whole, at most `max_bytes` together.
+        """Returns whole committed batches of at most `max_bytes` in total, beginning with the batch that contains
+        `offset`.
 
         If compaction has removed the batch that contained `offset`, the result begins with the next batch.
 
-        Only batches that end below `upto_offset` (None: the high watermark) are returned, and at most a bounded number
-        of them. With `at_least_one` the first batch is returned even if it alone exceeds `max_bytes`, so that a reader
-        always makes progress.
-        Raises OffsetOutOfRangeError if `offset` is below the log start or above the end. For an offset between the
-        limit and the end the list is empty.
+        The result has only batches that end below `upto_offset` (None: the high watermark), and a bounded number of
+        them. With `at_least_one` the first batch is returned even if it alone exceeds `max_bytes`, so that a reader
+        always makes progress. Raises OffsetOutOfRangeError if `offset` is below the log start or above the end. For an
+        offset between `upto_offset` and the end the list is empty.
         """
 
     @abstractmethod
@@ -163,11 +165,11 @@ class PartitionLog(ABC):
 
         Begins with the batch that contains `start` (None: the log start). Ends before the first batch whose base offset
         is at or above `stop` (None: the high watermark when the iteration begins). The storage is read in bounded
-        slices, and no transaction stays open between them. The continuity of offsets is always checked, and the CRC
-        unless `check_crc` is False. If the log is compacted during the iteration, a returned batch may be merged from
-        several, and its first records may repeat records of an earlier batch. Raises CorruptLogError at the first
-        damaged batch, and OffsetOutOfRangeError as `read` does, also during the iteration if retention deletes the next
-        batch.
+        slices, and no transaction stays open between them. Checks that the offsets are contiguous and, unless
+        `check_crc` is False, the CRC of each batch. If the log is compacted during the iteration, a returned batch may
+        be merged from several, and its first records may repeat records of an earlier batch. Raises CorruptLogError at
+        the first damaged batch, and OffsetOutOfRangeError as `read` does, also during the iteration if retention
+        deletes the next batch.
         """
 
     @abstractmethod
@@ -188,10 +190,10 @@ class PartitionLog(ABC):
     def rewrite(self, changes: Mapping[int, bytes | None], cleaned_to: int) -> None:
         """Stages a step of compaction: replaces or removes committed batches, so that offsets may be missing.
 
-        `changes` maps the base offset of a stored batch to its replacement. This is a batch with the same base offset,
-        which may extend over batches that are removed after it, or None to remove the batch. `cleaned_to` becomes the
-        offset below which gaps are legal, if it is higher than before. The last batch of the log is never changed: only
-        it determines the end of the log.
+        `changes` maps the base offset of a stored batch to its replacement, or to None to remove the batch. A
+        replacement has the same base offset, and may also cover the offsets of removed batches after it. `cleaned_to`
+        becomes the offset below which gaps are legal, if it is higher than before. The last batch of the log cannot be
+        changed, because it alone determines the end of the log.
 
         Readers see all changes or none. A batch that retention has deleted in the meantime stays deleted. Raises
         OffsetOutOfRangeError if `cleaned_to` is at or above the high watermark, InvalidBatchError for bytes that are
@@ -217,7 +219,7 @@ class PartitionLog(ABC):
         """Reads batch headers for `find_by_timestamp`, `max_timestamp_batch` and `size_bytes` in steps.
 
         Without this call, searches read the headers of all new batches at once. Yields the cost of each step in
-        microseconds, if there is much to read.
+        microseconds, unless one step reads all headers.
         """
 
     @abstractmethod
@@ -248,7 +250,7 @@ class PartitionLog(ABC):
 
     @abstractmethod
     def commit_snapshot(self, offset: int) -> None:
-        """Stages the switch to the snapshot whose chunks were put for `offset`; atomic with the commit.
+        """Stages the switch to the snapshot whose chunks were put for `offset`. The next commit makes the switch.
 
         Raises LogError if no chunk was put for that offset.
         """
@@ -278,9 +280,9 @@ class LogEngine(ABC):
     durability: str
     """The failure that a commit survives: `fsync` (power loss), `os` (the end of the process), `memory` (none)."""
     node_epoch: int
-    """The number of earlier openings of this store: 0 for a new one. Durable when the constructor returns.
+    """The number of earlier openings of this store: 0 for a new store.
 
-    It does not wait for the first commit, because epochs derived from it may reach clients before that.
+    The constructor makes the number durable, because epochs derived from it may reach clients before the first commit.
     """
 
     @abstractmethod
@@ -288,14 +290,15 @@ class LogEngine(ABC):
         """Returns the partition's log. Stages the creation of a missing partition, which begins at `log_start_offset`.
 
         The same key gives the same handle until the partition is dropped. If the commit of the creation fails, the
-        partition is missing again; its handle stays usable and creates it again with the next append, if permitted.
+        partition is missing again; its handle stays usable, and the next append creates the partition again unless
+        `permit_recreation` forbids this.
         """
 
     @abstractmethod
     def permit_recreation(self, permitted: bool) -> None:
-        """Decides if an append to a partition whose creation failed creates the partition again, or raises LogError.
+        """Sets whether an append to a partition whose creation failed creates the partition again or raises LogError.
 
-        At first, such appends are permitted.
+        Before the first call, such an append creates the partition again.
         """
 
     @abstractmethod
@@ -356,10 +359,10 @@ class LogEngine(ABC):
 
     @property
     def uncertain(self) -> bool:
-        """True if an exception interrupted a commit and the recovery from it: memory may differ from the file.
+        """True if exceptions interrupted a commit and then the recovery from it: memory may differ from the file.
 
-        Reads return a state from before the commit. `recover` determines the result; `commit` and `seal` first try to
-        recover, too.
+        Reads return a state from before the commit. `recover`, and the next `commit` or `seal`, try again to determine
+        the result of the commit.
         """
         return False
 
@@ -367,10 +370,10 @@ class LogEngine(ABC):
     def recover(self) -> None:
         """Resets memory to the stored state, after an exception interrupted the steps of a commit.
 
-        Finishes a sealed write set if it is durable, and discards all other changes. An owner calls this if it does not
-        know which step it reached, for example after an interrupt between `seal` and `write`. No thread may be writing
-        the write set. If the recovery fails, it can be repeated; `commit` and `seal` repeat it and fail until it has
-        succeeded.
+        Finishes a sealed write set if it is durable, and discards all other changes. The engine's owner calls this
+        method if it does not know which step of a commit was reached, for example after an interrupt between `seal` and
+        `write`. No thread may be writing the write set. If the recovery fails, it can be repeated; `commit` and `seal`
+        repeat it and fail until it has succeeded.
         """
 
     @abstractmethod
@@ -379,7 +382,7 @@ class LogEngine(ABC):
 
     @abstractmethod
     def get_meta(self, name: str) -> bytes | None:
-        """Returns the value of `name`, staged values included; None if there is none."""
+        """Returns the staged value of `name`, or else the committed value; None if there is none."""
 
     @abstractmethod
     def put_meta(self, name: str, value: bytes | None) -> None:
@@ -387,19 +390,19 @@ class LogEngine(ABC):
 
     @abstractmethod
     def meta_names(self, prefix: str = "") -> list[str]:
-        """Returns the names that have a value, staged ones included, sorted."""
+        """Returns the names that begin with `prefix` and have a staged or committed value, sorted."""
 
     @abstractmethod
     def reclaim(self, max_batches: int) -> bool:
         """Frees the space of at most `max_batches` deleted batches or chunks, in a separate transaction.
 
-        Returns True if more deleted entries remain. It is independent of write sets, because it stages nothing. If it
-        raises LogError, nothing changed.
+        Returns True if more deleted entries remain. The method is independent of write sets, because it stages no
+        changes. If it raises LogError, it has changed nothing.
         """
 
     @abstractmethod
     def verify(self, deep: bool = False) -> list[Finding]:
-        """Returns all damage that it finds.
+        """Checks the stored data, and returns the damage that it finds.
 
         Shallow: checks the first and the last batch of each partition. Deep: checks every batch (CRC, header,
         continuity, epochs), every snapshot, and finds entries that belong to no partition.

@@ -2,9 +2,9 @@
 
 An LMDB transaction needs two flushes: its pages must be on the device before the meta page that refers to them. It also
 writes each changed page as a whole: 4 KiB for a batch of 150 bytes, and a partition's batches have pages of their own.
-A write set that only appends a few batches is therefore one entry of the journal file: one write and one flush. Once
-an area of the file is full, one transaction moves its batches to the log, many batches to a page. During the move, new
-entries go to the other area.
+A write set that only appends a few batches is therefore one entry of the journal file: one write and one flush. Entries
+are numbered; an entry's number is its *round*. Once an area of the file is full, one transaction moves its batches to
+the log, many batches to a page. During the move, new entries go to the other area.
 
 Invariants:
 
@@ -12,14 +12,15 @@ Invariants:
   batches in the other area.
 * LMDB has a reference to the journal in use; without a reference, no journal is in use. A transaction that moves all
   batches also stores the identity of the next journal. A transaction that moves a full area stores the first round of
-  the other area. So entries become invalid in the same moment in which their batches are in the log, and an area is
+  the other area. So the transaction that puts batches into the log also makes their entries invalid, and an area is
   overwritten only after LMDB has flushed these batches.
 * A transaction that writes or deletes stored batches first moves the journal.
 * Memory also has the batches of the journal, for readers.
-* After an exception while an entry is written, the file is not written again before a transaction has moved the
+* If an exception interrupts the write of an entry, the file is not written again until a transaction has moved the
   acknowledged batches from memory and stored a new identity. So the interrupted entry never becomes valid, and a failed
   flush is not repeated.
-* A round of a journal is never counted twice: an area that is used again has higher rounds than all entries before it.
+* No two entries of a journal have the same round: if an area is used again, its entries have higher rounds than all
+  earlier entries.
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_ROUND_BYTES: Final = 256 << 10
-"""Larger write sets go directly to the log: they fill their pages anyway."""
+"""Maximum size of an entry. Larger write sets go directly to the log, because they fill LMDB's pages."""
 MAX_ROUNDS: Final = 256
-"""Number of rounds in an area at which it is moved."""
+"""Number of entries at which an area is full and is moved to the log."""
 MAX_SIZE_BYTES: Final = 1 << 20
-"""Size of an area at which it is moved, which takes a few milliseconds."""
+"""Size of the entries at which an area is full. Moving an area of this size takes a few milliseconds."""
 LAST_ROUND: Final = 1 << 31
 """Round after which a new journal must begin: an entry's round has 32 bits."""
 NO_IDENTITY: Final = b""
@@ -79,14 +80,14 @@ Batches = dict[int, list[tuple[int, bytes]]]
 
 
 class Area:
-    """The entries of an area of the journal file in memory. When an area is used again, it gets a new `Area`.
+    """The entries of one area of the journal file, in memory. Each time an area is used again, it gets a new `Area`.
 
     Attributes:
         position: the position of the area in the file.
         first_round: the round of its first entry.
         rounds: the number of entries.
         size_bytes: the size of the entries; the next entry begins after them.
-        fresh: the newest write sets.
+        fresh: the newest write sets, whose batches are not in `sorted` yet.
         sorted: the batches of the older write sets.
     """
 
@@ -127,9 +128,9 @@ class Journal:
     """The journal of one folder.
 
     Write sets are sorted by partition only when a reader needs batches of the journal, or when they are moved to the
-    log. The newest batches of each partition are also in memory, and serve most readers without the journal. All
-    writers of entries hold the storage's write lock, and all write transactions the lock of its `JournalMover`.
-    Transactions that move the whole journal hold both.
+    log. The newest batches of each partition are also in memory, and serve most readers without the journal. In
+    `LmdbStorage`, the writer of an entry holds the write lock, and a write transaction holds the transaction lock. A
+    transaction that moves the whole journal holds both.
 
     Args:
         folder: the data folder.
@@ -139,8 +140,8 @@ class Journal:
     Attributes:
         identity: the identity of the journal in use, or `NO_IDENTITY`.
         next_identity: the identity that the last `move` has put into its transaction.
-        may_fill_other: True to write entries into the other area while a full area waits to be moved. If it is False,
-            the write set that finds the area full takes a transaction, which moves the journal.
+        may_fill_other: True to write entries into the other area while a full area waits to be moved. If it is False, a
+            write set that finds the area full is written in a transaction, which also moves the journal.
         move_is_due: True from the time at which an area becomes full until its move is started.
     """
 
@@ -170,14 +171,14 @@ class Journal:
         self._areas: tuple[Area, ...] = (Area(AREAS[0], 0),)
         self.identity = NO_IDENTITY
         self.next_identity = NO_IDENTITY
-        self._before = self._next_before = b""  # `Reference.before` of these two
+        self._before = self._next_before = b""  # `Reference.before` of the two identities
         self.may_fill_other = False
         self.move_is_due = False
 
     def waiting(self) -> list[Batches]:
         """Returns the journal's batches by area, oldest first.
 
-        A move creates new lists, so readers may use the result for any time.
+        Readers may keep the result, because a move replaces these lists by new lists.
         """
         with self._lock:
             return [area.batches() for area in self._areas]
@@ -194,7 +195,7 @@ class Journal:
 
     @property
     def reference(self) -> Reference:
-        """The reference that LMDB must have while a journal is in use and the result of every transaction is known."""
+        """The reference that LMDB must have now, if a journal is in use and no transaction has an unknown result."""
         return Reference(self.identity, self._areas[0].first_round, self._before)
 
     # ---- opening
@@ -267,7 +268,7 @@ class Journal:
             area.size_bytes = size_bytes + len(entry)
 
     def restore(self, write_set: WriteSet) -> None:
-        """Adds a durable write set again after an exception in `append`, so that the move that must follow includes it.
+        """Adds a durable write set again after an exception in `append`, so that the next move includes the write set.
 
         If memory already has the write set, its batches are not added twice, because each base offset occurs once.
         """
@@ -458,10 +459,11 @@ def _put_pairs(txn: Any, environment: LmdbEnvironment, pairs: list[tuple[bytes, 
 def behind(
     waiting: list[Batches], number: int, offset: int, limit: int, found: list[tuple[int, bytes]]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yields a partition's batches in the journal that continue a read of its log.
+    """Yields the batches of a partition that are in the journal and follow the batches that were read from its log.
 
     Args:
-        waiting: the journal's content before the log was read, so that batches moved during the read are not missed.
+        waiting: the journal's content. The caller gets it before it reads the log, so that no batch is missed that
+            moves to the log meanwhile.
         number: the partition's number.
         offset: the first requested offset.
         limit: the offset at or above which batches are not returned.

@@ -1,14 +1,14 @@
 """The journal file: entries of committed write sets, one write and one flush for each.
 
 The file has a fixed size and is filled with zeros once. So a commit allocates no space and does not change the file's
-size, and a flush writes only the entry. It has two areas of the same size. A journal begins at the start of the first
-area and overwrites an earlier journal. Its identity, 16 random bytes that are also in LMDB, distinguishes its entries
-from the entries of earlier journals.
+size, and a flush writes only the entry. The file has two areas of the same size. A journal begins at the start of the
+first area and overwrites an earlier journal. Its identity, 16 random bytes that are also in LMDB, distinguishes its
+entries from the entries of earlier journals.
 
-While a full area is moved to the log, entries go to the start of the other area. Rounds are counted over both areas.
-LMDB also has the first round that was not moved; entries with lower rounds are invalid. LMDB also has the identity that
-the file had at its start when the journal began. A file that has neither this identity nor the journal's identity
-belongs to another folder or to another state of this folder, and lacks acknowledged entries.
+While a full area is moved to the log, entries go to the start of the other area. The round of an entry is its number,
+counted over both areas. LMDB also has the first round that was not moved; entries with lower rounds are invalid. LMDB
+also has the identity that the file had at its start when the journal began. A file that has neither this identity nor
+the journal's identity belongs to another folder or to another state of this folder, and lacks acknowledged entries.
 
 An entry (big-endian):
 
@@ -45,11 +45,11 @@ JOURNAL_BYTES: Final = len(AREAS) * AREA_BYTES
 """The size of the file."""
 FILL_BYTES: Final = 64 << 10
 """The size of the writes that fill a new file. Linux keeps the bytes of one write in one folio of its page cache, of up
-to 2 MiB. A short write into a folio of that size takes 2 to 4 microseconds more than into one of 64 KiB. Smaller ones
-make long writes slower."""
+to 2 MiB. A short write into a folio of that size takes 2 to 4 microseconds more than into a folio of 64 KiB. Smaller
+folios make long writes slower."""
 IDENTITY_BYTES: Final = 16
 FLUSHED: Final = 1
-"""Flag of an entry that was flushed before the next one was written."""
+"""Flag of an entry that was flushed before the next entry was written."""
 ENTRY_HEAD: Final = struct.Struct(">IIII16s")
 BATCH_HEAD: Final = struct.Struct(">IQI")
 _ROUND: Final = struct.Struct(">I")
@@ -65,7 +65,7 @@ class JournalDamagedError(LogError):
 
 
 class ForeignJournalError(JournalDamagedError):
-    """The journal file belongs to another folder, or to another state of this one."""
+    """The journal file belongs to another folder, or to another state of this folder."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -93,8 +93,7 @@ class Reference(NamedTuple):
 
     @classmethod
     def decode(cls, stored: bytes) -> Reference:
-        """Reads the value in LMDB. The value has no `before` in format version 5, and only the identity up to version
-        4.
+        """Reads the value in LMDB. Values of format version 5 have no `before`; older values have only the identity.
 
         Raises:
             JournalDamagedError: the value has another size.
@@ -153,10 +152,10 @@ def read_entries(data: bytes, reference: Reference) -> tuple[list[Entry], int]:
 
 
 def _is_foreign(data: bytes, reference: Reference) -> bool:
-    """Returns True if the first bytes of a file show that `reference` refers to another journal.
+    """Returns True if the first bytes of a file show that `reference` refers to another journal file.
 
-    A crash may interrupt the first entry of a journal, so damage at the start of the file is no evidence. Zeros at the
-    start are evidence if the file had an entry when the journal began.
+    Damage at the start of the file is no evidence, because a crash may have interrupted the first entry of the journal.
+    Zeros at the start are evidence if the file already had an entry when the journal began.
     """
     if not reference.before:
         return False
@@ -218,8 +217,8 @@ def read_file(folder: str) -> bytes:
 def load_entries(data: bytes, stored: bytes) -> list[Entry]:
     """Returns the entries of the journal to which LMDB refers.
 
-    If entries that were not flushed are missing, only the entries before them are returned: a power failure may lose an
-    entry and keep later entries.
+    If an entry that was not flushed is missing, the result ends before it, even if the file has later entries: a power
+    failure may lose an entry and keep later entries.
 
     Args:
         data: the bytes of the file.
@@ -324,8 +323,8 @@ class JournalFile:
         return os.pread(self._fd, min(size, JOURNAL_BYTES), at)
 
     def first_identity(self) -> bytes:
-        """Returns the identity at the start of the file, zeros for a new file. The result is empty if the identity may
-        not be on the device.
+        """Returns the identity at the start of the file, zeros for a new file. The result is empty if writes are not
+        flushed, because the identity may then not be on the device.
 
         Raises:
             OSError: the file cannot be read.

@@ -39,9 +39,9 @@ _FLOCK: Final = struct.Struct("hhqqi4x")  # Linux's struct flock on 64-bit machi
 def copy_folder(path: str, destination: str) -> int:
     """Copies the committed state of a folder, even if a server has it open; returns the size of its data file in bytes.
 
-    The copy has every commit that was acknowledged before the call, and the first of the commits that are acknowledged
-    during it. The copy includes the journals of all processes that serve the folder. The copied data file has no free
-    pages, so it may be smaller.
+    The copy has every commit that was acknowledged before the call. Of the commits that are acknowledged during the
+    call, the copy has all commits up to some point. The copy includes the journals of all processes that serve the
+    folder. The copied data file has no free pages, so it may be smaller.
 
     Args:
         path: the folder.
@@ -72,8 +72,8 @@ def copy_folder(path: str, destination: str) -> int:
 
 
 def _require_outside(source: str, target: str) -> None:
-    """Raises LogError if the copy would be inside the folder, because it would be lost together with the folder, and
-    backups would copy it again.
+    """Raises LogError if the copy would be inside the folder: it would be lost together with the folder, and backups of
+    the folder would include it.
     """
     ancestor = os.path.realpath(target)
     while (parent := os.path.dirname(ancestor)) != ancestor:
@@ -148,9 +148,9 @@ def _begin(env: lmdb.Environment, source: str) -> tuple[lmdb.Transaction, bytes 
         Three values: the transaction, the journal of the only process (None if it is not in use), and the journals of
         several processes by node id.
 
-    If the reference to the journal is the same before and after the journal file is read, no batch has left the
-    journal. If the file was read while entries were written, the result may lack an entry and have a later entry; then
-    the file is read again.
+    The function reads the reference to the journal before and after the journal file. If both references are equal, no
+    batch has left the journal meanwhile. If the server wrote entries meanwhile, the bytes may lack an entry and have a
+    later entry; the function then reads the file again.
 
     Raises:
         DataFolderError: the journal is damaged.
@@ -196,10 +196,10 @@ def _begin_shared(
 
 
 def _require_common_lock_file(source: str) -> None:
-    """Raises LogError if a server has the folder open, but not the lock file in it.
+    """Raises LogError if a server has the folder open, but does not use the LMDB lock file in the folder.
 
-    Without the lock file, the server does not know that this process reads, and reuses the pages that are being copied.
-    The copy would then find pages of a newer state and report a damaged file.
+    Without a common lock file, the server does not know that this process reads, and reuses the pages that are being
+    copied. The copy would then find pages of a newer state and report a damaged file.
     """
     if sys.platform == "linux" and not _lmdb_lock_is_held(source) and is_locked(os.path.join(source, DATA_NAME)):
         raise LogError(

@@ -13,7 +13,7 @@ from kcore.log.lmdb_storage import LmdbStorage
 from kcore.log.memory_engine import MemoryLogEngine
 
 RECLAIM_BATCHES = 5000
-"""Batches deleted in one transaction while no request can wait for it."""
+"""Number of batches that a compaction of the file deletes in one transaction; no request can wait for it."""
 
 
 class LmdbLogEngine(StagedLogEngine):
@@ -23,16 +23,16 @@ class LmdbLogEngine(StagedLogEngine):
     `durability`:
 
     * `fsync`: a commit returns when it is on the device. Survives kill -9 and power loss. A commit of small batches
-      takes one flush, others take two.
+      takes one flush, any other commit takes two.
     * `os`: a commit returns when the operating system has it. Survives kill -9, but not power loss. After a power loss
       the last commits may be missing. The folder may also be damaged and need to be restored, because ext4 and xfs may
       write LMDB's meta page before the pages it refers to. An opening or `verify` finds most of this damage, but not
-      all. `sync()` and `close()` make all earlier commits durable, as long as no commit follows.
+      all. After `sync()` or `close()`, all earlier commits survive a power loss, unless another commit follows.
 
-    `map_size_bytes`: the size of the memory map at first; it is doubled whenever it is full, up to `max_size_bytes`,
-    the limit of the file. `tail_size_bytes`: the newest batches kept in memory for readers at the end, all partitions
-    together. `allow_orphans`: True to open a folder with batches that belong to no partition, for `verify`, which finds
-    them. Raises DataFolderError with the problem and its position if the folder is refused.
+    `map_size_bytes`: the initial size of the memory map; it is doubled whenever it is full, up to `max_size_bytes`, the
+    limit of the file. `tail_size_bytes`: the limit of the newest batches kept in memory for readers at the end of the
+    log, over all partitions. `allow_orphans`: True to open a folder with batches that belong to no partition, for
+    `verify`, which finds them. Raises DataFolderError with the problem and its position if the folder is refused.
 
     No other program may open LMDB's file while the engine runs, and the file must not be on a network file system. The
     engine does not work across fork: in the child every call raises LogClosedError.

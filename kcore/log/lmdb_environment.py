@@ -31,8 +31,8 @@ _CORRUPT: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidErro
 def log_error(error: lmdb.Error, doing: str, path: str | None = None, size_bytes: int = 0) -> LogError:
     """Translates LMDB's error to a LogError with a reason.
 
-    `path` and `size_bytes` name the file and the size of the failed write: LMDB reports a lack of space as an
-    input/output error if a part of the write succeeded.
+    `path` and `size_bytes` are the file and the size of the failed write. From them the function detects a lack of
+    space, which LMDB reports as an input/output error if a part of the write succeeded.
     """
     reason = FailureReason.IO_ERROR
     cause = str(error)
@@ -204,7 +204,7 @@ class LmdbEnvironment:
         self._map_size_bytes = int(self.env.info()["map_size"])
 
     def reopen(self) -> int:
-        """Closes and opens the environment. After a failed write of a meta page, LMDB refuses calls and its state is
+        """Closes and opens the environment: after a failed write of a meta page, LMDB refuses calls and its state is
         unreliable.
 
         Returns the id of the last transaction in the file. Raises LogError if opening fails; the next use tries again.
@@ -226,7 +226,7 @@ class LmdbEnvironment:
             raise log_error(error, "reading the reference to the journal") from error
 
     def begin_read(self, database: bytes, *, buffers: bool = True) -> Any:
-        """Begins a read transaction that returns buffers, or copies.
+        """Begins a read transaction, which returns values as buffers, or as copies if `buffers` is False.
 
         The caller holds the gate, and aborts the transaction before it releases the gate. The database is given by
         name, because its handle changes whenever the environment is opened again.

@@ -35,15 +35,15 @@ Each node has a journal of its own, so a process that does not know these journa
 changes it to `FORMAT_VERSION`.
 """
 SHARED_VERSIONS: Final = (504, 505, SHARED_VERSION)
-"""The versions of shared folders that this code opens. The journals of 504 have one area."""
+"""The versions of shared folders that this code opens. The journals of version 504 have one area."""
 
 FIRST_VERSION: Final = 1
 DAMAGED_VERSION: Final = 1_000
-"""A version number from here on shows damage, not a newer kcore."""
+"""The lowest version number that shows damage, not a newer kcore."""
 
 LOG_DB: Final = b"log"
 OLD_JOURNAL_DB: Final = b"journal"
-"""The journal of format version 3: round (u64) -> the batches of an entry of the journal file."""
+"""The journal of format version 3: round (u64) -> batches, encoded as in an entry of the journal file."""
 META_DB: Final = b"meta"
 SNAP_DB: Final = b"snap"
 CLUSTER_DB: Final = b"cluster"
@@ -54,7 +54,7 @@ NODE_EPOCH_KEY: Final = b"node_epoch"
 JOURNAL_KEY: Final = b"journal"
 """The reference to the journal in use; it is missing while no journal is in use, such as after a clean close."""
 NODE_JOURNAL_PREFIX: Final = b"journal:"
-"""The reference to the journal of one of several processes; the node id (i32) follows."""
+"""Prefix of the key of a node's journal reference, if several processes serve the folder; the node id (i32) follows."""
 CLUSTER_EPOCH_KEY: Final = b"cluster_epoch"
 """The highest epoch of any leader or node of a folder that several processes serve."""
 NEXT_NUMBER_KEY: Final = b"next_partition_number"

@@ -32,7 +32,7 @@ def reclaim_tasks(txn: Any, environment: LmdbEnvironment, tasks: list[ReclaimTas
 def _delete_batches(cursor: Any, task: ReclaimTask, remaining: int) -> int:
     """Deletes batches from the start of the log.
 
-    Returns how many more entries may be deleted, or -1 if the limit was too low.
+    Returns how many more entries may be deleted, or -1 if some of these batches remain because the limit was reached.
     """
     limit = _first_kept(cursor, task)
     if not cursor.set_range(LOG_KEY.pack(task.number, 0)):

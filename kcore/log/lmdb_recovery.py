@@ -161,7 +161,11 @@ def _ends(cursor: Any, key: PartitionKey, meta: PartitionMeta, path: str) -> tup
 
 
 def _has_old_snapshot(cursor: Any, meta: PartitionMeta) -> bool:
-    """Returns True if chunks of an uncommitted or old snapshot are left; the first or the last key shows that."""
+    """Returns True if chunks of an uncommitted or old snapshot are left.
+
+    Reads only the partition's first and last key: the chunks of any other snapshot sort before or after the committed
+    snapshot.
+    """
     kept = None if meta.snapshot is None else meta.snapshot.offset
     if not cursor.set_range(SNAP_KEY.pack(meta.number, 0, 0)):
         return False
@@ -177,7 +181,7 @@ def _has_old_snapshot(cursor: Any, meta: PartitionMeta) -> bool:
 
 
 def stray_numbers(txn: Any, environment: LmdbEnvironment, known: dict[int, PartitionKey]) -> list[Finding]:
-    """Finds partition numbers with batches or chunks that are neither known nor dropped, with one seek per number."""
+    """Finds batches and chunks whose partition number is neither in `known` nor dropped, with one seek per number."""
     findings = []
     for db, what in ((environment.log_db, "batches"), (environment.snap_db, "snapshot chunks")):
         cursor = txn.cursor(db)

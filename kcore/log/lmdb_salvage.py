@@ -313,8 +313,9 @@ class Salvage:
             yield Node(data[at + NODE_HEADER_SIZE : value], flags, position, size)
 
     def _ordered(self, nodes: list[Node], low: bytes | None, high: bytes | None, page: int) -> list[Node]:
-        """Returns the nodes whose keys are in order and within the page's bounds, because a flipped bit may change a
-        key.
+        """Returns the nodes whose keys are in order and within the page's bounds.
+
+        Reports the other nodes as problems: a flipped bit may have changed their keys.
         """
         ordered: list[Node] = []
         for place, node in enumerate(nodes):
@@ -355,7 +356,10 @@ class Salvage:
                 self._take(None, node, tier)
 
     def _take(self, database: bytes | None, node: Node, tier: Tier) -> None:
-        """Adds a node to the content of its database. If no tree refers to its page, the key shows the database."""
+        """Adds a node to the content of its database.
+
+        If `database` is None, no tree refers to the page, and the key shows the database.
+        """
         key = node.key
         if len(key) == LOG_KEY.size and database in (LOG_DB, None):
             number, base = LOG_KEY.unpack(key)
@@ -405,9 +409,9 @@ class Salvage:
             self._read_file(node_folder(path, node_id), node_journal_key(node_id))
 
     def _read_file(self, folder: str, key: bytes) -> None:
-        """Reads a journal file.
+        """Reads a journal file, and adds its entries if LMDB refers to the file.
 
-        If LMDB refers to the file, reads its entries; if it is damaged, all its sound entries.
+        From a damaged file, adds all valid entries that were not moved to the log.
         """
         begin = len(self._journal)
         references = [value for tier, value in self.meta.get(key, []) if tier < Tier.FREE]

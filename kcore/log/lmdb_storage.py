@@ -33,7 +33,7 @@ MoveBeside = Callable[[Callable[[], None]], bool]
 """Passes a function to another thread, which calls it once; returns False if there is no such thread."""
 
 Loaded = tuple[list[StoredPartition], list[int], int]
-"""Partitions, dropped numbers, and the lowest number never given away."""
+"""Partitions, numbers of dropped partitions, and the lowest number that was never assigned."""
 
 
 class LmdbStorage(LmdbReader):
@@ -133,7 +133,7 @@ class LmdbStorage(LmdbReader):
     def _open_state(self) -> None:
         """Checks the format, counts this opening, moves the journal and loads the partitions, in one transaction.
 
-        A folder that is refused stays as it is: every commit lets LMDB reuse pages that `kcore log repair` may need.
+        A refused folder stays unchanged, because a commit would let LMDB reuse pages that `kcore log repair` may need.
         """
         environment, journal = self._environment, self._journal
 
@@ -191,6 +191,7 @@ class LmdbStorage(LmdbReader):
         with self._write_lock:
             if self._unsettled or self._doubt is not None:
                 self._require_settled()
+            self._folder.require_data_file()
             entry = self._journal.entry_of(write_set)
             if entry is None:
                 with self._transaction_lock:
@@ -286,14 +287,15 @@ class LmdbStorage(LmdbReader):
     def _determine_result(self) -> None:
         """Determines the result of the unsettled entry or transaction, and marks its write set accordingly.
 
-        LMDB's file is opened again. If a commit fails while it writes the meta page, the file may have the transaction
-        or not. If the file has it, its pages were flushed before that meta page was written. One more commit, through
-        the other meta page, then makes it certain, and the write set has succeeded. In any other case it has failed,
-        and the file never shows it.
+        The method opens LMDB's file again: if a commit fails while it writes the meta page, the file may have the
+        transaction or not. If the file has the transaction, its pages were flushed before that meta page was written.
+        One more commit, through the other meta page, then makes the transaction certain, and the write set has
+        succeeded. Otherwise the write set has failed, and the file never shows it.
 
-        An entry has succeeded if its flush has returned without an error. In both cases the journal is moved from
-        memory. Its file is never read or flushed again: after a failed flush, the page cache is no evidence for the
-        content of the device. The new identity makes an entry that has failed invalid forever.
+        An entry has succeeded if its flush has returned without an error. In either case, the method moves the
+        journal's batches from memory to the log. It neither reads nor flushes the journal file: after a failed flush,
+        the page cache is no evidence for the content of the device. The new identity makes a failed entry invalid
+        forever.
 
         If this method raises, the storage stays unsettled, and the next call repeats the method. The caller holds both
         locks.
@@ -333,7 +335,8 @@ class LmdbStorage(LmdbReader):
         raise LogError(doubt)
 
     def _leave_journal(self) -> None:
-        """Moves the acknowledged rounds to the log, so that the file's other entries become invalid.
+        """Moves the acknowledged entries from memory to the log, so that all entries in the journal file become
+        invalid.
 
         Raises:
             LogError: the transaction failed; its result is not known.
@@ -357,7 +360,7 @@ class LmdbStorage(LmdbReader):
                 self._contradicted(str(error))
 
     def _confirm_commit(self) -> None:
-        """Commits once more, so that both meta pages follow the transaction whose result was unknown."""
+        """Commits once more, so that both meta pages include the transaction whose result was unknown."""
         try:
             with self._environment.env_for_write.begin(write=True) as txn:
                 require_put(txn.put(NODE_EPOCH_KEY, U64.pack(self.node_epoch), db=self._environment.meta_db))
@@ -506,7 +509,7 @@ class LmdbStorage(LmdbReader):
         """Determines the result of an area's move if the result is unknown. The caller holds the transaction lock.
 
         Raises:
-            LogError: the file cannot be read or written, so the next call repeats it.
+            LogError: the file cannot be read or written; the next call tries again.
         """
         if not self._move_unsettled:
             return

@@ -99,7 +99,7 @@ class MemoryStorage(Storage):
         return None if meta is None else self._stored(key, meta)
 
     def removed_numbers(self) -> tuple[list[int], int]:
-        """Returns the numbers of removed partitions with entries, and the next free number."""
+        """Returns the numbers of removed partitions whose entries are not reclaimed yet, and the next free number."""
         return list(self._dropped), self._next_number
 
     def keys_by_number(self) -> dict[int, PartitionKey]:
@@ -263,7 +263,8 @@ class MemoryStorage(Storage):
     def _reclaim_partition(partition: _MemoryPartition, task: ReclaimTask, remaining: int) -> int:
         """Deletes up to `remaining` entries.
 
-        Returns how many more entries may be deleted, or -1 if the limit was too low.
+        Returns how many more entries may be deleted, or -1 if some of the task's entries remain because the limit was
+        reached.
         """
         bases, batches = partition.lists
         count = len(bases)

@@ -1,7 +1,7 @@
 """The journals of several processes that serve one data folder, and the change back to a folder of one process.
 
 Each process is a node, with a separate folder for its journal. LMDB has the identities of all journals. The holder of a
-node's lock may move the journal of that node to the log. This may be the node itself, a node that takes over its
+node's lock may move the journal of that node to the log. The holder is the node itself, a node that takes over its
 partitions, or the next process that opens the folder.
 """
 
@@ -55,7 +55,7 @@ def journal_folders(path: str) -> list[int]:
 
 
 def node_journal_key(node_id: int) -> bytes:
-    """Returns the key of the identity of a node's journal."""
+    """Returns the metadata key of the reference to a node's journal."""
     return NODE_JOURNAL_PREFIX + _NODE_ID.pack(node_id)
 
 

@@ -59,7 +59,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
 
     Attributes:
         owned_epoch: the epoch in which this node leads the partition, in a store that several nodes share. A storage
-            compares it with the store's epoch at each write. It never changes, because a new epoch has a new handle.
+            compares it with the store's epoch at each write. It changes only while the partition has no staged changes.
             -1: the store belongs to this engine alone, or this node only follows the partition.
     """
 
@@ -198,7 +198,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
     # -- commits ------------------------------------------------------------------------------------------------
 
     def _rewritten(self, rewrites: Mapping[int, bytes | None]) -> None:
-        """Drops batches from memory that compaction has replaced in the storage."""
+        """Drops from memory the batches that compaction has replaced in the storage."""
         # The index describes the old batches; the next search builds a new one.
         self._time_index = None
         self._tail.drop_below(max(rewrites) + 1)
@@ -216,7 +216,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
             self._snapshot_writer = None
 
     def _discard(self) -> None:
-        """Resets the partition to its state after the write set that is being written, or else to the durable state.
+        """Discards all changes that are not in the sealed write set, or not durable if there is no sealed write set.
 
         Can be repeated.
         """
@@ -268,7 +268,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
         return batches
 
     def _fits(self, offset: int, limit: int, max_bytes: int) -> bool:
-        """Returns True if the stored batch at an offset has at most this size.
+        """Returns True if the stored batch at an offset has at most `max_bytes`.
 
         Does not copy the batch, which may have megabytes.
         """
@@ -282,11 +282,10 @@ class StagedPartitionLog(LogCore, PartitionLog):
         return 0 if meta is None else meta.cleaned_to
 
     def _check_start(self, stored: list[tuple[int, bytes]], offset: int, limit: int) -> None:
-        """Checks that the first of the batches read for `offset`, below `limit`, contains the offset or follows a legal
-        gap.
+        """Checks that the first batch read for `offset` contains the offset, or follows a gap that compaction left.
 
-        Gaps are checked against the staged metadata: while a write set is being finished, the storage may be ahead of
-        the handle.
+        Without a batch, the gap ends at `limit`. The check uses the staged metadata: while a write set is being
+        finished, the storage may be newer than the handle's committed metadata.
         """
         if stored and len(stored[0][1]) < HEADER_SIZE:
             self._raise_damaged(*stored[0], False)
@@ -296,7 +295,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
             self._raise_missing(offset)
 
     def _raise_missing(self, offset: int) -> NoReturn:
-        """Raises the error for an offset that no batch contains although one should."""
+        """Raises the error for an offset that is in no batch: it was deleted by retention, or the log is damaged."""
         self._require_readable()
         if offset < self.log_start_offset:
             # Retention overtook the reader.
@@ -349,7 +348,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
     def _one_by_one(
         self, stored: list[tuple[int, bytes]], offset: int, first: bool, check_crc: bool
     ) -> Iterator[tuple[int, bytes]]:
-        """Yields batches one by one up to the first damaged batch, if some are damaged or not contiguous."""
+        """Yields batches up to the first damaged batch or illegal gap, and raises there."""
         for base, batch in stored:
             end = end_of_sound(batch, base, check_crc)
             if end < 0:
@@ -361,9 +360,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
             yield base, batch
 
     def _check_step(self, base: int, end: int, offset: int) -> None:
-        """Checks that a gap or an overlap between two batches, which an iteration has found at `offset`, is a result of
-        compaction.
-        """
+        """Checks that compaction explains a gap or an overlap that an iteration found at `offset`."""
         if not (offset < base <= self._meta.cleaned_to or base < offset < end <= self._meta.cleaned_to):
             self._raise_missing(offset)
 

@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 COPY_BYTES: Final = 1 << 20
 COPY_PAGE_BYTES: Final = 4096
-"""The size of a piece that the copy leaves out if the device cannot read it."""
+"""The size of a piece that the copy fills with zeros if the device cannot read it."""
 TRANSACTION_BYTES: Final = 16 << 20
 TRANSACTION_ENTRIES: Final = 20_000
 FILE_OVERHEAD_BYTES: Final = 4 << 20
@@ -89,8 +89,8 @@ def repair_folder(
 
     Args:
         path: the folder.
-        make_reader: creates the reader of one plan, which decides which batches can be loaded. The reader that is
-            created last belongs to the plan that is carried out.
+        make_reader: creates a reader, which decides for one plan which batches can be loaded. The repair may make two
+            plans; it carries out the second.
         check: verifies the new file before it is used.
         copy_to: a folder that does not exist yet, for the damaged file; None: a name beside `path`.
         dry_run: True to change nothing.

@@ -47,7 +47,7 @@ class Reader(Protocol):
     def judge(self, key: PartitionKey, base: int, batch: bytes) -> str | None:
         """Returns the reason for which a sound batch cannot be loaded, or None.
 
-        It is called for the batches of the metadata before all others.
+        The repair calls it for the batches of the metadata log before all other batches.
         """
         ...
 
@@ -106,14 +106,14 @@ class PartitionPlan:
         self.changed = False
 
     def put(self, base: int, batch: bytes) -> None:
-        """Adds a batch that is not in the file at the end of the plan."""
+        """Adds a new batch, which the file does not have, at the end of the plan."""
         self.bases.append(base)
         self.positions.append(0)
         self.sizes.append(len(batch))
         self.made[base] = batch
 
     def append(self, batch: bytes, count: int) -> None:
-        """Appends a batch of `count` records, built for the end of the log."""
+        """Appends a new batch of `count` records, whose base offset must be `end_offset`."""
         self.put(self.end_offset, batch)
         self.end_offset += count
 
@@ -199,7 +199,7 @@ def _is_damaged(meta: dict[bytes, bytes], repaired: dict[bytes, bytes]) -> bool:
 
 
 def _partition_metas(salvage: Salvage, losses: list[Loss]) -> dict[int, tuple[PartitionKey, list[PartitionMeta]]]:
-    """Returns the key and the versions of the metadata, best first, of each partition number."""
+    """Returns the key and the versions of the metadata, most reliable version first, by partition number."""
     found: dict[int, tuple[PartitionKey, list[PartitionMeta]]] = {}
     dropped = {key[len(DROPPED_PREFIX) :] for key in salvage.meta if key.startswith(DROPPED_PREFIX)}
     by_trust: list[tuple[Tier, PartitionKey, PartitionMeta]] = []
@@ -253,7 +253,7 @@ def _orphan_loss(salvage: Salvage, number: int, orphan: Batches) -> Loss:
 
 
 def _record_count(batch: bytes) -> int | None:
-    """Returns the number of records in a header, or None if the batch is too small for it."""
+    """Returns the number of records in a batch header, or None if the header is incomplete or the number impossible."""
     if len(batch) < HEADER_SIZE:
         return None
     count = int(_COUNT.unpack_from(batch, HEADER_SIZE - 4)[0])
@@ -372,7 +372,7 @@ class _Planner:
         return any(loss.from_offset == base for loss in self._bad[-1:]) or self._salvage.doubts(meta.number, base)
 
     def _overlapping(self, base: int, place: int) -> None:
-        """Reports a batch that overlaps the batch before it, unless it is an older copy. Keeps the first batch."""
+        """Leaves out a batch that overlaps the previous batch. Reports a loss, unless the batch is an older copy."""
         batches = self._batches
         if batches.tiers[place] == Tier.LIVE and base not in self._plan.bases[-1:]:
             batch = self._salvage.read(batches.positions[place], batches.sizes[place])

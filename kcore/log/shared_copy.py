@@ -40,7 +40,7 @@ def begin_shared(env: lmdb.Environment, meta: Any, source: str) -> tuple[lmdb.Tr
         source: the folder.
 
     Returns:
-        The transaction, and the content of each journal in use by node.
+        The transaction, and by node id the content of each journal that is in use.
 
     Raises:
         DataFolderError: a journal is damaged.

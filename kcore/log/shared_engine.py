@@ -94,10 +94,10 @@ class SharedLogEngine(StagedLogEngine):
         return None if found is None else self._show_stored(found)
 
     def show(self, found: StoredPartition) -> PartitionLog:
-        """Moves a followed partition to the state that another thread has read with `SharedStorage.look_up`."""
+        """Updates a followed partition to the state that another thread has read with `SharedStorage.look_up`."""
         self._require_open()
         log = self._logs.get(found.key)
-        # The state was read before the newer one that is shown already.
+        # This node has adopted the partition, or the handle shows a newer state already.
         if log is not None and (log.owned_epoch >= 0 or found.end_offset < log.high_watermark):
             return log
         return self._show_stored(found)
@@ -141,7 +141,7 @@ class SharedLogEngine(StagedLogEngine):
             raise LogError(f"{key} has changes that are not committed", FailureReason.MISUSE)
 
     def _show_stored(self, found: StoredPartition) -> StagedPartitionLog:
-        """Returns the handle of a partition, with the state that the store has now."""
+        """Updates or creates the handle of a partition for its state `found` in the store, and returns the handle."""
         log = self._logs.get(found.key)
         if log is None:
             log = self._logs[found.key] = StagedPartitionLog(
@@ -176,7 +176,7 @@ class SharedLogEngine(StagedLogEngine):
         return -1 if log is None else log.owned_epoch
 
     def create(self, key: PartitionKey, leader: int, leader_epoch: int) -> None:
-        """Stages a new partition with its leader. Only the controller may do this, as with `move` and `remove`."""
+        """Stages a new partition with its leader. Only the controller may call `create`, `move` and `remove`."""
         self._require_whole()
         meta = PartitionMeta(self._next_number, 0, (), None)
         self._next_number += 1
@@ -218,7 +218,7 @@ class SharedLogEngine(StagedLogEngine):
     def drop(self, key: PartitionKey) -> None:
         """Discards the staged changes of a partition and closes its handle.
 
-        The controller removes the partition from the store.
+        The partition stays in the store until the controller calls `remove`.
         """
         self._require_open()
         log = self._logs.pop(key, None)

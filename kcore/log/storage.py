@@ -51,7 +51,7 @@ class Storage(ABC):
     def settle(self) -> None:
         """Determines the result of a `write` that an exception interrupted, and sets `WriteSet.is_durable`.
 
-        It does nothing if no result is unknown.
+        It does nothing if the results of all writes are known.
 
         Raises:
             LogError: the result cannot be determined now; the next call tries again.
@@ -64,8 +64,8 @@ class Storage(ABC):
     def slice(self, number: int, offset: int, limit: int, max_bytes: int, max_batches: int) -> list[tuple[int, bytes]]:
         """Returns (base offset, batch) pairs with base offsets below `limit`.
 
-        It begins with the batch that contains `offset`. If none contains it, it begins with the first batch after it.
-        It ends after `max_batches`, or with the batch that reaches `max_bytes`.
+        The result begins with the batch that contains `offset`, or else with the first batch after `offset`. It ends
+        after `max_batches` batches, or with the batch that reaches `max_bytes`.
         """
 
     @abstractmethod
@@ -90,7 +90,7 @@ class Storage(ABC):
 
     @abstractmethod
     def stray_entries(self, known: dict[int, PartitionKey]) -> list[Finding]:
-        """Finds batches or chunks of partition numbers that are neither known nor dropped."""
+        """Finds batches and chunks whose partition number is neither in `known` nor dropped."""
 
     @abstractmethod
     def sync(self) -> None:

@@ -1,7 +1,7 @@
-"""The commit pipeline: makes everything decided in a round durable at once, then completes the responses.
+"""The commit pipeline: writes all decisions of a round in one commit, then completes the responses.
 
 Group commit without a timer: a round has all decisions since the previous round began. A single request is committed
-alone and at once; under load a round has hundreds of requests. A round is written in one of two ways:
+alone and immediately; under load a round has hundreds of requests. A round is written in one of two ways:
 
 - `commit` writes the round inline: the thread that decides does nothing else meanwhile.
 - `start_background` closes the round and returns a `BackgroundCommit`, which any thread may write while the next round
@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _REMEDIES: Final = {
+    FailureReason.DELETED: "; kcore refuses all writes until it is restarted",
     FailureReason.DISK_FULL: "; free space on the disk: writes then succeed again, without a restart",
 }
-"""The action of an operator after a refused write, by the reason of the refusal."""
+"""The advice to an operator after a refused write, by failure reason."""
 
 
 class Participant(Protocol):
@@ -156,9 +157,9 @@ class CommitPipeline(PipelineCore):
     interrupts the settling leaves `settling` set. Memory may then not match the log, so the pipeline refuses every
     later commit.
 
-    If the result of a failed commit is not known (`uncertain`), the responses get an error at once, and the
-    participants keep their memory. A reload would read the log without a round that may be stored in the file. Each
-    later commit queries the log again, fails, and resets the participants as soon as the log knows the result.
+    If the result of a failed commit is not known (`uncertain`), the responses get an error immediately, and the
+    participants keep their memory: a reload at this time would miss a round that may be stored in the file. Each later
+    commit queries the log again, fails, and resets the participants as soon as the log knows the result.
 
     Args:
         log: the engine that makes either all staged records durable or none.
@@ -195,9 +196,9 @@ class CommitPipeline(PipelineCore):
 
     @property
     def uncertain(self) -> bool:
-        """True if the log does not know the result of a commit, or an exception kept it from discarding the round.
+        """True if the log does not know the result of a commit, or an exception interrupted the discarding of a round.
 
-        In the second case, the log may not know about the round, because the exception may have come before the log's
+        In the second case, `uncertain` of the log may be False, because the exception may have come before the log's
         method began.
         """
         return self._log_interrupted or self._log.uncertain
@@ -218,8 +219,8 @@ class CommitPipeline(PipelineCore):
     def commit(self) -> bool:
         """Writes the round and completes its responses, with errors if the write failed. Returns True if it succeeded.
 
-        A background commit that is being written is finished first. A `BaseException` other than `Exception`, such as
-        a `KeyboardInterrupt` during the write, is raised after the round was failed in order.
+        A background commit that is being written is finished first. A `BaseException` other than `Exception`, such as a
+        `KeyboardInterrupt` during the write, is raised after the failed round is settled.
 
         Raises:
             EngineInterruptedError: an earlier call was interrupted.
@@ -354,7 +355,7 @@ class CommitPipeline(PipelineCore):
         return False
 
     def _recover_log(self) -> None:
-        """Lets the log determine the result of an earlier round. This round fails, too."""
+        """Lets the log determine the result of an earlier round. The present round fails, too."""
         participants, responses = self._take_round()
         self._abort_error = None
         self.changing = 0
@@ -382,10 +383,12 @@ class CommitPipeline(PipelineCore):
             self._background_commit.cancel()
 
     def _failed_after_commit(self, participant: Participant, error: Exception) -> None:
-        log_failure(logger, error, "commit: an error in %r after its records became durable", participant)
+        log_failure(
+            logger, error, "commit: %r raised an error after its records became durable; the records stay", participant
+        )
 
     def _response_failed(self, pending: Pending, error: Exception) -> None:
-        log_failure(logger, error, "commit: a response of %s could not be completed", type(pending.api).__name__)
+        log_failure(logger, error, "commit: cannot complete the response to %s", pending.api.name)
 
     def _fail(
         self, participants: dict[Participant, None], responses: list[tuple[Pending, Any]], error: BaseException
@@ -491,4 +494,4 @@ def _as_log_error(error: BaseException) -> LogError:
 
 
 _INTERRUPTED_CHANGE = LogError("a change in memory was interrupted, so the commit with this change is not written")
-"""Created in advance: there may be no memory for it when it is needed."""
+"""Created in advance, because memory may be exhausted when this error is needed."""

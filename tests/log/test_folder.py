@@ -14,7 +14,16 @@ import lmdb
 import pytest
 
 from kcore.inspect.damage import FolderReader
-from kcore.log import DataFolderError, LmdbLogEngine, LogClosedError, LogError, compact, open_engine, verify_folder
+from kcore.log import (
+    DataFolderError,
+    FailureReason,
+    LmdbLogEngine,
+    LogClosedError,
+    LogError,
+    compact,
+    open_engine,
+    verify_folder,
+)
 from kcore.log import lmdb_layout as layout
 from kcore.log.lmdb_copy import copy_folder
 from kcore.log.repair import repair_folder
@@ -142,6 +151,44 @@ def test_a_folder_whose_lock_file_was_removed_is_still_locked(folder: Path, remo
     engine.close()
     again = LmdbLogEngine(folder)
     assert contents(again.open(key())) == stored + more
+    again.close()
+
+
+@pytest.mark.parametrize("deleted", ["data file", "folder"])
+@pytest.mark.parametrize("change", ["batch", "metadata"])  # an entry of the journal, and a transaction
+def test_no_commit_succeeds_after_the_data_file_was_deleted(folder: Path, deleted: str, change: str) -> None:
+    stored = make(folder)
+    engine = LmdbLogEngine(folder)
+    log = engine.open(key())
+    stored += fill(log, engine, 2)
+    if deleted == "folder":
+        shutil.rmtree(folder)
+    else:
+        (folder / "data.mdb").unlink()
+    for _ in range(2):
+        if change == "batch":
+            log.append(batch(log.end_offset), 0)
+        else:
+            engine.put_meta("name", b"value")
+        with pytest.raises(LogError, match=f"`data.mdb` of the data folder {folder} was deleted") as refused:
+            engine.commit()
+        assert (refused.value.reason, engine.uncertain) == (FailureReason.DELETED, False)
+        assert contents(log) == stored
+    engine.close()
+    again = LmdbLogEngine(folder)
+    assert contents(again.open(key())) == []
+    again.close()
+
+
+def test_a_moved_folder_remains_usable(folder: Path, tmp_path: Path) -> None:
+    stored = make(folder)
+    engine = LmdbLogEngine(folder)
+    log = engine.open(key())
+    folder.rename(tmp_path / "moved")
+    stored += fill(log, engine, 2)
+    engine.close()
+    again = LmdbLogEngine(tmp_path / "moved")
+    assert contents(again.open(key())) == stored
     again.close()
 
 
