@@ -10,14 +10,14 @@ __all__ = ["Clock", "ManualClock", "Now", "SystemClock", "check_advance"]
 
 
 class Clock(Protocol):
-    """The source of time of an engine's driver. No layer below the drivers reads a clock."""
+    """The clock that an engine's driver reads. No layer below the drivers reads a clock."""
 
     def monotonic_ms(self) -> int:
-        """Returns monotonic milliseconds from any origin; timers use them."""
+        """Returns the monotonic time in ms, from any origin. Timers use this time."""
         ...
 
     def wall_ms(self) -> int:
-        """Returns milliseconds since the epoch; timestamps in records use them."""
+        """Returns the wall-clock time in ms since the epoch. Timestamps in records use this time."""
         ...
 
 
@@ -35,7 +35,7 @@ def check_advance(ms: int) -> None:
 
 
 class ManualClock:
-    """A clock for tests and simulations, which moves only by `advance`."""
+    """A clock for tests and simulations. Only `advance` moves it."""
 
     __slots__ = ("_monotonic_ms", "_wall_ms")
 

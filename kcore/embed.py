@@ -243,7 +243,8 @@ class AsyncEngine(_Caller):
         self.engine.close()
 
     async def close_async(self) -> None:
-        """Closes the engine as `close` does, but blocks the event loop neither for the last commit nor for the log.
+        """Closes the engine as `close` does, but does not block the event loop during the last commit and the closing
+        of the log.
 
         Raises:
             ReentrantCallError: this thread is inside the engine: the call comes from a signal handler or a watcher.

@@ -82,8 +82,8 @@ class Engine:
         clock: the source of time.
         new_uuid: creates random uuids (member ids, topic ids), sixteen bytes each. It becomes an attribute.
         wait: True to load coordinators and partitions before the constructor returns. False to load them in `slices`;
-            until then, requests get COORDINATOR_LOAD_IN_PROGRESS or NOT_LEADER_OR_FOLLOWER. Topics and settings are
-            always loaded before the constructor returns.
+            until they are loaded, requests get COORDINATOR_LOAD_IN_PROGRESS or NOT_LEADER_OR_FOLLOWER. Topics and
+            settings are always loaded before the constructor returns.
 
     Attributes:
         apis: the served APIs by key; each is created at its first use.
@@ -322,8 +322,8 @@ class Engine:
         return TransactionVerifier(self.transactions)
 
     def _first_epoch(self) -> int | None:
-        """Returns the epoch in which this node leads every coordinator from the start; None if it leads no coordinator
-        at its start.
+        """Returns the epoch in which this node leads all coordinators from its start; None if it leads none at its
+        start.
         """
         return self.log.node_epoch
 
@@ -527,7 +527,7 @@ class Engine:
                 if isinstance(error, MemoryError):
                     # The timer may not have run at all. It checks the state when it fires, so it may fire twice.
                     timer.extend(self.now.now_ms + TIMER_RETRY_MS)
-                log_failure(logger, error, "engine: the timer %r failed", timer.payload)
+                log_failure(logger, error, "engine: the timer %r raised an error", timer.payload)
             if is_enough is not None and is_enough():
                 break
 

@@ -1,1 +1,1 @@
-"""Compiled parts of kcore: `kcore_ext/X` holds those of `kcore/X`, and `util` what several of them share."""
+"""Compiled parts of kcore: `kcore_ext/X` belongs to `kcore/X`; `kcore_ext/util` has code that several packages use."""

@@ -101,7 +101,7 @@ _KAFKA_CLASSES: dict[str, str] = {
     "org.apache.kafka.coordinator.group.assignor.SimpleAssignor": "simple",
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
 }
-"""Kafka's names of the classes of its assignors, which settings may have instead of the assignors' names."""
+"""The class names of Kafka's assignors, which settings may contain instead of the assignors' names."""
 
 
 def names(group_type: GroupType = "classic") -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """The assignors over numpy arrays: members, topics and partitions are numbers, without a Python object per partition.
 
-For simulations and planning: 10,000 members and 1,000,000 partitions take a few milliseconds and a few megabytes. A
-partition's number is the number of its topic's first partition plus its own. Numbers stand for the order of names:
-member 0 is the member whose id sorts first, and topic 0 is the topic whose name (or id) sorts first.
+For simulations and planning: 10,000 members and 1,000,000 partitions take a few milliseconds and a few megabytes. All
+partitions of all topics are numbered together: the number of a topic's first partition, plus the index in the topic.
+Numbers stand for the order of names: member 0 is the member whose id sorts first, and topic 0 is the topic whose name
+(or id) sorts first.
 """
 
 from collections.abc import Sequence
@@ -37,7 +38,7 @@ class Group:
 
     Args:
         topic_partitions: partitions of every topic, shape (topics,).
-        members: number of members; may be left out when `kind_of` is given.
+        members: number of members; may be omitted if `kind_of` is set.
         kind_of: for each member, the index of its subscription in `kinds`, shape (members,). None: 0 for all members.
         kinds: the different subscriptions, each an ascending sequence of topic numbers. None: a single subscription to
             all topics.
@@ -147,7 +148,7 @@ def balanced(group: Group, previous: Ints | None = None) -> Ints:
 
 
 def share_simple(group: Group, previous: tuple[Ints, Ints] | None = None) -> tuple[Ints, Ints]:
-    """Runs share groups' simple assignor over rows: member m has rows[first[m]:first[m + 1]].
+    """Runs share groups' simple assignor over rows: member m has the partitions rows[first[m]:first[m + 1]].
 
     Args:
         group: the group.
@@ -189,7 +190,7 @@ def streams_sticky(
 
 
 def rows_of(owner: Ints, members: int) -> tuple[Ints, Ints]:
-    """Converts an owner array to rows: member m has rows[first[m]:first[m + 1]], ascending."""
+    """Converts an owner array to rows: member m has the partitions rows[first[m]:first[m + 1]], ascending."""
     order = np.argsort(owner, kind="stable").astype(np.int32)
     unowned = int((owner < 0).sum())
     counts = np.bincount(owner[owner >= 0], minlength=members)

@@ -10,8 +10,9 @@ class BalancedAssignor:
     It minimises, in this order: the sum of squared loads (and thereby the largest load and the sum of differences); the
     number of partitions that leave a member although it may keep them; the number of partitions off their member's
     rack.
-    Member ids break ties. `Member.owned` or `previous` define the current owners; if two members claim a partition,
-    the newer generation keeps it, then the lower member id.
+
+    Member ids break ties. `Member.owned` or `previous` define the current owners. If two members claim a partition, the
+    member of the newer generation keeps it; of equal generations, the member with the lower id.
 
     The assignor is eager: the result gives a partition to its new member at once. The coordinator of a consumer group
     still waits until the old member has revoked the partition. A classic group must use this assignor with eager

@@ -8,8 +8,8 @@ class CooperativeStickyAssignor:
     """The sticky assignor in two phases: partitions that move are first revoked, and assigned in the next rebalance.
 
     `Member.owned` (the subscription's owned partitions) defines the current owners; the generation comes from the
-    subscription, or else from the four bytes of its user data. `GroupAssignment.withheld` contains the revoked
-    partitions. If there are any, the members that lose them rejoin after revoking them, and the next call assigns them.
+    subscription, or else from the four bytes of its user data. `GroupAssignment.withheld` contains the partitions to
+    revoke. Their previous owners revoke them and rejoin, and the next call assigns them.
     """
 
     name = "cooperative-sticky"

@@ -12,10 +12,10 @@ class Measures(NamedTuple):
     Attributes:
         counts: number of partitions of each member, ascending.
         spread: largest minus smallest count.
-        topic_spread: the largest such difference within one topic, among the members that subscribe to the topic
+        topic_spread: the largest value of `spread` within one topic, among the members that subscribe to the topic
             (without `members`: among the members that own some of its partitions).
         imbalance: the sum of the squared counts, which `kcore.balanced` minimises.
-        moved: partitions that a member owned, could keep and lost (0 without a previous assignment).
+        moved: partitions that a member lost although it could keep them (0 without a previous assignment).
         gained: partitions that a member owns and did not own before.
         rack_matches: partitions of members with a rack that have a replica on it.
         rack_candidates: partitions of members with a rack.

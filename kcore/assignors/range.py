@@ -5,11 +5,11 @@ from kcore_ext.assign import ranges
 
 
 class RangeAssignor:
-    """The assignor that gives each subscriber of a topic a range of its partitions; the first members get one more.
+    """The assignor that gives each subscriber of a topic a range of its partitions; the first members may get one more.
 
     Members are ordered by instance id, then by member id. Topics of equal size with the same subscribers give each
-    member the same partition numbers. If racks are known and not every partition is on all of them, partitions on a
-    member's rack go first (balance per topic takes precedence over co-partitioning, and co-partitioning over racks).
+    member the same partition numbers. If racks are known and not every partition is on all of them, members first get
+    partitions on their racks. Balance per topic takes precedence over co-partitioning, and co-partitioning over racks.
     The assignor is not sticky: it ignores owned partitions.
     """
 

@@ -6,8 +6,9 @@ from kcore_ext.assign import ranges
 
 
 class ServerRangeAssignor:
-    """The assignor that gives each subscriber of a topic a range of its partitions; the first members get one more,
-    static members before others.
+    """The assignor that gives each subscriber of a topic a range of its partitions; the first members may get one more.
+
+    Static members come before other members.
     """
 
     name = "range"

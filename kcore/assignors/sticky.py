@@ -21,7 +21,7 @@ class StickyAssignorUserData:
     generation_id: int = -1
 
     def encode(self, version: int = 1) -> bytes:
-        """Encodes version 1, or 0 without the generation."""
+        """Encodes version 1, or version 0 if there is no generation."""
         out = [struct.pack(">i", len(self.owned))]
         for topic, partitions in self.owned.items():
             name, numbers = topic.encode(), tuple(partitions)
@@ -32,7 +32,7 @@ class StickyAssignorUserData:
 
     @classmethod
     def decode(cls, data: bytes | None) -> "StickyAssignorUserData":
-        """Decodes version 1, else version 0; any other bytes count as no owned partitions, as in Kafka."""
+        """Decodes version 1, else version 0. As in Kafka, other bytes mean that the member owns no partitions."""
         if data is None:
             return cls()
         try:
@@ -69,12 +69,14 @@ class StickyAssignor:
     """The assignor that balances the load and moves as few partitions as possible.
 
     It reads owned partitions only from the members' user data (`Member.user_data`: bytes, or a StickyAssignorUserData).
-    If two members claim a partition, the larger generation wins; two claims of one generation are both void.
+    If two members claim a partition, the claim of the larger generation wins; two claims of one generation are both
+    void.
 
     With equal subscriptions, no two members differ by more than one partition and, without racks, no equally balanced
-    assignment moves less. With unequal subscriptions, no single move improves the balance. Where Kafka 4.3 would loop
-    forever, it uses the assignment of `kcore.balanced`. Kafka remembers the largest generation over the life of an
-    assignor; this assignor considers only the present members, so that a result depends only on its arguments.
+    assignment moves less. With unequal subscriptions, no single move improves the balance. If Kafka 4.3 would loop
+    forever, this assignor returns the assignment of `kcore.balanced`. Kafka remembers the largest generation over the
+    life of an assignor. This assignor considers only the current members, so that a result depends only on its
+    arguments.
     """
 
     name = "sticky"

@@ -16,7 +16,7 @@ class Subtopology:
     """A part of a topology that is executed as a unit.
 
     Attributes:
-        partitions: the number of its tasks, which is the largest number of partitions of its input topics.
+        partitions: the number of its tasks, which is the largest partition count among its input topics.
         stateful: True if it has changelog topics, and therefore standbys.
     """
 
@@ -40,8 +40,8 @@ class StreamsAssignment:
 
 
 class StickyTaskAssignor:
-    """The assignor that keeps tasks on their member or moves them to a member with a standby, then assigns the other
-    tasks to the least loaded processes (as Kafka 4.3).
+    """The assignor that keeps a task on its member, or else moves it to a member with a standby, or else to the least
+    loaded process (as Kafka 4.3).
 
     Ids and the layout of a binary heap break ties between equally loaded processes or members, as in Kafka.
     """
@@ -59,7 +59,7 @@ class StickyTaskAssignor:
 
         Args:
             members: the members with their process and their current tasks (the previous target).
-            subtopologies: subtopology id -> number of tasks, and whether they have state.
+            subtopologies: subtopology id -> its number of tasks, and True if it has state.
             num_standby_replicas: `num.standby.replicas`: copies of each stateful task.
 
         Raises:

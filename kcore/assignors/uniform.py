@@ -22,7 +22,7 @@ class UniformAssignor:
                 subscriptions are compared. A topic id that does not exist is an error.
             topics: the topics, keyed by name or by id (with `names` for members that subscribe by name).
             previous: the previous target. Passing the GroupAssignment of the last call avoids conversions. With None,
-                the `owned` of each member is its previous target. The same applies to members that are not in
+                the `owned` of each member is its previous target. This also applies to members that are not in
                 `previous`, so that a returning static member can have its predecessor's target.
 
         Raises:

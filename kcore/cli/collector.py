@@ -1,4 +1,4 @@
-"""The garbage collector of a server process: short full collections, however much state there is."""
+"""The garbage collector of a server process. Its full collections stay short even if the state is large."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 STEP_OBJECTS: Final = 50_000
-"""The number of new objects in the oldest generation from which on they are collected. A collection visits an object in
-a quarter of a microsecond."""
+"""The number of objects in the oldest generation, without frozen objects, at which a full collection begins. A
+collection visits an object in a quarter of a microsecond."""
 _THRESHOLDS: Final = (10_000, 5, 1_000_000)
-"""Python's thresholds are 700, 10 and 10, which would take a fifth of a busy server's time."""
+"""The normal thresholds. Python's defaults 700, 10 and 10 would take a fifth of a busy server's time."""
 _AT_ONCE: Final = (10_000, 0, 0)
-"""Thresholds with which the next collection is a full one. It cannot begin at the end of another one."""
+"""Thresholds that make the next collection full. A full collection cannot begin at the end of another collection."""
 _MIDDLE: Final = 1
 _OLDEST: Final = 2
 
 
 class SteppedCollector:
-    """A garbage collector that freezes the objects left by a full collection, so that the next one visits only newer
+    """A garbage collector that freezes the objects left by a full collection. The next collection visits only newer
     objects.
 
     A full collection of millions of objects would stop the event loop for up to a second, again and again while a
     client makes the state grow. Frozen objects are never visited again. They do not need the collector: deleted state
-    and ended connections are not in cycles, so they are freed at once. A cycle that becomes garbage after it was frozen
-    is never freed.
+    and ended connections are not in cycles, so Python frees them at once. A cycle that becomes garbage after it was
+    frozen is never freed.
     """
 
     __slots__ = ()

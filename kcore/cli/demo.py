@@ -1,4 +1,4 @@
-"""`kcore demo`: client libraries share a group while processes die; with `--spark`, Spark jobs over its log."""
+"""`kcore demo`: client libraries share a group while processes die; `--spark`: Spark jobs analyse a server's log."""
 
 from __future__ import annotations
 

@@ -77,10 +77,10 @@ COLUMNS = (
 
 
 def describe(node: Node, group_ids: list[str], form: str) -> int:
-    """Prints one row per member, and one for each group without members. Returns 1 if a group does not exist.
+    """Prints a row for each member, and a row for each group without members. Returns 1 if a group does not exist.
 
-    Consumer groups (KIP-848) and streams groups (KIP-1071) have epochs, targets and pending steps; share groups
-    (KIP-932) have epochs, classic groups none of these.
+    Consumer groups (KIP-848) and streams groups (KIP-1071) have epochs, targets and pending steps. Share groups
+    (KIP-932) have no targets. Classic groups have none of these columns.
     """
     rows: list[dict[str, Any]] = []
     described = node.groups.describe(group_ids)

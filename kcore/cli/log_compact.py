@@ -19,10 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Shrinks the folder's file: deletions leave free pages, which a running node reuses but never returns.
 
-    It does not change records: compaction by key is done by the node itself.
+    The records do not change: the node itself compacts them by key.
 
     Raises:
-        DataFolderError: the folder is refused.
+        DataFolderError: the folder cannot be opened, for example because a server has it open, or it is damaged.
         LogError: the copy does not fit on the disk; the folder is unchanged.
     """
     target.require_folder(options.data, "the database's own tools free its space")

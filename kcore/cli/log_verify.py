@@ -26,7 +26,7 @@ from kcore.protocol.records.metadata import RemoveTopicRecord, TopicRecord, deco
 from kcore_ext.batch import CorruptBatchError, iter_entries, parse_header
 
 ATTEMPTS = 5
-"""Maximum number of checks of a partition that changes meanwhile."""
+"""Maximum number of checks of a partition that the leader changes during the check."""
 
 SNAPSHOTTED = (CONSUMER_OFFSETS, TRANSACTION_STATE)
 """Topics whose compacted log is the snapshot of a coordinator."""
@@ -67,7 +67,7 @@ def verify(path: str) -> tuple[list[Finding], dict[bytes, str], int]:
         The findings, the topic names by id, and the number of partitions.
 
     Raises:
-        DataFolderError: the folder is refused as a whole.
+        DataFolderError: the folder cannot be opened at all.
     """
     findings = verify_folder(path)
     engine = LmdbLogEngine(path, create=False, allow_orphans=True)
@@ -155,7 +155,7 @@ def _check(engine: LogEngine, log: PartitionLog, topic: str | None) -> Iterator[
 
 
 def _decode(log: PartitionLog, topic: str) -> Iterator[Finding]:
-    """Yields the coordinator records that cannot be decoded, at which a load would fail."""
+    """Yields a finding for each coordinator record that cannot be decoded; such a record makes a load fail."""
     for _, batch in log.batches(check_crc=False):
         if parse_header(batch).is_control:
             continue

@@ -11,7 +11,7 @@ from typing import Any, Final
 from kcore.printable import clean
 
 CELL_CHARACTERS: Final = 250
-"""The widest cell: a group id may have 32,767 characters. Every valid topic name fits."""
+"""The maximum width of a cell, because a group id may have 32,767 characters. Every valid topic name fits."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def say(text: object) -> None:
-    """Prints a line for people. Control characters in names and messages of clients are escaped."""
+    """Prints a line for people. Escapes control characters, which names and messages of clients may contain."""
     print(clean(text), flush=True)
 
 

@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_partition(node: Node, producer: Producer, topic: str, partition: int | None) -> None:
-    """Refuses a partition that the topic does not have, after the server had the chance to create the topic."""
+    """Raises KcoreError if the topic does not have the partition. The lookup first lets the server create the topic."""
     producer.look_up(topic)
     count = node.topics[topic].describe().partitions
     if partition is not None and not 0 <= partition < count:

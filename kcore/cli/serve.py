@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kcore.serve")
 
 MIN_DESCRIPTORS = 64
-"""A node with one listener and one client needs a third of them; an event loop without any cannot report its error."""
+"""The minimum limit of open files and sockets. A node with one listener and one client needs a third of it. An event
+loop without a free descriptor could not report its error."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

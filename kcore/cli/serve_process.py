@@ -28,10 +28,10 @@ from kcore.json_text import parse_json
 logger = logging.getLogger("kcore.serve")
 
 ALL_END: Final = b"end\n"
-"""The line by which the supervisor ends all processes, so that none takes over from the others."""
+"""The line by which the supervisor ends all processes, so that no process takes over from another process."""
 STANDARD_INPUT: Final = 0
 EXIT_S: Final = 10.0
-"""The time in which a process without a supervisor must have ended."""
+"""The time within which a process must end after its supervisor has died."""
 
 
 def main() -> int:

@@ -39,9 +39,9 @@ STABLE_S: Final = 30.0
 CHECK_S: Final = 0.25
 """The time between two searches for processes that hang."""
 HANGING_MS: Final = 2_000
-"""The time after the end of its lease for which a process may hang before it is killed."""
+"""The time for which a process may hang after the end of its lease, before the supervisor kills it."""
 END_S: Final = 25.0
-"""The time in which all processes must have ended, before they are killed."""
+"""The time within which all processes must end at a stop. The supervisor then kills the remaining processes."""
 
 
 class Start(NamedTuple):

@@ -85,11 +85,11 @@ def _for_each(done: str, names: list[str], change: Callable[[str], None], ignora
     """Changes each topic and prints the result; returns 1 if a change was refused.
 
     Args:
-        done: the name of the change.
+        done: the change as the output names it, such as "created".
         names: the topics.
         change: changes one topic.
-        ignorable: the error of a topic that needs no change.
-        ignore: True to print nothing about such a topic.
+        ignorable: the error code which shows that a topic needs no change.
+        ignore: True to skip a topic with this error without a message.
     """
     status = 0
     for name in names:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kcore.node.types import ProducerState
 
 HANGING_MINUTES = 15
-"""The broker's default of transaction.max.timeout.ms: a live coordinator ends every transaction by then."""
+"""The broker's default of transaction.max.timeout.ms. A live coordinator ends every transaction within this time."""
 
 OPEN_COLUMNS = (
     "topic",

@@ -199,7 +199,7 @@ class Connection:
         )
 
     def _exactly(self, size: int, deadline_s: float) -> bytes:
-        """Receives `size` bytes before the deadline, which also limits a server that sends single bytes."""
+        """Receives `size` bytes. All of them must arrive before the deadline, even if the server sends single bytes."""
         parts: list[bytes] = []
         while size:
             if parts:

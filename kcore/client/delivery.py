@@ -18,7 +18,7 @@ from typing import Final
 from kcore_ext.client.accumulator import PartitionQueue, ProducerBatch
 
 MAX_IN_FLIGHT: Final = 5
-"""The largest number of requests to a broker without a response: it recognizes the last five batches of a partition."""
+"""The largest number of requests in flight to a broker, which recognizes only the last five batches of a partition."""
 
 OPEN: Final = 0
 """The state of a sequence that new batches continue."""
@@ -63,7 +63,7 @@ def _begins_sequence(batch: ProducerBatch) -> bool:
 
 
 def assign_sequence(queue: PartitionQueue, batch: ProducerBatch, producer: tuple[int, int]) -> None:
-    """Gives a batch of `next_batch` its sequence, unless it has one."""
+    """Assigns a sequence to a batch that `next_batch` returned, unless the batch has a sequence already."""
     if batch.sequence is not None:
         return
     if queue.sequence[:2] != producer:

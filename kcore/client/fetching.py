@@ -56,7 +56,7 @@ class Position:
         consumed: the offset after the consumed records; None: no record was consumed since the position was set.
         taken: the offset after the records that the user's code got; None: the code got no record since the position
             was set.
-        skipped: True once the position has moved past transaction markers or aborted records alone.
+        skipped: True once a response with only transaction markers or aborted records has moved the position.
         epoch: the leader epoch of the last fetched batch, or of the committed offset; None: unknown.
         leader_epoch: the leader epoch under which the position is valid; -1: unknown; None: not validated yet.
         validating: True while the leader checks that its log has the position.
@@ -64,8 +64,8 @@ class Position:
         not_before_ms: the end of a pause after an error.
         buffer: fetched records that the user's code has not got yet, or None.
         version: a number that changes with each assignment and each seek, so that late responses are recognized.
-        initial: True until the position is set for the first time. Only then does the committed offset apply.
-        timestamp: the time in ms at which the position is looked up, EARLIEST or LATEST; None: the reset policy
+        initial: True until the position is set for the first time, for which the consumer uses a committed offset.
+        timestamp: the timestamp in ms by which the position is looked up, EARLIEST or LATEST; None: the reset policy
             decides.
     """
 
@@ -88,7 +88,7 @@ class Position:
         """The offset to commit; None if no record was consumed.
 
         If every fetched record is consumed, the result is the fetch position. It lies after transaction markers and
-        aborted records, which no poll returns. Otherwise these records would count as a permanent lag of the group.
+        aborted records, which no poll returns. These records would otherwise be a permanent lag of the group.
         """
         if self.buffer is None and self.taken == self.consumed and (self.consumed is not None or self.skipped):
             return self.fetch
@@ -169,10 +169,10 @@ class Positions:
         self.by_partition[partition].timestamp = timestamp
 
     def located_none(self, partition: TopicPartition, version: int) -> bool:
-        """Handles a lookup that found no record at or after its time: the position will be the end of the log.
+        """Handles a lookup by time that found no record: the next lookup sets the position to the end of the log.
 
         Returns:
-            False if the lookup was not requested by `seek_time`, so that the same lookup has to be repeated.
+            False if `seek_time` has not requested this lookup by time; the caller then repeats the lookup unchanged.
         """
         state = self.by_partition.get(partition)
         if state is None or state.version != version or state.timestamp is None or state.timestamp < 0:
@@ -216,8 +216,8 @@ class Positions:
     def locate(self, partition: TopicPartition, version: int, offset: int, epoch: int | None) -> None:
         """Sets a position that was looked up, unless it has changed since the request.
 
-        If the offset is below the end of earlier records, the log was truncated or created again. The ends of the
-        earlier records are then dropped, because a commit of them would make the group skip new records.
+        If the consumer has already returned records beyond the offset, the log was truncated or created again. The
+        offsets after these records are then dropped: if they were committed, the group would skip new records.
 
         Args:
             partition: the partition.
@@ -256,9 +256,10 @@ class Positions:
     def begin_validation(
         self, partitions: Iterable[TopicPartition], epoch_of: Callable[[TopicPartition], int]
     ) -> dict[TopicPartition, Unvalidated]:
-        """Returns the positions that were reached under another leader epoch, and marks them.
+        """Returns the positions that a leader must validate, and marks them as being validated (KIP-320).
 
-        A position is validated if both its own epoch and the leader's are known (KIP-320).
+        A position needs validation if it was reached under another leader epoch than the present one, and if the epochs
+        of the position and of the leader are known.
 
         Args:
             partitions: partitions that are about to be fetched.
@@ -308,7 +309,7 @@ class Positions:
         return reset
 
     def fail_validation(self, partitions: Mapping[TopicPartition, Unvalidated]) -> None:
-        """Marks positions for another validation, because no leader has validated them."""
+        """Ends a validation that got no result. Before their next fetch, the positions are validated again."""
         for partition, sent in partitions.items():
             state = self.by_partition.get(partition)
             if state is not None and state.version == sent.version:

@@ -45,7 +45,7 @@ class MissingTopics:
 
 
 class SubscriptionCheck:
-    """The repeated lookup of a subscription's topics, until each of them has existed once.
+    """The lookup of a subscription's topics, which is repeated until each topic was found once.
 
     Args:
         topics: the names of the subscription.
@@ -53,7 +53,7 @@ class SubscriptionCheck:
 
     Attributes:
         topics: the topics that no lookup has found yet.
-        due_s: the time of the next lookup; None: no lookup is due, or its result is awaited.
+        due_s: the time of the next lookup; None: all topics were found, or a lookup is in progress.
     """
 
     def __init__(self, topics: Iterable[str], now_s: float) -> None:

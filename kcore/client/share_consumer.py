@@ -48,7 +48,7 @@ class SharePartition(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """A range of offsets that a broker has locked for a worker, and the number of its deliveries."""
+    """A range of offsets that a broker has locked for a worker, and their delivery count."""
 
     first: int
     last: int
@@ -210,7 +210,7 @@ class ShareSession:
         self.pending: dict[SharePartition, list[Acknowledged]] = {}
 
     def add(self, partition: SharePartition, first: int, kind: Acknowledgement, last: int | None = None) -> None:
-        """Adds an acknowledgement to the next ShareFetch, or to the end of the session.
+        """Adds an acknowledgement. The next ShareFetch, or the request that ends the session, carries it.
 
         Args:
             partition: the partition.
@@ -360,7 +360,7 @@ def _joined(ranges: Iterable[Acknowledged]) -> Iterator[Acknowledged]:
 
 
 def count_accepted(request: ShareFetchRequest | ShareAcknowledgeRequest) -> int:
-    """Counts the records that a request accepts."""
+    """Counts the records that a request acknowledges with the type ACCEPT."""
     return sum(
         batch.last_offset - batch.first_offset + 1
         for topic in request.topics

@@ -20,7 +20,7 @@ from kcore.protocol.messages.create_topics import CreatableTopic, CreatableTopic
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 SETTINGS: Final = {"max.message.bytes": "0", "cleanup.policy": "compact"}
-"""The settings of a virtual topic: no record fits, and retention never deletes anything."""
+"""The settings of a virtual topic: every record is too large, and no retention limit applies."""
 
 TIMEOUT_MS: Final = 30_000
 

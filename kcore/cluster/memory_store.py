@@ -34,10 +34,10 @@ NO_LEADER: Final = -1
 
 
 class Interceptor(Protocol):
-    """A function of a test that is called around every statement sent to the store."""
+    """A function of a test that the store calls before and after every statement."""
 
     def __call__(self, operation: str, node_id: int, stored: bool) -> None:
-        """Raises an error to lose the request (`stored` is False) or the response (`stored` is True).
+        """Raises an error to simulate a lost request (`stored` is False) or a lost response (`stored` is True).
 
         Args:
             operation: the name of the method of `ClusterStore` or `SharedStorage`.
@@ -88,7 +88,7 @@ class MemoryCluster:
         clock_ms: returns the store's time in ms; it never goes back.
 
     Attributes:
-        intercept: a test's function that is called around every statement; None: no statement fails.
+        intercept: a test's function that the store calls before and after every statement; None: no statement fails.
         fenced_writes: the number of write sets that were refused.
     """
 
@@ -110,7 +110,7 @@ class MemoryCluster:
         return Lease(lease.name, lease.holder, lease.epoch, max(0, lease.expires_ms - self.clock_ms()))
 
     def is_held(self, lease: Lease, row: _Lease | None) -> bool:
-        """Returns True if no other node or incarnation has taken the lease, and it was not fenced."""
+        """Returns True if the lease still belongs to this node and incarnation, and the incarnation was not fenced."""
         return row is not None and row.holder == lease.holder and row.epoch == lease.epoch
 
     def notify(self) -> None:
@@ -133,7 +133,7 @@ class MemoryCluster:
         """Refuses an operation on partitions that a node does not lead.
 
         Raises:
-            FencedWriteError: with the partitions that the node does not lead in these epochs.
+            FencedWriteError: the node does not lead some of the partitions in these epochs; the error has their names.
         """
         refused = []
         for key, epoch in partitions:

@@ -146,8 +146,8 @@ class Initialised(NamedTuple):
 
     Attributes:
         cluster_id: the cluster's id.
-        before: the version of the schema before; 0 if there was none.
-        after: its version now.
+        before: the version of the schema before the call; 0 if there was none.
+        after: the version of the schema after the call.
         warnings: settings of the store that may surprise an operator.
     """
 
@@ -201,7 +201,7 @@ class ClusterStore(ABC):
         """
 
     def reader(self) -> SharedStorage:
-        """Returns the logs of all nodes for a command that has not registered: every write is refused as fenced.
+        """Returns the logs of all nodes, for a command that has not registered. Every write raises FencedWriteError.
 
         The caller closes it before this object.
 
@@ -214,7 +214,7 @@ class ClusterStore(ABC):
     def renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[bool]:
         """Extends leases to `ttl_ms` from the store's present time.
 
-        The result has False for each lease that another holder or epoch has.
+        The result has one element for each lease: False if another holder has the lease, or if its epoch is different.
         """
 
     @abstractmethod

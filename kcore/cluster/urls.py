@@ -24,7 +24,7 @@ FACTORIES: Final = {
 
 
 def is_store_url(place: str) -> bool:
-    """Returns True if a text is the URL of a store, so that it is not the path of a folder."""
+    """Returns True if a text is the URL of a store; otherwise it is the path of a folder."""
     scheme, separator, _ = place.partition("://")
     return bool(separator) and scheme in FACTORIES
 
@@ -38,7 +38,7 @@ def open_store(url: str, durability: str = "fsync") -> ClusterStore:
             that); `os` if they must survive only the end of this process.
 
     Raises:
-        ConfigError: no kind of store has this scheme, or a package that it needs is not installed.
+        ConfigError: no kind of store has this scheme, or the store needs a package that is not installed.
         LogError: the store cannot be opened.
     """
     module, name = _module(url)
@@ -71,7 +71,8 @@ def initialise(url: str, node_role: str | None = None) -> Initialised:
         node_role: the role as which nodes connect, if the store distinguishes roles.
 
     Raises:
-        ConfigError: the first node creates this kind of store, or the schema is newer than this version.
+        ConfigError: the first node creates this kind of store without a command, or the schema is newer than this
+            version.
         LogError: the store cannot be reached, or refuses a change.
     """
     module, _ = _module(url)

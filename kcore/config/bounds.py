@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def beyond_bounds(config: Config, name: str, value: Any) -> str | None:
-    """Describes the bounds that a value exceeds; None if it is within them.
+    """Describes the problem of a value that is out of its bounds; None if the value is within them.
 
     Args:
         config: the settings with the bounds, `group.KIND.min.REST` and `group.KIND.max.REST`.

@@ -1,4 +1,4 @@
-"""Limits of connections of single addresses: `max.connections.per.ip.overrides`."""
+"""Limits on the connections of single addresses: `max.connections.per.ip.overrides`."""
 
 from __future__ import annotations
 

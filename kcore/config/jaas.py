@@ -1,6 +1,7 @@
-"""JAAS configurations, as Kafka's brokers have them: `user_NAME="password"` of PlainLoginModule are the users of PLAIN.
+"""JAAS configurations in the form of Kafka's brokers.
 
-The login modules of other mechanisms have options only for connections between brokers, so they have no effect.
+The options `user_NAME="password"` of PlainLoginModule define the users of PLAIN. The login modules of other mechanisms
+have options only for connections between brokers, so they do not affect clients.
 """
 
 from __future__ import annotations
@@ -82,7 +83,10 @@ def login_module(text: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def other_jaas_fault(text: str) -> str | None:
-    """Describes the problem of a JAAS configuration of any mechanism, without any part of it; None if it is valid."""
+    """Describes the problem of a JAAS configuration of any mechanism; None if it is valid.
+
+    The description has no part of the text, which contains passwords.
+    """
     if not text:
         return None
     try:
@@ -95,7 +99,10 @@ def other_jaas_fault(text: str) -> str | None:
 
 
 def jaas_fault(text: str) -> str | None:
-    """Describes the problem of a JAAS configuration, without any part of it; None if it is valid or empty."""
+    """Describes the problem of a JAAS configuration of PLAIN; None if it is valid or empty.
+
+    The description has no part of the text, which contains passwords.
+    """
     if not text:
         return None
     try:
@@ -106,7 +113,7 @@ def jaas_fault(text: str) -> str | None:
 
 
 def _tokens(text: str) -> list[tuple[str, bool]]:
-    """Splits a JAAS configuration into pairs of a text without quotes and True if the text is a sign, such as `;`."""
+    """Splits a JAAS configuration into tokens: pairs of the text without quotes, and True for a sign such as `;`."""
     tokens: list[tuple[str, bool]] = []
     position = 0
     while position < len(text):

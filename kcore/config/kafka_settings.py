@@ -32,7 +32,10 @@ UNSUPPORTED: Mapping[str, str] = {
     "transaction.two.phase.commit.enable": "two-phase commits are not supported",
     "unstable.api.versions.enable": "unstable versions are not served",
 }
-"""Settings that kcore refuses, because ignoring them would weaken a limit or break a promise; with the remedy."""
+"""Settings that kcore refuses, with the reason or the remedy.
+
+If kcore ignored them, it would weaken a limit or break a promise.
+"""
 
 UNDERSTOOD = frozenset(
     {
@@ -48,7 +51,7 @@ UNDERSTOOD = frozenset(
         "security.inter.broker.protocol",
     }
 )
-"""Settings that are not in kcore's table and have an effect, or name listeners."""
+"""Settings outside kcore's table of settings that have an effect in kcore, or that name listeners."""
 
 KEPT_FOR_TOOLS = frozenset(
     {
@@ -62,7 +65,7 @@ KEPT_FOR_TOOLS = frozenset(
         "unclean.leader.election.enable",
     }
 )
-"""Settings that are in kcore's table, because Kafka's tools read and change them, and that have no effect."""
+"""Settings without an effect that are in kcore's table of settings, because Kafka's tools read and change them."""
 
 AT_START = frozenset({"sasl.jaas.config"})
 """Settings that Kafka changes at run time and kcore reads only when it starts."""
@@ -81,7 +84,7 @@ THREAD_POOLS = frozenset(
         "remote.log.reader.threads",
     }
 )
-"""Numbers of threads. Kafka lets one change at run time at most double or halve them."""
+"""Settings of numbers of threads. In Kafka, a single change at run time may at most double or halve such a number."""
 
 
 @cache

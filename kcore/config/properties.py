@@ -25,7 +25,7 @@ def read_properties(path: Path) -> dict[str, tuple[str, str]]:
             `\\uXXXX`.
 
     Returns:
-        Key -> (value, "FILE:LINE"); the last value of a repeated key, as in Java.
+        Key -> (value, "FILE:LINE"). If a key is repeated, its last value counts, as in Java.
 
     Raises:
         ConfigError: the file cannot be read, a line is not a setting, or an escape is invalid.
@@ -39,7 +39,7 @@ def read_properties(path: Path) -> dict[str, tuple[str, str]]:
         source = f"{path}:{number}"
         separator = _SEPARATOR.match(line)
         if separator is None:
-            # Without the line: it may be a part of a private key whose lines are not continued, or have a password.
+            # The message does not show the line, which may contain a password or a part of a private key.
             raise ConfigError(f"{source}: the line is not a setting; valid: name=value")
         name = _unescaped(separator[0].rstrip(_BLANKS), source)
         found[name] = (_unescaped(_stripped(line[separator.end() + 1 :]), source), source)

@@ -18,7 +18,7 @@ CALLBACK_HANDLERS = frozenset(
     f"org.apache.kafka.common.security.oauthbearer.{package}OAuthBearerValidatorCallbackHandler"
     for package in ("", "secured.")
 )
-"""Kafka's handler of OAUTHBEARER tokens, by its two names."""
+"""The two class names of Kafka's handler of OAUTHBEARER tokens."""
 
 
 def _handler_fault(name: str) -> str | None:
@@ -201,16 +201,16 @@ PER_LISTENER = frozenset(
 """Attributes of the settings that may be set for one listener."""
 
 LISTENER_LIMITS = frozenset(("max_connections", "max_connection_creation_rate"))
-"""Attributes of the limits that a listener may have beside those of the server; they may change at run time."""
+"""Attributes of the limits that a listener may have in addition to the server's. They may change at run time."""
 
 OF_OAUTHBEARER = ("sasl.oauthbearer.", "sasl.server.callback.")
-"""Beginnings of the settings that may also have the mechanism's prefix: listener.name.NAME.oauthbearer.SETTING."""
+"""Prefixes of the settings that may also be set for a mechanism: listener.name.NAME.oauthbearer.SETTING."""
 
 RELOADABLE = frozenset(name for name in PER_LISTENER if name.startswith(("ssl_key", "ssl_truststore", "kcore_ssl_key")))
 """Attributes of the settings that may change for one listener at run time: keys and certificates."""
 
 
 def listener_prefixes(listeners: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the beginnings of the names of listeners' settings, one for each entry of `listeners`."""
+    """Returns the prefix of the settings of each listener: `listener.name.NAME.`, in the order of `listeners`."""
     names = (entry.rpartition("://")[0].strip() or "PLAINTEXT" for entry in listeners)
     return tuple(f"{LISTENER_PREFIX}{name.lower()}." for name in names)

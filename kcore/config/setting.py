@@ -17,7 +17,7 @@ HIDDEN = "[hidden]"
 """The text that replaces a password wherever a setting's value is shown."""
 
 ANY_TEXT = "any text"
-"""The valid values of a setting whose type allows every text; a check of its own may allow less."""
+"""Description of the valid values of a setting whose type allows every text. `Setting.check` may allow fewer."""
 
 MAX_SHOWN_BITS = 256
 
@@ -71,7 +71,7 @@ class Setting(NamedTuple):
     ignore_case: bool = False
 
     def parse(self, value: Any) -> Any:
-        """Reads a value, given as text or already typed.
+        """Converts a text or a Python value to the setting's type, and checks its range.
 
         Raises:
             ConfigError: the value cannot be read or is out of range; the message names the valid range.
@@ -213,7 +213,7 @@ def setting(
     check: Callable[[Any], str | None] | None = None,
     ignore_case: bool = False,
 ) -> Any:
-    """Declares a setting in the body of a class of settings; the attribute's name with dots is Kafka's name.
+    """Declares a setting in the body of a class of settings. Kafka's name is the attribute's name with dots.
 
     Args:
         default: the default value.
@@ -265,8 +265,9 @@ def declared(cls: type) -> dict[str, Setting]:
 
 
 def similar_name(name: str, known: Iterable[str]) -> str:
-    """Returns a hint with the known name that is most similar to an unknown one, for the error; "" if none is
-    similar.
+    """Returns a hint for an error message about an unknown name: the most similar valid name.
+
+    The result is "" if no valid name is similar.
     """
     import difflib  # noqa: PLC0415  # only a refusal needs it
 

@@ -1,4 +1,4 @@
-"""The values of a node's settings and where each comes from: parse, change, look up, reset."""
+"""The values of a node's settings, and the source of each value."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ConfigValues(SecuritySettings):
 
     @classmethod
     def of(cls, values: Mapping[str, Any] | None = None, **by_attribute: Any) -> Self:
-        """Creates a configuration from Kafka's names and from attribute names.
+        """Creates a configuration from values by Kafka's names and by attribute names.
 
         Raises:
             ConfigError: a name is unknown or a value is not valid.
@@ -172,8 +172,8 @@ class ConfigValues(SecuritySettings):
 
         Args:
             listener: the listener's name.
-            changed: values in place of the present ones, by name with a listener's prefix in lower case; None for a
-                listener's value that is removed.
+            changed: values that replace the listeners' present values, by name with the listener's prefix in lower
+                case. None removes a listener's own value.
         """
         settings = SecuritySettings()
         own: dict[str, Any] = {name: entry.value for name, entry in self._of_listeners.items()}
@@ -188,7 +188,7 @@ class ConfigValues(SecuritySettings):
         return settings
 
     def listener_setting(self, name: str) -> Setting:
-        """Returns the setting for a name with a listener's prefix, under that name.
+        """Returns the declaration of a listener's setting, under its name with the listener's prefix.
 
         Raises:
             ConfigError: the setting cannot be set for a single listener, or the name has upper-case letters: Kafka's

@@ -1,4 +1,7 @@
-"""The demonstration on a cluster: jobs over S3 on two workers, one of which loses its executor, equal local jobs."""
+"""The demonstration on a cluster: compares jobs over S3 on two workers with local jobs.
+
+During a job, an executor of the cluster is killed. The results must still be equal.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,7 @@ class ClusterStory(SparkStory):
         settings: Mapping[str, str],
         killed: Cluster | None = None,
     ) -> None:
-        """Runs a job in a separate process; kills an executor of `killed` meanwhile, unless that is None."""
+        """Runs a job in a separate process. If `killed` is a cluster, kills one of its executors during the job."""
         command = ["spark", job, events, "--out", out, *arguments, "--master", master]
         self.show.command(["kcore", *command, *(["--conf", "…"] if settings else [])])
         for name, value in {**SPARK_SETTINGS, **settings}.items():

@@ -20,7 +20,7 @@ SETTINGS: Final = {
     "group.min.session.timeout.ms": "1000",
     "offsets.topic.num.partitions": "12",
 }
-"""The nodes' settings: a short lease, so that a failover takes little of the demonstration."""
+"""The nodes' settings: a short lease, so that a failover takes only a small part of the demonstration."""
 
 
 class Nodes:

@@ -31,7 +31,7 @@ SETTINGS: Final = {
     "autovacuum_naptime": "10min",
     "wal_receiver_status_interval": "1s",
 }
-"""The server accepts small machines, but keeps `fsync` and `full_page_writes`: kcore refuses a server without them."""
+"""Settings for small machines. `fsync` and `full_page_writes` stay on, because kcore refuses a server without them."""
 
 WAIT_S: Final = 30.0
 

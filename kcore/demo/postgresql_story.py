@@ -159,7 +159,7 @@ class PostgresqlStory(Story):
         return self._audit() and right
 
     def _audit(self) -> bool:
-        """Exports the log from the database, verifies the export and audits it. Returns True without findings."""
+        """Exports the log from the database, verifies and audits the export. Returns True if no step has findings."""
         events = str(self.folder / "events")
         verbs = [
             ["export", "--cluster", self.cluster.url, "--out", events],

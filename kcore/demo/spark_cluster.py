@@ -24,7 +24,7 @@ WORKERS: Final = 2
 START_S: Final = 120.0
 POLL_S: Final = 0.1
 KEY: Final = "kcore"
-"""Access key and secret of the S3 server, which accepts any."""
+"""Access key and secret key for the S3 server, which accepts any keys."""
 AWS: Final = {
     "bundle": ("software.amazon.awssdk", "aws-java-sdk-v2.version"),
     "analyticsaccelerator-s3": (
@@ -235,7 +235,7 @@ class Cluster:
         """Waits until an executor runs Python tasks, and kills it.
 
         Args:
-            runs: True while the job runs.
+            runs: returns True while the job runs.
 
         Returns:
             The executor's process id; None if the job ended first.

@@ -96,7 +96,7 @@ class Traffic:
         self.produced = 0
 
     def play(self, seconds: float) -> None:
-        """Runs the script for this time. Members that are alive at the end leave."""
+        """Runs the script for `seconds`. The members that are alive at the end leave their groups."""
         make_topics(self._bootstrap, TOPICS)
         done = threading.Event()
         feeder = threading.Thread(target=self._feed, args=(done,), daemon=True)

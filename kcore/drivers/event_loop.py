@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_TIMERS_S = 0.02  # the time of due timers in one turn of the loop
+MAX_TIMERS_S = 0.02  # the maximum time for due timers in one turn of the loop
 
 
 class AsyncDriver:
     """The driver that runs an engine on an asyncio event loop.
 
-    A round is one turn of the loop: the driver decides every request that arrived in the turn, commits all of them at
-    once and completes the responses. On an idle loop a single request is committed alone and at once.
+    A round is one turn of the loop: the driver decides every request that arrived in the turn, commits all of them
+    together and completes the responses. On an idle loop a single request is committed alone and immediately.
 
     An inline commit costs least, but it blocks the loop until the device has finished. If it would delay too many
     requests, a thread writes the round instead: `CommitOffloadPolicy` decides.
 
     On a shared loop a thread writes every round, because the driver does not know what else the loop has to do. If a
     participant of the round allows no background commit, the driver *pauses*: requests, timers and slices wait until
-    the round is written. The engine cannot distinguish this commit from an inline one. A server's connections call
-    the engine without the driver, so the server holds back their requests during a pause (`when_paused`).
+    the round is written. For the engine, this commit is like an inline commit. A server's connections call the engine
+    without the driver, so the server holds back their requests during a pause (`when_paused`).
 
     Args:
         engine: the engine.
@@ -102,7 +102,7 @@ class AsyncDriver:
         refuse_in_child(self)
 
     def hold_late_timers(self, unserved: Callable[[], bool]) -> None:
-        """Lets late timers wait while `unserved` returns True: requests were read and are not served yet."""
+        """Lets late timers wait while `unserved` returns True, because received requests are not served yet."""
         self._timers.unserved = unserved
 
     def leave_to_parent(self, reason: str) -> None:
@@ -111,7 +111,7 @@ class AsyncDriver:
         self._refusal = reason
 
     def leave_loop(self) -> None:
-        """Gives up the waiting requests of a loop that has ended. Only `close` may be called afterwards."""
+        """Cancels the waiting futures of a loop that has ended. Only `close` may be called afterwards."""
         self._round = True  # no turn of the loop can end a round
         for future in self._waiting:
             with contextlib.suppress(RuntimeError):  # a closed loop does not call the future's callbacks
@@ -150,7 +150,9 @@ class AsyncDriver:
         self._ends.append(callback)
 
     def when_paused(self, callback: Callable[[bool], None]) -> None:
-        """Registers a callback that gets True before a pause and False after it. A pause allows no engine calls."""
+        """Registers a callback that gets True before a pause and False after it. No code may call the engine in a
+        pause.
+        """
         self._pauses.append(callback)
 
     def after_pause(self, work: Callable[[], None]) -> None:
@@ -162,7 +164,7 @@ class AsyncDriver:
 
     @property
     def paused(self) -> bool:
-        """True while a round is written during which no component may call the engine."""
+        """True during a pause: a round is being written, and no component may call the engine."""
         return self._paused
 
     def begin_round(self) -> None:
@@ -213,9 +215,9 @@ class AsyncDriver:
     def _handle_engine_error(self, error: BaseException) -> None:
         """Handles an exception that left the engine.
 
-        After an `Exception` the engine continues, and the decided requests wait for the end of a later round, unless a
-        round has no result. Any other exception may have interrupted the engine between two steps, so the engine is
-        then broken.
+        After an `Exception` the engine continues, and the decided requests wait for the end of a later round. The
+        engine is broken if the exception left a round unsettled, or is no `Exception`: it may then have interrupted the
+        engine between two steps.
         """
         pipeline = self.engine.pipeline
         if isinstance(error, Exception) and not pipeline.settling:
@@ -291,7 +293,7 @@ class AsyncDriver:
             self._resume()
 
     def _writes_on_thread(self) -> bool:
-        """Returns True if the thread writes every round; during a pause, if the round allows no background commit."""
+        """Returns True if the thread writes every round. A round that forbids background commits then needs a pause."""
         return self._shared and self._may_use_thread
 
     def _report_end(self) -> None:
@@ -375,7 +377,7 @@ class AsyncDriver:
         return True
 
     def _started_writer(self) -> Writer | None:
-        """Returns the writing thread; None if there is none and the system refuses to start it."""
+        """Returns the writing thread, and starts it if necessary; None if the thread is not usable."""
         if self._writer is None and self._may_use_thread:
             try:
                 self._writer = Writer()
@@ -546,7 +548,7 @@ class AsyncDriver:
             raise
 
     async def settle_rounds(self) -> None:
-        """Waits until all earlier decisions are durable or have failed. A shared loop is not blocked."""
+        """Waits until all earlier decisions are durable or have failed. Does not block a shared loop."""
         pipeline = self.engine.pipeline
         if not self._writes_on_thread():
             if not pipeline.settling:

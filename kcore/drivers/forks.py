@@ -15,7 +15,7 @@ class ForkedDriver(Protocol):
     """A driver that may exist when the process is forked."""
 
     def leave_to_parent(self, reason: str) -> None:
-        """Refuses every later call of this process with an EngineClosedError of `reason`; waits for no lock."""
+        """Makes this process refuse every later call with an EngineClosedError of text `reason`. Waits for no lock."""
         ...
 
 

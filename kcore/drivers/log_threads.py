@@ -150,11 +150,15 @@ def reclaim_on(writer: Writer, reclaim: Callable[[], bool]) -> None:
                 writer.do(run)
         except LogError as error:  # for example, another node has become the controller
             logger.warning(
-                "driver: the space of deleted batches cannot be freed now; the thread tries again after the next "
+                "driver: cannot free the space of deleted batches now; the thread tries again after the next "
                 "deletion: %s",
                 error,
             )
         except Exception as error:
-            log_failure(logger, error, "driver: freeing the space of deleted batches failed")
+            log_failure(
+                logger,
+                error,
+                "driver: cannot free the space of deleted batches; the thread tries again after the next deletion",
+            )
 
     writer.do(run)

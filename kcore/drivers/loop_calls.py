@@ -26,7 +26,7 @@ def start_on_loop(
         function: the coroutine function; it is called in the order of the calls of `call_soon_threadsafe`.
 
     Returns:
-        the future result. Its cancellation cancels the task.
+        A future of the coroutine's result. Cancelling the future cancels the task.
 
     Raises:
         RuntimeError: the loop is closed.

@@ -12,14 +12,15 @@ T = TypeVar("T")
 MAX_BLOCKED_REQUESTS = 0.1  # a thread adds about 100 µs to a commit, a third of the time that a blocked request waits
 
 GATHER_TURNS = 2
-"""Turns of a shared loop without another call, after which a round waits for no more calls."""
+"""Number of turns of a shared loop without a new call after which the open round stops waiting."""
 
 
 class CommitOffloadPolicy:
-    """The rule that offloads a commit if it would delay too many read-only requests; it estimates their number.
+    """The rule that passes a commit to a thread if an inline commit would delay too many read-only requests.
 
-    The estimate is the number of read-only rounds in the time of a write. If every round writes, no request could be
-    served during the commit. A single client that reads and then commits does not delay itself, unless it is very fast.
+    The policy estimates the number of delayed requests: the number of read-only rounds that fit into the time of a
+    write. If every round writes, an inline commit delays no read-only request. A single client that reads and then
+    commits does not delay itself, unless it is very fast.
 
     Args:
         max_blocked_requests: the average number of delayed requests above which commits are offloaded.

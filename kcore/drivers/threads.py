@@ -41,7 +41,7 @@ class ThreadDriver:
     most until the next deadline, so that timers fire in time although the driver has no thread of its own.
 
     `_inside` is set at the entry and cleared at the normal exit, both under the lock. An exception that leaves the
-    engine in between, such as a `KeyboardInterrupt`, leaves the mark set. Memory may then hold half a change, so the
+    engine in between, such as a `KeyboardInterrupt`, leaves `_inside` set. Memory may then hold half a change, so the
     engine refuses every call until it is opened again. A caller that waits for the lock or for its response is outside
     the engine, so it may be interrupted without harm. An interrupt while the log is written is harmless, too: the
     commit fails, and memory is read from the log again.
@@ -80,7 +80,7 @@ class ThreadDriver:
     def leave_to_parent(self, reason: str) -> None:
         """Implements `ForkedDriver.leave_to_parent`.
 
-        The thread that forked may be inside the engine. It may leave the engine; later calls fail.
+        The thread that forked may be inside the engine. It can still leave the engine, but every later call fails.
         """
         self._lock = RLock()
         self._sleepers = {}
@@ -203,7 +203,7 @@ class ThreadDriver:
 
     def _check_before_waiting(self) -> None:
         """Raises ReentrantCallError if this thread would wait for itself forever."""
-        # If the lock is free, an interrupted call of this thread has left the mark behind.
+        # If the lock is free, an interrupted call of this thread has left `_inside` set.
         if self._inside == get_ident() and self._lock.is_owned():
             raise ReentrantCallError
 

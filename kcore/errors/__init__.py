@@ -1,7 +1,7 @@
 """The errors that kcore raises.
 
 There are two families. `KafkaError` is an error of a client's request and carries the protocol's error code. The server
-turns it into a response in one place; the client API raises the code's own class, such as `FencedMemberEpochError`.
+turns it into an error response. The client API raises the code's own class, such as `FencedMemberEpochError`.
 `KcoreError` and its subclasses are for the program that embeds kcore: its settings, its data folder, its disk.
 Malformed bytes raise `kcore.protocol.DecodeError`. Any other exception is a bug in kcore.
 """
@@ -118,13 +118,12 @@ def raise_partition_errors(
     """Raises the errors of a response that names a code for each partition; returns if all codes are 0.
 
     Args:
-        action: the failed operation, for the message of a group: "commit of group 'g'".
-        codes: partition -> its error code, or its code and the server's message; partitions without error may be
-            left out.
+        action: the failed operation, for the message of a `PartitionErrors`: "commit of group 'g'".
+        codes: partition -> its error code, or its code and the server's message; partitions without error are optional.
         total: the number of partitions that the request named.
 
     Raises:
-        KafkaError: all partitions were refused with the same code; the error's own class.
+        KafkaError: all partitions were refused with the same code; raised as the code's own class.
         PartitionErrors: some partitions were refused, or the codes differ.
     """
     by_code: dict[tuple[int, str | None], list[TopicPartition]] = {}
@@ -144,8 +143,8 @@ def raise_partition_errors(
 class KcoreError(Exception):
     """The base of the errors that kcore raises to the embedding program.
 
-    Refused requests raise `KafkaError` and `PartitionErrors` instead. A program that survives the absence of a server
-    catches `KafkaError`, `ConnectionClosedError` (also an `OSError`), and `TimeoutError`.
+    Refused requests raise `KafkaError` and `PartitionErrors` instead. A program that must keep running while no server
+    is available catches `KafkaError`, `ConnectionClosedError` (also an `OSError`), and `TimeoutError`.
     """
 
 
@@ -156,7 +155,7 @@ class ConfigError(KcoreError, ValueError):
 
 
 class ImplausibleTimeWarning(UserWarning):
-    """A time in seconds that is so long that the caller probably meant milliseconds."""
+    """A time in seconds that is so large that the caller probably meant milliseconds."""
 
 
 class EngineClosedError(KcoreError):
@@ -164,7 +163,7 @@ class EngineClosedError(KcoreError):
 
 
 class EngineInterruptedError(EngineClosedError):
-    """An exception interrupted the engine within a change of its memory, for example a signal handler that raised.
+    """An exception interrupted a change of the engine's memory, for example an exception of a signal handler.
 
     The engine decides and writes nothing any more, because its memory may not match its log. Every acknowledged write
     is in the log. Close the engine, which releases the data folder, and open it again.
@@ -178,8 +177,8 @@ class ReentrantCallError(KcoreError, RuntimeError):
     """A call that would wait for itself, because the calling code runs inside a callback of the engine or of a member.
 
     Either a signal handler or a group's watcher called the engine on a thread that is inside the engine, or a listener
-    or a callback of a member closed the member or its node. Instead, let a signal handler set a flag or raise, and let
-    a watcher or a listener pass the event to other code.
+    or a callback of a member closed the member or its node. Instead, let a signal handler set a flag or raise an
+    exception, and let a watcher or a listener pass the event to other code.
     """
 
     def __init__(
@@ -193,8 +192,8 @@ class ReentrantCallError(KcoreError, RuntimeError):
 class ConcurrentCallError(KcoreError, RuntimeError):
     """Two tasks or threads waited for the records of one consumer, or for the events of one member, at the same time.
 
-    The second call is refused, because it would count the records or the event of the first call as processed. Let one
-    task or thread poll and pass records to the others. Any task or thread may close the consumer.
+    The second call raises this error, because it would count the records or the event of the first call as processed.
+    Let one task or thread poll and pass records to the others. Any task or thread may close the consumer.
 
     An embedded node of an event loop also refuses the calls of other loops and threads. Make such a call with
     `asyncio.run_coroutine_threadsafe`.
@@ -202,14 +201,14 @@ class ConcurrentCallError(KcoreError, RuntimeError):
 
 
 class CloseConnectionError(KcoreError):
-    """A request without a response in the protocol failed: only closing the connection can notify its client."""
+    """A request without an error response in the protocol failed. Only closing the connection can notify its client."""
 
 
 class ConnectionClosedError(KcoreError, ConnectionError):
-    """The server closed the connection without a response, or is unreachable. It is a `ConnectionError`, too.
+    """The server closed the connection without a response, or is unreachable (also a `ConnectionError`).
 
     Attributes:
-        retriable: False if the cause does not end by itself: TLS was refused, or the listener seems to require another
+        retriable: False if a retry cannot succeed: TLS was refused, or the listener seems to require another
             `security.protocol`. Calls of a node do not repeat their request after such an error.
     """
 
@@ -236,7 +235,8 @@ class CommitFailedError(KcoreError):
     """A member's commit was refused because the member has left the group, was fenced, or lost its partitions.
 
     The member joins again automatically. Its partitions may have new owners, so do not repeat the commit. A transaction
-    that contains the commit can only be aborted. The cause is the coordinator's error, if the coordinator refused it.
+    that contains the commit can only be aborted. If the coordinator refused the commit, its error is the cause
+    (`__cause__`) of this exception.
     """
 
 

@@ -13,7 +13,7 @@ class LogTruncationError(OffsetOutOfRangeError):
 
     Attributes:
         divergent_offsets: partition -> the first offset at which the leader's log differs from the records that the
-            consumer has read; None: the leader has not named it.
+            consumer has read; None: the leader has not returned this offset.
     """
 
     def __init__(

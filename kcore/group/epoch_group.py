@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_EPOCH: Final = 1
-"""Group and assignment epoch of a group without any join yet, since Kafka 4.3."""
+"""The group epoch and the assignment epoch of a group before its first join, as in Kafka since 4.3."""
 
 
 class GroupMember(ShardTimer):
-    """A member of an epoch group, which is also the operation of its session timer.
+    """A member of an epoch group. The object is also the `ShardTimer` of the member's session.
 
     Attributes:
         member_id: its id.
@@ -93,7 +93,7 @@ class EpochGroup(Group, Generic[Member, Assignment]):
     members: dict[str, Member]
 
     no_target: Assignment
-    """The target of a member without a target."""
+    """The empty target, which `target_of` returns for a member without a target."""
 
     def __init__(self, shard: GroupShard, group_id: str, live: bool, registered: bool = True) -> None:
         super().__init__(group_id, registered)
@@ -185,7 +185,7 @@ class EpochGroup(Group, Generic[Member, Assignment]):
     # ---- timers
 
     def keep_session(self, member: Member) -> None:
-        """Restarts a member's session, in full."""
+        """Restarts a member's session with the full session timeout."""
         deadline_ms = self.shard.now.now_ms + self.session_timeout_ms(member)
         if member.timer is None:
             member.timer = self.shard.context.schedule(deadline_ms, member)

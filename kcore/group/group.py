@@ -161,7 +161,7 @@ class Group(ABC):
 
     @abstractmethod
     def on_loaded(self) -> None:
-        """Restarts every member's session, in full; called after the shard's log was replayed to its end."""
+        """Restarts every member's session with the full session timeout, after the shard has replayed its whole log."""
 
     @abstractmethod
     def on_unloaded(self) -> None:

@@ -1,9 +1,10 @@
-"""The limit on the memory for the metadata of members, which is checked before a decision stores it.
+"""The limit on the memory for members' metadata. A decision checks the limit before it stores metadata.
 
-Kafka has no such bound. A member's metadata may be as long as a request, and its session may last half an hour.
+Kafka has no such limit. A member's metadata may be as long as a request, and the member's session may last half an
+hour.
 
 Members with equal subscriptions share one set of names, which counts once. The matches of patterns do not count,
-because they name existing topics. Groups that are loaded from a log count, but a load refuses no group.
+because they name existing topics. Groups that a shard loads from its log count, even beyond the limit.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ SMALL_GROUP_BYTES: Final = 65_536
 """A group below this size may grow even if the node's limit is exceeded, so that small groups keep working."""
 
 FEW_PROTOCOLS: Final = 4
-"""Number of protocols above which each further one counts `PROTOCOL_BYTES`; clients have one or two."""
+"""Number of a member's protocols above which each further protocol counts `PROTOCOL_BYTES`. Clients have one or two."""
 PROTOCOL_BYTES: Final = 256
 """The memory of an empty protocol. It also bounds the time to count all protocols of a group."""
 NAME_BYTES: Final = 200
-"""The memory of a name in one set of names, besides its characters: in the set, and in that of the assignor."""
+"""The memory of a name besides its characters: its entries in a set of names and in the assignor's set."""
 TOPIC_BYTES: Final = 384
 """The memory of a topic that members of a group name: its counter, and its entry in the table of dependent groups."""
 
@@ -129,7 +130,7 @@ class NameSets:
         """Returns the growth of the group's memory, in bytes, if a member replaces its names.
 
         Args:
-            named: number of members that name a topic.
+            named: for each topic name, the number of members that name it.
             before: the names of the member until now.
             after: its new names.
         """

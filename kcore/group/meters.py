@@ -10,7 +10,7 @@ from kcore.metrics import Histogram
 REBALANCE_BOUNDS_S: Final[tuple[float, ...]] = (
     0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
 )  # fmt: skip
-"""Bounds for the durations of rebalances: from the time of a commit to the longest common rebalance timeout."""
+"""The bucket bounds of `rebalance_times`: from the time of a commit to the longest common rebalance timeout."""
 
 REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 """The states of groups of any kind, by Kafka's names, in which members wait for their assignment."""

@@ -15,20 +15,22 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 REQUESTS: Final = 2
-"""Number of largest requests whose topics one group may have."""
+"""Maximum number of topic names of a group, as a multiple of the maximum number of elements of a request."""
 
 
 def check_names(
     group_id: str, named: Mapping[str, int], before: AbstractSet[str], after: AbstractSet[str], max_elements: int
 ) -> None:
-    """Refuses the names of a member with which the group would have too many; names may always be removed.
+    """Refuses the new names of a member if the group would then have too many names.
+
+    A change that adds no name to the group is always allowed.
 
     Args:
         group_id: the group.
-        named: number of members that name a topic.
+        named: for each topic name, the number of members that name it.
         before: the names of the member until now.
         after: its new names.
-        max_elements: the largest number of elements of one request.
+        max_elements: the maximum number of elements of one request.
 
     Raises:
         KafkaError: GROUP_MAX_SIZE_REACHED.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     G = TypeVar("G", bound=EpochGroup[Any, Any])
 
 NO_EPOCH: Final = -1
-"""The epoch of a deleted target assignment or current assignment, until the tombstone of its group or member."""
+"""The epoch of an assignment after its tombstone, until the tombstone of the group or member follows."""
 
 
 class ReplayError(ValueError):

@@ -44,7 +44,8 @@ class SettingsCache(Generic[S]):
         build: creates the cached object from their values, in the order of the names.
 
     Attributes:
-        settings_of: the cached objects by group id; the fast path of heartbeats reads it, others call `settings`.
+        settings_of: the cached objects by group id. The fast path of heartbeats reads this attribute; other code calls
+            `settings`.
     """
 
     __slots__ = ("_build", "_setting_names", "_settings", "settings_of")
@@ -78,7 +79,8 @@ def check_settings(config: Config, kind: str, bounded: Iterable[str]) -> None:
     Args:
         config: the broker's settings.
         kind: the kind of groups, as in the names of the settings.
-        bounded: the settings with bounds for groups' own values, without the prefix `group.KIND.`.
+        bounded: the settings whose value must be within bounds (`group.KIND.min.*`, `group.KIND.max.*`), without the
+            prefix `group.KIND.`.
 
     Raises:
         ConfigError: a value is outside its bounds, or the session timeout is not longer than the heartbeat interval.

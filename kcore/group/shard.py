@@ -260,8 +260,8 @@ class GroupShard:
         return typed_key, None if value is None else decode_value(typed_key, value)
 
     def on_loaded(self) -> None:
-        """Starts the full session timeout of every member, other soft state of the groups, and the expiration of
-        offsets.
+        """Starts every member's session with the full session timeout, other soft state of the groups, and the timer
+        for the expiration of offsets.
         """
         self.live = True
         self.groups.measure(self.meters, self.now)

@@ -1,6 +1,6 @@
 """Side effects of a record that apply to a new decision and not during a load: arming timers, waking members.
 
-Soft state cannot be set before the record is applied if the record itself creates its owner (a member, a group). The
+If a record creates a member or a group, soft state of this object can be set only after the record is applied. The
 record's value then carries the side effect. The log contains only the encoded value, so recovery has no side effects.
 """
 

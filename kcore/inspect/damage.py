@@ -34,7 +34,7 @@ from kcore_ext.batch import BatchBuilder, CorruptBatchError, iter_entries, parse
 
 MAX_BATCH_BYTES = 1 << 20
 PRODUCER_IDS_AHEAD = 1_000
-"""Producer ids are allocated in blocks of this size: a partly used block counts as used."""
+"""The size of the blocks in which producer ids are allocated. A partly used block counts as used."""
 _UNREADABLE = (KcoreError, CorruptBatchError, DecodeError, ValueError, IndexError, OverflowError, MemoryError)
 
 Batches = Callable[[PartitionPlan], Iterator[tuple[int, bytes]]]
@@ -88,7 +88,7 @@ class FolderReader:
             self._rehearsal = None
 
     def _judge_metadata(self, batch: bytes) -> str | None:
-        """Refuses a batch that would fail the load: an unknown record, or a partition of a missing topic."""
+        """Refuses a batch that would make the load fail: an unknown record, or a partition of a missing topic."""
         names, partitions = dict(self.names), dict(self._partitions)
         for offset, _, _, value in iter_entries(batch, decompress=decompress):
             try:
@@ -121,7 +121,7 @@ class FolderReader:
     # ---- lost metadata
 
     def amend(self, plan: Plan, batches: Batches) -> None:
-        """Restores the metadata of topics whose partitions exist, and advances the producer ids."""
+        """Restores the lost metadata of topics whose partitions exist, and advances the producer ids."""
         by_topic: dict[bytes, list[PartitionPlan]] = {}
         for partition in plan.partitions:
             topic_id = partition.key.topic_id

@@ -26,8 +26,8 @@ class Event(NamedTuple):
         offset: its offset.
         timestamp_ms: its timestamp.
         type: the record's type (`GroupMetadata`, `OffsetCommit`, …), `marker` for the end of a transaction, `record`
-                in a user topic, `unknown` for a type that this version does not know, `unreadable` for a record of an
-                internal topic that cannot be decoded, which its coordinator cannot load.
+            in a user topic, `unknown` for a type that this version does not know, `unreadable` for a record of an
+            internal topic that its coordinator cannot decode or load.
         key: the key's fields, or its text.
         value: the value's fields, or its text; None for a tombstone.
         producer_id: the producer of the record's transaction, -1 for none.
@@ -48,14 +48,14 @@ class Event(NamedTuple):
 
 
 SECRETS: dict[type, frozenset[str]] = {UserScramCredentialRecord: frozenset({"salt", "stored_key", "server_key"})}
-"""Fields that no dump shows: they would allow a reader to guess passwords or impersonate the server."""
+"""Fields that no dump shows, because a reader could guess passwords or impersonate the server with them."""
 
 
 SECRET_SETTINGS = (
     "sasl.jaas.config",
     *(name for name, entry in Config.SETTINGS.items() if entry.type is SettingType.PASSWORD),
 )
-"""Settings whose values no dump shows, without the prefix of a listener: passwords and private keys."""
+"""Settings whose values no dump shows: passwords and private keys. A listener's prefix may precede these names."""
 
 
 def to_builtins(value: Any) -> Any:

@@ -23,14 +23,16 @@ NUMBERS: Final[Mapping[str, Mapping[str, int]]] = {
     "permission": {UNKNOWN: 0, ANY: 1, "DENY": 2, "ALLOW": 3},
     "pattern_type": {UNKNOWN: 0, ANY: 1, MATCH: 2, "LITERAL": 3, "PREFIXED": 4},
 }
-"""Field of an entry -> the numbers of its names."""
+"""Field of an entry -> name of a value -> the value's number in requests and responses."""
 
 _NAMES: Final = {field: {number: name for name, number in names.items()} for field, names in NUMBERS.items()}
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Acl:
-    """An entry of the access control lists. Its names are Kafka's; their case does not matter in arguments.
+    """An entry of the access control lists.
+
+    The names of types, operations and permissions are Kafka's. Their case does not matter in arguments.
 
     Attributes:
         resource_type: "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN" or "USER".
@@ -45,7 +47,7 @@ class Acl:
 
     Raises:
         ConfigError: a name does not exist.
-        TypeError: a field is not a string. In a request for a deletion, None would match all entries.
+        TypeError: a field is not a string. None is not valid, because in a deletion it would match all entries.
     """
 
     resource_type: str
@@ -88,7 +90,8 @@ def _numbers_of(acl: Acl) -> dict[str, int]:
     """Returns the numbers of an entry's names, by field.
 
     Raises:
-        ConfigError: this client does not know a name of the entry. A server would close the connection.
+        ConfigError: this client does not know a name of the entry. After a request with such a name, a server would
+            close the connection.
     """
     return {field: NUMBERS[field][_name_of(field, getattr(acl, field), {ANY, MATCH, UNKNOWN})] for field in NUMBERS}
 
@@ -97,8 +100,8 @@ def acl_of(resource: Any, row: Any) -> Acl:
     """Converts an entry of a response to an `Acl`.
 
     Args:
-        resource: has the resource.
-        row: has the other fields.
+        resource: the part of the response with type, name and pattern of the resource.
+        row: the part of the response with the other fields.
     """
     names = _NAMES
     return Acl(
@@ -141,7 +144,7 @@ def filter_of(acl: Acl) -> DeleteAclsFilter:
 
 
 def describe_request(filters: Mapping[str, str | None]) -> DescribeAclsRequest:
-    """Returns a request for the entries that have the values of a filter.
+    """Returns a request for the entries that match a filter.
 
     Args:
         filters: field of `Acl` -> its value; None: any.

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from kcore.protocol.compression import CompressionType
 
 MAX_TIME_S: Final = 0x7FFFFFFF / 1000
-"""The longest time: requests have times as 32-bit milliseconds."""
+"""The longest time that a request can express, because requests have times as 32-bit milliseconds."""
 
 LONG_WAIT_S: Final = 600.0
-"""A longer wait in one call is probably meant in milliseconds."""
+"""A limit for the wait of one call. A longer time causes a warning: the caller probably passed milliseconds."""
 
 LONG_MEMBERSHIP_S: Final = 21_600.0
-"""A longer wait for the end of a member is probably meant in milliseconds."""
+"""A limit for the wait until a member ends. A longer time causes a warning: the caller probably passed milliseconds."""
 
 GROUP_TYPES: Final = {name: name for name in ("classic", "consumer", "share", "streams")}
 """Group type -> the text in a request that filters by it."""
@@ -166,7 +166,7 @@ def warn_about_seconds(argument: str, value: float) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Renders a time in its largest unit: 5000 is "1.39 h"."""
+    """Renders a time in the largest unit that does not exceed it: 5000 seconds are "1.39 h"."""
     for name, unit_s in (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
         if seconds >= unit_s:
             return f"{seconds / unit_s:.3g} {name}"

@@ -11,7 +11,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class TrackedExit:
-    """A descriptor in place of `__exit__`, by which an object learns that its `with` block has ended.
+    """A descriptor in place of `__exit__`, which calls a function when the `with` block of an object has ended.
 
     A KeyboardInterrupt may come before the first statement of `__exit__`, where no `try` can catch it. The interpreter
     holds the bound `__exit__` until the block ends. Therefore, each look-up returns a new function, and `left` is
@@ -19,8 +19,8 @@ class TrackedExit:
 
     Args:
         function: the `__exit__` of the class.
-        left: called with the object when its block has ended, unless the attribute `_block` is None. A complete exit
-            sets it to None: an interrupt during this call would be lost.
+        left: called with the object when its block has ended without a complete exit. A complete exit sets the object's
+            attribute `_block` to None, which prevents this call: an interrupt during the call would be lost.
         is_open: returns True while the object is in its block.
     """
 

@@ -24,8 +24,8 @@ TIMEOUT_S = 30.0
 class ClusteredNode(Node):
     """A node of a cluster in this process, for threads. `kcore.open(cluster=...)` returns it.
 
-    Clients and the other nodes reach it over its listeners. The operations of this object go to the leaders of their
-    partitions, on any node. When the node is closed, its partitions move to other nodes.
+    Clients and the other nodes reach this node over its listeners. The operations of this object send their requests to
+    the leaders of the partitions, on any node. When this node is closed, its partitions move to other nodes.
     """
 
     def __init__(self, url: str, config: Config) -> None:

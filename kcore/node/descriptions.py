@@ -56,7 +56,7 @@ def described_group(group_id: str, kind: str, row: Any) -> GroupDescription:
     """Converts an entry of a describe response of any group type.
 
     Raises:
-        KafkaError: the server refused to describe the group, or it does not exist.
+        KafkaError: the server refused to describe the group, or the group does not exist.
     """
     if row.error_code:
         raise KafkaError.of(row.error_code, row.error_message)

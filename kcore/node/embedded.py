@@ -40,7 +40,7 @@ class EmbeddedSend(Protocol):
         client_id: str = CLIENT_ID,
         timeout_s: float | None = None,
     ) -> R:
-        """Decides a request and returns its response once it is durable."""
+        """Decides a request and returns its response once the records are durable."""
         ...
 
 
@@ -48,7 +48,7 @@ class AsyncEmbeddedSend(Protocol):
     """The type of `AsyncEmbeddedNode.send`; see `kcore.embed.AsyncEngine.send`."""
 
     async def __call__(self, request: Request[R], version: int | None = None, *, client_id: str = CLIENT_ID) -> R:
-        """Decides a request and returns its response once it is durable."""
+        """Decides a request and returns its response once the records are durable."""
         ...
 
 
@@ -82,10 +82,11 @@ class EmbeddedNode(Node):
         From now on, the engine runs in a separate thread. Call `listen` before members join.
 
         Args:
-            address: HOST:PORT; port 0 selects a free one.
+            address: HOST:PORT; port 0 selects a free port.
 
         Returns:
-            The open listener: `bootstrap` is its address. It is closed by `close`, or when the node is closed.
+            The listener, with its address in `bootstrap`. The listener stays open until its `close` is called or the
+            node is closed.
 
         Raises:
             ConfigError: the address is not HOST:PORT.
@@ -142,10 +143,11 @@ class AsyncEmbeddedNode(AsyncNode):
         """Opens a listener for Kafka clients of any language, without TLS and SASL.
 
         Args:
-            address: HOST:PORT; port 0 selects a free one.
+            address: HOST:PORT; port 0 selects a free port.
 
         Returns:
-            The open listener: `bootstrap` is its address. It is closed by `close`, or when the node is closed.
+            The listener, with its address in `bootstrap`. The listener stays open until its `close` is called or the
+            node is closed.
 
         Raises:
             ConfigError: the address is not HOST:PORT.
@@ -167,10 +169,10 @@ class AsyncEmbeddedNode(AsyncNode):
         return self._engine.watch_group(group_id, watcher)
 
     async def close(self) -> None:
-        """Closes the node with its members, consumers and producers; other requests without a response fail.
+        """Closes the node with its members, consumers and producers. Other requests that have no response yet fail.
 
-        After the end of the node's event loop, another loop may close the node. It logs a warning for open members,
-        consumers and producers, which cannot leave their groups or store their records any more.
+        After the end of the node's event loop, another loop may close the node. `close` then logs a warning about open
+        members, consumers and producers, which cannot leave their groups or store their records any more.
 
         Raises:
             ConcurrentCallError: the node's event loop is running in another thread. The node stays open.
@@ -205,12 +207,12 @@ def _abandon_on_error(engine: Engine, make: Callable[[], Any]) -> Any:
 
 
 def embedded_node(engine: Engine) -> EmbeddedNode:
-    """Creates a node for threads; closes the engine if that fails."""
+    """Creates a node for threads. After an error, releases the engine's data folder."""
     node: EmbeddedNode = _abandon_on_error(engine, lambda: EmbeddedNode(engine))
     return node
 
 
 def async_embedded_node(engine: Engine) -> AsyncEmbeddedNode:
-    """Creates a node on the running event loop; closes the engine if that fails."""
+    """Creates a node on the running event loop. After an error, releases the engine's data folder."""
     node: AsyncEmbeddedNode = _abandon_on_error(engine, lambda: AsyncEmbeddedNode(engine, asyncio.get_running_loop()))
     return node

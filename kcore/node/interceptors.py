@@ -58,7 +58,7 @@ class ConsumerInterceptor:
     """
 
     def on_consume(self, records: list[Record]) -> list[Record]:
-        """Returns the records that the program gets instead of `records`. All of `records` count as processed."""
+        """Returns the records that the program gets instead of `records`. Records left out also count as processed."""
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
@@ -81,4 +81,4 @@ def notify(calls: Iterable[Callable[[], None]]) -> None:
         try:
             call()
         except Exception:
-            logger.exception("client: an interceptor raised an error")
+            logger.exception("client: an interceptor raised an error; the client continues")

@@ -98,13 +98,13 @@ def run_on_thread(sync: SyncEngine) -> LoopThreadDriver:
 
 
 class _State(enum.Enum):
-    """The life of a `LoopThreadDriver`."""
+    """The states of a `LoopThreadDriver`."""
 
     NEW = enum.auto()  # the thread has not begun
     BEGUN = enum.auto()  # the thread runs; calls are refused until its loop has started the engine's driver
     OPEN = enum.auto()  # calls are accepted
     CLOSING = enum.auto()  # the thread closes the engine
-    CLOSING_WITHOUT_THREAD = enum.auto()  # closed when NEW: the thread returns at once, should it still begin
+    CLOSING_WITHOUT_THREAD = enum.auto()  # closed in state NEW: if the thread begins after all, it returns at once
     CLOSED = enum.auto()
 
 
@@ -131,7 +131,7 @@ class LoopThreadDriver:
         refuse_in_child(self)
 
     def begin(self) -> None:
-        """Starts the thread. The previous driver has handed over the engine."""
+        """Starts the thread. The previous driver must have handed over the engine."""
         self.driver = AsyncDriver(self.engine, self.loop)
         self._thread.start()
         _result(start_on_loop(self.loop, self._start), None)
@@ -183,7 +183,7 @@ class LoopThreadDriver:
 
     @property
     def closed(self) -> bool:
-        """True if calls are refused: before the engine's thread has started, once `close` was called, in a child."""
+        """True if the driver refuses calls: before its thread has started, after `close`, and in a forked child."""
         return self._state is not _State.OPEN
 
     @property
@@ -213,7 +213,7 @@ class LoopThreadDriver:
         return _result(future, timeout_s)
 
     def submit(self, context: RequestContext, request: Any, timeout_s: float | None = None) -> Any:
-        """Decides a request and returns its response once it is durable; see `ThreadDriver.submit`."""
+        """Decides a request and returns its response once the records are durable; see `ThreadDriver.submit`."""
         return self.run_on_loop(partial(self._submit, context, request), timeout_s)
 
     async def _submit(self, context: RequestContext, request: Any) -> Any:
@@ -234,7 +234,7 @@ class LoopThreadDriver:
         self.driver.advance(ms)
 
     def close(self) -> None:
-        """Closes the engine and ends the thread; does nothing at the end of the interpreter, when no thread runs.
+        """Closes the engine and ends the thread. Does nothing while the interpreter shuts down, when no thread runs.
 
         The engine is closed in its own thread, which no signal interrupts. If `close` raises, it may be called again.
 

@@ -35,7 +35,7 @@ SESSION_TIMEOUT_S, HEARTBEAT_INTERVAL_S = 45.0, 3.0
 
 LONG_SESSION_S, LONG_HEARTBEAT_S, LONG_COMMIT_S = 1_800.0, 600.0, 300.0
 LONG_REBALANCE_S = LONG_METADATA_S = 21_600.0
-"""Longer times are probably meant in milliseconds."""
+"""Limits in seconds. A longer time causes a warning, because the caller probably passed milliseconds."""
 
 ASSIGNORS = ("range", "cooperative-sticky")
 """The default assignors of a classic group's member, as in Java's client."""

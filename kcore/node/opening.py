@@ -24,7 +24,7 @@ N = TypeVar("N", bound=AsyncNode)
 
 TIMEOUT_S = 30.0
 LONG_TIMEOUT_S, LONG_CALL_S = 600.0, 3_600.0
-"""Longer times are probably meant in milliseconds."""
+"""Limits in seconds. A longer time causes a warning, because the caller probably passed milliseconds."""
 
 
 class Opening(Generic[N]):
@@ -76,8 +76,9 @@ def open(  # callers write `kcore.open(...)`
         clock: the source of time; a `ManualClock` stands still until the caller moves it.
         create: True to create a missing folder.
         cluster: the URL of a cluster's store, as for `kcore serve --cluster`. This process then becomes a node of that
-            cluster. Its settings must have `node.id`, and `listeners` with a fixed port. `path` and `clock` must not be
-            passed then, and `create` has no effect. The call waits until the store and the cluster are ready.
+            cluster. Its settings must have `node.id`, and `listeners` with a fixed port. With `cluster`, the caller
+            must not pass `path` or `clock`, and `create` has no effect. The call waits until the store and the cluster
+            are ready.
 
     Raises:
         ConfigError: a setting is unknown or not valid.
@@ -120,8 +121,9 @@ def open_async(
         clock: the source of time; a `ManualClock` stands still until the caller moves it.
         create: True to create a missing folder.
         cluster: the URL of a cluster's store, as for `kcore serve --cluster`. This process then becomes a node of that
-            cluster. Its settings must have `node.id`, and `listeners` with a fixed port. `path` and `clock` must not be
-            passed then, and `create` has no effect. The call waits until the store and the cluster are ready.
+            cluster. Its settings must have `node.id`, and `listeners` with a fixed port. With `cluster`, the caller
+            must not pass `path` or `clock`, and `create` has no effect. The call waits until the store and the cluster
+            are ready.
 
     Raises:
         ConfigError: a setting is unknown or not valid.
@@ -200,7 +202,7 @@ def connect(
             `kcore.client.ClientSecurity`; None: neither TLS nor SASL.
         client_id: the client id in every request.
         timeout: the time limit of one response, in seconds.
-        call_timeout: the time in seconds for which an operation is repeated after temporary errors.
+        call_timeout: the time in seconds for which an operation repeats its requests after temporary errors.
         wait: the time in seconds for which the call waits for a cluster that is not ready; 0 makes one attempt. An
             attempt that began in this time may take longer, up to `timeout`.
 
@@ -241,7 +243,7 @@ def connect_async(
         security: settings of TLS and SASL by Kafka's names, or a `kcore.client.ClientSecurity`; None: neither.
         client_id: the client id in every request.
         timeout: the time limit of one response, in seconds.
-        call_timeout: the time in seconds for which an operation is repeated after temporary errors.
+        call_timeout: the time in seconds for which an operation repeats its requests after temporary errors.
         wait: the time in seconds for which the call waits for a cluster that is not ready; 0 makes one attempt. An
             attempt that began in this time may take longer, up to `timeout`.
 

@@ -41,7 +41,7 @@ from kcore_ext.client.fetched import FetchedRecords, reuse_memory
 reuse_memory(Record)
 
 RECORD_OVERHEAD_BYTES = 64
-"""An upper bound of a record's size besides key, value and headers."""
+"""An upper bound of a record's size without key, value and headers."""
 BATCH_OVERHEAD_BYTES = 100
 HEADER_OVERHEAD_BYTES = 16
 UNKNOWN_EPOCH = -1
@@ -53,7 +53,7 @@ SESSIONLESS = -1  # the session epoch of a Fetch without a session
 
 
 def error_about(code: int, subject: str) -> KafkaError:
-    """Returns the error of a code, with the object that it concerns and the code's default message.
+    """Returns the error of a code. Its message names the object and has the default text of the code.
 
     Args:
         code: the error code of a response that has no message.
@@ -85,7 +85,7 @@ def to_commit(offset: Any) -> OffsetAndMetadata:
 
 
 def to_position(offset: Any) -> OffsetAndMetadata:
-    """Converts the offset of a position as callers write it, except a datetime.
+    """Converts the offset of a position, which callers may write as a number. Refuses a datetime.
 
     Raises:
         TypeError: the offset is neither an int nor an OffsetAndMetadata.
@@ -148,7 +148,7 @@ def commit_request(
 
 
 def check_commit(action: str, response: Any, total: int) -> None:
-    """Raises the errors of an OffsetCommit or TxnOffsetCommit response; LookupError if it lacks partitions."""
+    """Raises the errors of an OffsetCommit or TxnOffsetCommit response, or LookupError if it lacks partitions."""
     rows = 0
     for topic in response.topics:
         rows += len(topic.partitions)
@@ -186,7 +186,7 @@ def committed_offsets(response: OffsetFetchResponse) -> PartitionDict[OffsetAndM
     """Reads the committed offsets of one group; partitions without a committed offset are left out.
 
     Raises:
-        KafkaError, PartitionErrors: the request was refused.
+        KafkaError, PartitionErrors: the server refused the request.
     """
     (group,) = response.groups
     return _committed(group)
@@ -226,7 +226,7 @@ def pending_offsets(response: OffsetFetchResponse) -> set[TopicPartition]:
     The request of this response must require stable offsets.
 
     Raises:
-        KafkaError, PartitionErrors: the request was refused.
+        KafkaError, PartitionErrors: the server refused the request.
     """
     (group,) = response.groups
     if group.error_code:
@@ -250,7 +250,7 @@ def share_positions(response: DescribeShareGroupOffsetsResponse) -> PartitionDic
     """Reads start offset and lag of a share group's partitions.
 
     Raises:
-        KafkaError, PartitionErrors: the request was refused.
+        KafkaError, PartitionErrors: the server refused the request.
     """
     (group,) = response.groups
     if group.error_code:
@@ -296,7 +296,7 @@ def list_offsets_request(
 
 
 def validation_request(positions: Mapping[TopicPartition, Unvalidated]) -> OffsetForLeaderEpochRequest:
-    """Builds a request for the ends of the epochs of positions (KIP-320)."""
+    """Builds a request for the end offset of each position's leader epoch (KIP-320)."""
     topics: dict[str, list[OffsetForLeaderPartition]] = {}
     for (topic, partition), position in positions.items():
         row = OffsetForLeaderPartition(
@@ -326,8 +326,8 @@ def record_size(key: bytes | None, value: bytes | None, headers: Sequence[tuple[
     """Returns an upper bound of the size of an encoded record.
 
     Raises:
-        TypeError: a header is not a pair of a name and bytes. The check fails only the append of that record. Without
-            it, the whole batch would fail later.
+        TypeError: a header is not a pair of a name and bytes. This check fails only the append of the record. Without
+            the check, the whole batch would fail later.
     """
     size = RECORD_OVERHEAD_BYTES + (0 if key is None else len(key)) + (0 if value is None else len(value))
     for header in headers:
@@ -413,7 +413,7 @@ def fetched_row(partition: TopicPartition, response: Any) -> Any:
     """Returns the entry of the only partition in a FetchResponse.
 
     Raises:
-        KafkaError: the request was refused.
+        KafkaError: the server refused the request.
     """
     if response.error_code:
         raise KafkaError.of(response.error_code)
@@ -510,7 +510,7 @@ def _first(acquired: Acquired) -> int:
 
 
 def acquired_batches(partition: TopicPartition, row: Any, acquired: Iterable[Acquired]) -> list[AcquiredBatch]:
-    """Divides the acquired records of a partition in a ShareFetchResponse by their batches.
+    """Groups the acquired offsets of a partition in a ShareFetchResponse by batch.
 
     The broker sends whole batches, so a batch may also have records that were not acquired.
 

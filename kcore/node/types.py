@@ -97,7 +97,7 @@ def to_datetime(timestamp_ms: int) -> datetime:
 
 
 def to_ms(when: datetime | float) -> int:
-    """Converts a time, or seconds since the epoch, to milliseconds; a time without a zone is local, as in Python.
+    """Converts a datetime, or seconds since the epoch, to milliseconds. A datetime without a zone is local time.
 
     Raises:
         ValueError: the time is after the year 5138: the caller passed milliseconds.
@@ -271,8 +271,8 @@ class MemberDescription:
         client_id: the client's id.
         host: the client's address.
         epoch: its member epoch; -1 in a classic group.
-        assignment: the partitions that it owns. A streams member owns the partitions with the numbers of its active
-            tasks, in all topics that these tasks read; a topic may have fewer partitions than there are tasks.
+        assignment: the partitions that it owns. For a streams member, these are the partitions with the numbers of its
+            active tasks, in all topics that these tasks read. A topic may have fewer partitions than there are tasks.
         target: the partitions that it will own after the rebalance; equal to `assignment` in a classic group.
         topics: the names that it subscribes to.
         pattern: the regular expression that it subscribes to, or None.
@@ -282,8 +282,9 @@ class MemberDescription:
         target_tasks: all tasks that a streams member will own after the rebalance.
         topology_epoch: the epoch of a streams member's topology.
         classic: True for a member of a consumer group that uses the classic protocol.
-        raw_assignment: the assignment of a classic group's member as its leader encoded it.
-        assignment_decoded: False if the assignment of a classic group's member is not of the consumer protocol.
+        raw_assignment: the assignment of a classic group's member as the group's leader encoded it.
+        assignment_decoded: False if the assignment of a classic group's member is not in the format of the consumer
+            protocol.
     """
 
     member_id: str
@@ -393,8 +394,8 @@ class ProducerState:
         last_sequence: the sequence of the producer's last record.
         last_timestamp_ms: the time of the producer's last write, in milliseconds since the epoch.
         coordinator_epoch: the epoch of the coordinator that ended the producer's last transaction in this partition;
-            -1: no transaction has ended here.
-        transaction_start: the first offset of the open transaction; None: no transaction is open here.
+            -1: no transaction has ended in this partition.
+        transaction_start: the first offset of the open transaction; None: no transaction is open in this partition.
     """
 
     partition: TopicPartition
@@ -407,7 +408,8 @@ class ProducerState:
 
 
 OPEN_TRANSACTION_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
-"""States of a transaction that its coordinator will end. Until then it may hold `read_committed` readers back."""
+"""States of a transaction that its coordinator will end. Until then, the transaction may hold back `read_committed`
+readers."""
 
 
 def as_partitions(partitions: Iterable[Partition]) -> list[TopicPartition]:
@@ -435,7 +437,7 @@ def to_bytes(value: Any) -> bytes | None:
     """Converts a record's key or value to bytes; text is encoded as UTF-8.
 
     Raises:
-        TypeError: the value has another type, and needs a serialization by the caller.
+        TypeError: the value has another type. The caller must serialize it.
     """
     if value is None or isinstance(value, bytes):
         return value

@@ -121,7 +121,7 @@ def request_class(api_key: int) -> type[Message]:
     """Returns the class of an API's requests; its module is imported at the first use.
 
     Raises:
-        KeyError: the key is unknown, or its messages are not declared here.
+        KeyError: the key is unknown, or kcore does not declare its messages.
     """
     return _message_class(api_key, "Request")
 
@@ -130,7 +130,7 @@ def response_class(api_key: int) -> type[Message]:
     """Returns the class of an API's responses; its module is imported at the first use.
 
     Raises:
-        KeyError: the key is unknown, or its messages are not declared here.
+        KeyError: the key is unknown, or kcore does not declare its messages.
     """
     return _message_class(api_key, "Response")
 
@@ -143,13 +143,13 @@ def flexible_since(api_key: int) -> int:
 
 
 def request_header_version(api_key: int, version: int) -> int:
-    """Returns 2 in flexible versions, else 1; valid even for versions above the known ones."""
+    """Returns 2 in flexible versions, else 1. Also accepts versions above the newest declared version."""
     return 2 if version >= flexible_since(api_key) else 1
 
 
 def response_header_version(api_key: int, version: int) -> int:
-    """Returns 1 in flexible versions, else 0; always 0 for ApiVersions, whose client may not know the response
-    version.
+    """Returns 1 in flexible versions, else 0. Returns 0 for ApiVersions, because the client may not know the version of
+    the response.
     """
     return int(api_key != ApiKey.API_VERSIONS and version >= flexible_since(api_key))
 

@@ -41,7 +41,7 @@ class ResourceType(IntEnum):
 
 
 CLUSTER_NAME = "kafka-cluster"
-"""The name of the one resource of type CLUSTER."""
+"""The name of the only resource of type CLUSTER."""
 
 SUPPORTED_OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
     ResourceType.TOPIC: (
@@ -71,10 +71,10 @@ SUPPORTED_OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
         Operation.IDEMPOTENT_WRITE,
     ),
 }
-"""Resource type -> operations that exist for it: the bits that clients can request (KIP-430)."""
+"""Resource type -> the operations that exist for it. Each is a bit in the authorized operations (KIP-430)."""
 
 OPERATIONS_NOT_ASKED = -(1 << 31)
-"""The field's value if the client did not request the operations."""
+"""The value of a response's authorized operations if the client did not request them (KIP-430)."""
 
 
 class Authorizer(Protocol):

@@ -8,7 +8,7 @@
 
 A batch of a few bytes can claim to be gigabytes. These functions never allocate more output than the given limit. The
 time is proportional to the sizes of input and output. Each gzip member and each snappy block costs some microseconds
-regardless of its size, so a batch with far more of them than any writer produces is refused.
+regardless of its size. The functions therefore refuse a batch with far more members or blocks than any writer produces.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ __all__ = [
 
 
 class CompressionType(IntEnum):
-    """Kafka's codecs: the number in a batch's attributes. The names are those of `compression.type`, in capitals."""
+    """Kafka's codecs, with their numbers in a batch's attributes. The names are those of `compression.type`, in
+    capitals.
+    """
 
     NONE = 0
     GZIP = 1
@@ -56,7 +58,8 @@ class CompressionError(ValueError):
     """Bytes that a codec cannot decompress within the limit, or an unknown codec.
 
     Attributes:
-        codec: name or number of the codec. reason: the cause.
+        codec: name or number of the codec.
+        reason: the cause.
     """
 
     def __init__(self, codec: str | int, reason: str) -> None:
@@ -80,12 +83,12 @@ _FREE_PIECES: Final = 1000
 _MIN_PIECE_BYTES: Final = 64
 
 STEP_BYTES: Final = 1 << 20
-"""Output of one step of `decompress_in_steps`, which takes about 3 ms; exceeded by one block or frame of a codec."""
+"""Output of one step of `decompress_in_steps`, which takes about 3 ms. A large block or frame may exceed it."""
 PIECE_COST_BYTES: Final = 1_024
-"""Bytes of output that take as long as the beginning of another gzip member or snappy block."""
+"""Number of output bytes whose decompression takes as long as the start of another gzip member or snappy block."""
 NO_LIMIT: Final = 1 << 62
 PIECE_BYTES: Final = 262_144
-"""Bytes that `compress_in_steps` compresses in one step; a multiple of the blocks of snappy."""
+"""Bytes that `compress_in_steps` compresses in one step; a multiple of the size of a snappy block."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -96,7 +99,8 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     Args:
         codec: a CompressionType.
         data: the bytes to compress.
-        level: the codec's own scale (gzip 1 to 9, zstd up to 22, lz4 up to 17); None: its default. Snappy has none.
+        level: the level in the codec's own scale (gzip 1 to 9, zstd up to 22, lz4 up to 17); None: the codec's default.
+            Snappy has no levels.
 
     Returns:
         The compressed bytes; with codec 0 the unchanged bytes.
@@ -126,10 +130,10 @@ def compress_in_steps(codec: int, data: Buffer, level: int | None = None) -> Gen
         level: see `compress`.
 
     Yields:
-        The number of bytes in each piece, after it was compressed.
+        After each piece, the number of bytes in this piece before the compression.
 
     Returns:
-        The compressed bytes. The blocks of their frames may differ from those of `compress`.
+        The compressed bytes. Their frames may have other blocks than the result of `compress`.
 
     Raises:
         CompressionError: no such codec exists.
@@ -216,7 +220,7 @@ def _decompression(codec: int, data: Buffer, max_size_bytes: int) -> Decompressi
 
 
 def prepared(records: bytes | None) -> Callable[[int, Buffer, int], bytes]:
-    """Returns a replacement of `decompress` for one batch, whose records were decompressed before.
+    """Returns a replacement for `decompress`, which returns the records of one batch that was decompressed before.
 
     Args:
         records: the decompressed records of that batch; None: the batch is not compressed.
@@ -298,8 +302,8 @@ class Decompression(ABC):
 class _Gzip(Decompression):
     """The decompression of one or more gzip members.
 
-    A decompressor copies the data that follow its member. The first member, which is nearly always the only one, is
-    therefore decompressed from all data, and each further member from a piece that is probably large enough.
+    A decompressor copies the data that follow its member. Therefore, only the first member gets all data, because it is
+    nearly always the only member. Each further member gets pieces, which begin small and double in size.
     """
 
     __slots__ = ("_has_more", "_member", "_members", "_piece", "_piece_bytes", "_used")

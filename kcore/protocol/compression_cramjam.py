@@ -47,7 +47,7 @@ def _compress_xerial(data: Buffer, level: int | None) -> bytes:
 class _XerialPacker:
     """A compressor that writes pieces of data as the blocks of one frame.
 
-    The sizes of the pieces are multiples of a block.
+    The size of each piece, except the last piece, is a multiple of the block size.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class _XerialPacker:
 
 
 class _Snappy(Decompression):
-    """The decompression of the blocks of a frame, or of one raw block, which is one step."""
+    """The decompression of the blocks of a frame, or of a raw block in a single step."""
 
     __slots__ = ("_at",)
 

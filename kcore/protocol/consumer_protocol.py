@@ -1,8 +1,8 @@
 """The embedded consumer protocol: JoinGroup metadata and SyncGroup assignments of classic consumers.
 
-On the wire, an int16 version precedes the metadata and the assignment. A version above the newest known is decoded as
-the newest known: fields are only ever appended, and bytes after the known fields are ignored. Negative versions are
-refused.
+On the wire, an int16 version precedes the metadata and the assignment. The decoder reads a version above the newest
+declared version like the newest version. New versions only append fields, and the decoder ignores bytes after the
+fields that it knows. It refuses negative versions.
 """
 
 from typing import Final, Self
@@ -45,7 +45,7 @@ class _Versioned(Message):
             max_elements: the largest number of elements in all arrays together; None: any.
 
         Returns:
-            The message and its encoded version, which may be newer than the one used to decode it.
+            The message and its encoded version, which may be newer than the newest declared version.
 
         Raises:
             TooManyElementsError: the message has more than `max_elements` elements.

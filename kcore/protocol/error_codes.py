@@ -8,7 +8,7 @@ class ErrorCode(IntEnum):
     """A Kafka error code, an int16 on the wire.
 
     Attributes:
-        message: a short text for people; a response carries it only in its error message field, if it has one.
+        message: a short text for people. Only responses with a field for an error message contain it.
     """
 
     message: str
@@ -161,7 +161,7 @@ class ErrorCode(IntEnum):
 
 
 NO_ERROR: Final = ErrorCode.NONE
-"""Int constants for hot paths: CPython 3.11 takes 0.1 µs to find a member in its class."""
+"""A constant for hot paths, because CPython 3.11 takes 0.1 µs to find a member in its class."""
 
 COORDINATOR_AWAY: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}

@@ -1,8 +1,8 @@
-"""Replaces `kcore_ext` where the extension is not built; it has only what is needed to import the declarations.
+"""A replacement of `kcore_ext` for installations without the compiled extension.
 
-Spark's executors may have no build. They can still import the declarations of `kcore.protocol`, so that the wire format
-is declared once: classes with their `FIELDS`, but without constructors and codec. `kcore.spark.decode.pure_record`
-reads bytes with the help of the fields.
+Spark's executors may lack the extension. With this module, they can still import the declarations of `kcore.protocol`,
+so that the wire format is declared only once. The classes then have their `FIELDS`, but no constructors and no codec.
+`kcore.spark.decode.pure_record` decodes bytes by these fields.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WIRE_KINDS: Final = {
         start=1,
     )
 }  # fmt: skip
-"""The number of each wire type's name, as in `kcore_ext.codec.plan`."""
+"""Name of a wire type -> its number, as in `kcore_ext.codec.plan`."""
 
 STRUCT: Final = WIRE_KINDS["struct"]
 ARRAY: Final = WIRE_KINDS["array"]
@@ -44,11 +44,11 @@ class DecodeError(ValueError):
 
 
 class EncodeError(ValueError):
-    """A value that cannot be encoded. This module encodes nothing; the name exists for importers."""
+    """A value that cannot be encoded. This module never raises the error; other modules import its name."""
 
 
 class MessageTooLargeError(EncodeError):
-    """A message above its size limit. This module encodes nothing; the name exists for importers."""
+    """A message above its size limit. This module never raises the error; other modules import its name."""
 
 
 class FieldSpec(NamedTuple):
@@ -91,12 +91,12 @@ def bind(cls: type, schema: Schema) -> None:
 
 
 def encode_request(*_: Any) -> NoReturn:
-    """Raises ImportError: needs the compiled extension."""
+    """Raises ImportError, because the encoder is part of the compiled extension."""
     _missing("a request")
 
 
 def encode_response(*_: Any) -> NoReturn:
-    """Raises ImportError: needs the compiled extension."""
+    """Raises ImportError, because the encoder is part of the compiled extension."""
     _missing("a response")
 
 

@@ -60,10 +60,10 @@ NullableBytes = Annotated[bytes | None, "bytes"]
 Records = Annotated[bytes, "records"]
 NullableRecords = Annotated[bytes | None, "records"]
 Array = Sequence
-"""`Array[T]`: any sequence is encoded; decoding gives tuples."""
+"""The type of arrays, `Array[T]`. The encoder accepts any sequence; the decoder returns tuples."""
 
 ZERO_UUID: Final = bytes(16)
-"""Kafka's absent id: sixteen zero bytes."""
+"""Sixteen zero bytes, with which Kafka represents a missing id."""
 
 _SPAN = re.compile(r"(\d+)(?:(\+)|-(\d+))?")
 
@@ -112,14 +112,15 @@ def field(
 
     Args:
         versions: the versions that have the field: ``"3+"``, ``"0-7"`` or ``"2"``.
-        default: the value of a field that the constructor does not get or the decoded version does not have; always
-            Kafka's default.
+        default: Kafka's default. The field has this value if the constructor does not get the field, or if the decoded
+            version lacks it.
         default_factory: the struct class, for a field that holds a struct and is not null by default.
         nullable: the versions that allow null; all versions of the field if the annotation allows None.
         tag: the number of a tagged field (KIP-482); None for a field in the fixed part.
         tagged: the versions in which the field is tagged; by default all versions of the field.
-        ignorable: for versions that lack the field: True to drop a value other than the default, False to refuse it.
-        compact: False for the one string that keeps its two-byte length in flexible versions (the header's client id).
+        ignorable: if a version lacks the field and the value is not the default: True to leave out the value, False to
+            raise EncodeError.
+        compact: False for the header's client id, the only string that keeps its two-byte length in flexible versions.
     """
     return _Options(versions, default, default_factory, nullable, tag, tagged, ignorable, compact)
 
@@ -175,11 +176,11 @@ _SCALARS: Final = {
         String, NullableString, Bytes, NullableBytes, Records, NullableRecords,
     )
 }  # fmt: skip
-"""The wire types of most fields, by the identity of their annotation: analysing a thousand of them takes time."""
+"""Identity of an annotation -> its wire type. This cache avoids the analysis of about a thousand annotations."""
 
 
 def _field_spec(owner: str, name: str, annotation: Any, value: Any) -> FieldSpec:
-    """Validates one declaration and converts it to the compiler's terms."""
+    """Validates one declaration and converts it to a `FieldSpec`."""
     options = value if isinstance(value, _Options) else _Options("0+", value, None, None, None, None, False, True)
     kind, item, struct, optional = _SCALARS.get(id(annotation)) or _wire_type(annotation)
     default = options.default
@@ -239,7 +240,8 @@ class Struct(frames.StructBase, metaclass=StructMeta):
     """A structure inside of messages: keyword-only constructor, equality by value, no instance dictionary.
 
     Values are str, int, bool, float, bytes (uuids have sixteen), sequences, None, and structs. They are validated only
-    when they are encoded. A struct field that was neither given nor decoded gets a new default at its first access.
+    when they are encoded. A struct field that neither the constructor nor the decoder has set gets a new default at its
+    first access.
     """
 
     __slots__ = ()
@@ -255,7 +257,7 @@ class Message(Struct):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_SINCE: ClassVar[int] = MAX_VERSION + 1
-    """The first flexible version (KIP-482); `schema.MAX_VERSION` + 1 without any."""
+    """The first flexible version (KIP-482); `schema.MAX_VERSION` + 1 if the message has no flexible version."""
 
     def __init_subclass__(
         cls, *, api_key: int = -1, versions: str | None = None, flexible: str = "none", **options: Any
@@ -272,7 +274,7 @@ class Message(Struct):
             """Encodes the message in a version, without any header.
 
             Raises:
-                EncodeError: the version is not one of the message's, a value does not fit its type, or a field that
+                EncodeError: the message does not have this version, a value does not fit its type, or a field that
                     the version lacks has a value other than its default and is not ignorable.
             """
 
@@ -284,11 +286,11 @@ class Message(Struct):
 
             Raises:
                 TooManyElementsError: the message has more than `max_elements` elements of arrays and tagged fields.
-                DecodeError: the bytes are malformed, or the version is not one of the message's.
+                DecodeError: the bytes are malformed, or the message does not have this version.
             """
 
 
 class Request(Message, Generic[R]):
-    """A request; the type argument is its response, which types the code that sends or handles it."""
+    """A request. The type argument is the response's class, from which type checkers infer the response's type."""
 
     __slots__ = ()

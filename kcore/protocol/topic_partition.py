@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 PartitionTuple: TypeAlias = tuple[str, int]
-"""The same as a plain tuple, where an object for each partition would cost too much. Both kinds are equal as keys."""
+"""A partition as a tuple, for code in which a `TopicPartition` for each partition would cost too much.
+
+The tuple and the `TopicPartition` are equal as keys of a dict."""
 
 
 class TopicPartition(NamedTuple):

@@ -58,4 +58,4 @@ def from_text(text: str) -> bytes:
 
 
 _TO_PLAIN = str.maketrans("-_+/", "+/\x00\x00")
-"""base64url to base64; the two characters that only plain base64 has are refused."""
+"""A translation of base64url to base64. It makes the two characters that only base64 has invalid."""

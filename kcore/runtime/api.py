@@ -49,8 +49,9 @@ class Guard(NamedTuple):
         fast: the API's fast path, or None. The server calls it only while `lease` is valid.
         handle: the API's `handle` with all checks.
         lease: the node's lease.
-        checked: replaces a response of `fast` if the lease may end before the response is sent. It takes context,
-            request and response; it returns the response, an error, or a `Pending` that is checked at its completion.
+        checked: checks a response of `fast`, because the lease may have ended since the request. It takes context,
+            request and response. It returns the response, or an error response if the lease has ended. For a parked
+            response it returns a `Pending`, which checks the lease when it is completed.
     """
 
     fast: Handler | None
@@ -84,21 +85,27 @@ class Api(ABC, Generic[Request, Response]):
     caches_requests: ClassVar[bool] = False
     """True if clients often repeat a request byte for byte (heartbeats, look-ups).
 
-    A repeated request may be decoded only once, and the bytes of a repeated response may be sent again. Neither object
-    may ever be changed."""
+    The server may decode a repeated request only once, and may send the bytes of a repeated response again. So no code
+    may change the request or the response."""
     caches_responses: ClassVar[bool] = False
     """True if different requests often get the same response object.
 
-    The bytes of such a response are sent again, so it may never be changed."""
+    The server may send the bytes of a repeated response again, so no code may change the response."""
     small_responses: ClassVar[bool] = False
     """True if a response is at most about as long as its request.
 
-    Any number of such responses of a connection may wait for one commit. If any other response waits for a commit, the
-    connection's later requests wait too: a request of a few bytes may cause a response of a million bytes."""
+    Any number of a connection's small responses may wait for one commit. While a response of another API waits for a
+    commit, the connection's later requests wait too, because a request of a few bytes may cause a response of a million
+    bytes."""
     storage_error: ClassVar[ErrorCode] = ErrorCode.NOT_COORDINATOR
     """The error code of the response if the commit fails.
 
     For coordinators it is Kafka's mapping of KAFKA_STORAGE_ERROR: clients find the coordinator again and retry."""
+
+    @property
+    def name(self) -> str:
+        """Kafka's name of the API, such as JoinGroup."""
+        return type(self).__name__.removesuffix("Api")
 
     @abstractmethod
     def handle(self, context: RequestContext, request: Request) -> Any:
@@ -113,7 +120,7 @@ class Api(ABC, Generic[Request, Response]):
         """
 
     def require_parsable(self, request: Request) -> None:
-        """Refuses a request that Kafka cannot parse. A node checks this also before it forwards the request.
+        """Refuses a request that Kafka cannot parse. A node also calls this method before it forwards a request.
 
         Raises:
             CloseConnectionError: a field has a value that Kafka cannot parse.

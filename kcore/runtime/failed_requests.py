@@ -24,21 +24,25 @@ def error_response(api: Api[Any, Any], context: RequestContext, request: Any, er
     if isinstance(error, KafkaError):
         if logger.isEnabledFor(logging.INFO):
             event = fields(
-                api=type(api).__name__.removesuffix("Api"),
+                api=api.name,
                 error=error.code.name,
                 client_id=context.client_id,
                 connection=context.connection_id,
             )
-            logger.info("%s was refused: %s", type(request).__name__, error, extra=event)
+            logger.info("%s of client %r was refused: %s", api.name, context.client_id, error, extra=event)
         return api.error(context, request, error.code, error.message)
     if isinstance(error, CloseConnectionError):
         raise error
     if isinstance(error, LogError):
         logger.error(
-            "%s failed because of an error of the log, and the client gets a retriable error: %s",
-            type(request).__name__,
+            "%s of client %r failed because of an error of the log; the client gets %s and tries again: %s",
+            api.name,
+            context.client_id,
+            api.storage_error.name,
             error,
         )
         return api.error(context, request, api.storage_error)
-    logger.error("%s failed; the client gets UNKNOWN_SERVER_ERROR", type(request).__name__, exc_info=error)
+    logger.error(
+        "%s of client %r failed; the client gets UNKNOWN_SERVER_ERROR", api.name, context.client_id, exc_info=error
+    )
     return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -64,7 +64,7 @@ class LateShards(Generic[M]):
     def stop(self) -> None:
         """Unloads all shards, because the commit that created the topic failed.
 
-        Requests that the shards have decided since then cannot be durable without the topic, so the round fails.
+        Without the topic, requests that the shards have decided meanwhile cannot become durable, so their round fails.
         """
         shards, self.shards = self.shards, None
         if shards is None:

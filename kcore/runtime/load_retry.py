@@ -19,8 +19,8 @@ _DUE: Final = 0  # a deadline in the past: an int that needs no memory
 class LoadRetry:
     """The timer that repeats the load of a shard, or the recovery of a partition, until it succeeds.
 
-    A log may become readable after an outage of its store or disk, or when memory is free again. The pause doubles from
-    one second to half a minute, because each attempt on a damaged log reads it without success.
+    A log may become readable after an outage of its store or disk, or when memory is free again. The pause between
+    attempts doubles from one second to half a minute, because each attempt on a damaged log reads the log and fails.
 
     The timer is armed as long as the load is incomplete, also while an attempt runs. So after an exception at any step
     of a load, or in the handler of its failure, another attempt follows. The constructor makes the timer, so that

@@ -38,7 +38,7 @@ class ShardLog(ReadableLog, Protocol):
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next record will get, after the staged ones."""
+        """The offset that the next record will get, after all staged records."""
         ...
 
     @property
@@ -69,7 +69,7 @@ class LoadReport:
         size_bytes: the size of these batches.
         unknown: the number of skipped records of unknown types.
         elapsed_ms: the time from the first slice to the last.
-        end_offset: the offset after the replayed part.
+        end_offset: the offset after the last replayed batch.
         read_ahead: the number of records that were replayed before the load began, while another node led the log.
     """
 

@@ -175,7 +175,7 @@ class ShardContext:
         self.now = now
 
     def respond(self, pending: Pending, response: Any) -> None:
-        """Completes a parked request when all present decisions of this shard are durable."""
+        """Completes a parked request when all decisions that this shard has made so far are durable."""
         self.shard.respond(pending, response)
 
     def schedule(self, deadline_ms: int, timer: ShardTimer) -> Timer:

@@ -56,7 +56,9 @@ _CONTEXT = RequestContext(0)
 
 
 def pending_code(parked: bool = True) -> Pending:
-    """Returns a `Pending` whose response will be an error code: NOT_COORDINATOR if a commit that it waits for fails.
+    """Returns a `Pending` whose response will be an error code.
+
+    If the `Pending` waits for a commit that fails, the code is NOT_COORDINATOR.
 
     Args:
         parked: True if the response waits for something other than a commit.

@@ -1,4 +1,4 @@
-"""Responses that are completed later (`Pending`), and functions that join several responses to one."""
+"""Responses that are completed later (`Pending`), and functions that join several responses into one response."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME_COST = 10
 
 
 class Gathered(Pending):
-    """One response built from several that may still be pending. `gather` creates it."""
+    """A response built from several responses, some of which are still pending. `gather` creates it."""
 
     __slots__ = ("_build", "_missing", "_parts")
 
@@ -44,8 +44,9 @@ class Gathered(Pending):
             part.on_complete(partial(self._arrived, i))
 
     def _arrived(self, index: int, response: Any) -> None:
-        """Counts one completed part. The last part builds the response. If that raises, `Pending.complete` completes
-        this response with an error.
+        """Adds the response of one part, and builds the whole response after the last part.
+
+        If building raises, `Pending.complete` completes the whole response with an error.
         """
         self._parts[index] = response
         self._missing -= 1
@@ -63,7 +64,7 @@ def gather_each(
     slices: Slices | None,
     cost: Callable[[str], int] | None = None,
 ) -> Any:
-    """Joins the responses about several names to one.
+    """Joins the responses about several names into one response.
 
     A name that the request repeats is looked up once, and its response is shared. So the cost of the request, without
     encoding its response, depends only on the number of different names.
@@ -114,7 +115,7 @@ def gather(
     parts: Sequence[Any],
     build: Callable[[list[Any]], Any],
 ) -> Any:
-    """Joins the responses of several shards to one.
+    """Joins the responses of several shards into one response.
 
     Args:
         api: the API of the whole request.

@@ -77,7 +77,7 @@ class Shard(ShardCore, Generic[M]):
         now: the clock, which is read once per round.
         max_batch_bytes: the topic's max.message.bytes; the records of one decision must fit in one batch.
         codec: the codec of the batches, 0 for none. `max_batch_bytes` limits the batch before compression.
-        allows_background_commit: see `Participant`; True if no response shows the machine's state before it is durable.
+        allows_background_commit: see `Participant`; True if no response shows state that is not durable yet.
 
     Attributes:
         state: the state. Only ACTIVE shards serve requests; LOADING shards return COORDINATOR_LOAD_IN_PROGRESS, all
@@ -194,10 +194,11 @@ class Shard(ShardCore, Generic[M]):
         log_failure(
             logger,
             error,
-            "shard %s-%d: %s failed; the client gets UNKNOWN_SERVER_ERROR",
+            "shard %s-%d: %s of client %r failed; the client gets UNKNOWN_SERVER_ERROR",
             self.topic,
             self.index,
-            type(api).__name__,
+            api.name,
+            context.client_id,
         )
         return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
 
@@ -252,8 +253,7 @@ class Shard(ShardCore, Generic[M]):
     def _release(self) -> None:
         """Completes the responses in the outbox, or adds them to the commit on which they depend.
 
-        A response leaves the outbox only after that. If its completion raises, the remaining responses stay for the
-        next call.
+        If handling a response raises, the responses after it stay in the outbox for the next call.
         """
         outbox = self._outbox
         done = 0
@@ -550,8 +550,8 @@ class Shard(ShardCore, Generic[M]):
     def unload(self) -> None:
         """Unloads the shard: parked and later requests get NOT_COORDINATOR.
 
-        Decided records must be committed before, so that an unload loses no record that a client waits for. The call
-        can be repeated after an exception.
+        The caller must commit decided records before, so that the unload loses no record for which a client waits. The
+        call can be repeated after an exception.
         """
         assert not self.dirty, "commit before an unload"
         assert not self.committing, "finish the background commit before an unload"

@@ -32,7 +32,7 @@ class Shards(Generic[M]):
         pipeline: commits decided records before a shard is unloaded.
 
     Attributes:
-        on_made: called with each shard that is made from now on, before its load; or None.
+        on_made: called with each new shard before its load; or None.
         by_partition: the shards by partition, for compiled code. It is always the same dictionary; callers do not
             change it.
     """

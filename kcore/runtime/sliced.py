@@ -28,18 +28,18 @@ MAX_TOGETHER = 4
 """Maximum number of long requests that run in turns; others wait. It bounds the memory of unfinished responses."""
 
 SPENT_REMEMBERED = 10_000_000
-"""The cost of all clients after which the cost of each is halved, so that only recent work counts."""
+"""Total cost of all clients at which the cost of each client is halved, so that recent work counts most."""
 
 Work = Generator[int, None, Any]
 """Yields the cost of each step in microseconds, and returns the response."""
 
 
 class WaitingRequests:
-    """The long requests that wait for running long requests, in fair order.
+    """The long requests that wait until fewer than `MAX_TOGETHER` long requests are running, in fair order.
 
-    The next request comes from the client address whose recent requests cost the least, and from the cheapest
-    connection of that address. So a client does not wait for all requests of another client, even if that client has
-    many connections.
+    The next request comes from the client address whose recent requests cost the least, and from the connection of this
+    address whose recent requests cost the least. So a client does not wait for all requests of another client, even if
+    that client has many connections.
     """
 
     __slots__ = ("_by_host", "_spent_by_connection", "_spent_by_host", "_spent_in_all")
@@ -54,7 +54,7 @@ class WaitingRequests:
         return bool(self._by_host)
 
     def add(self, pending: SlicedPending) -> None:
-        """Appends a request to the waiting ones of its connection."""
+        """Appends a request to the waiting requests of its connection."""
         context = pending.context
         connections = self._by_host.setdefault(context.client_host, {})
         connections.setdefault(context.connection_id, deque()).append(pending)
@@ -185,8 +185,8 @@ def step(work: Work, limit: int) -> tuple[bool, Any]:
 class SlicedPending(Pending):
     """The response of a long request.
 
-    If the client disconnects, work that only reads ends, and a response that the work returned as a `Pending` is no
-    longer awaited. Work with `finish` continues, like any decided request.
+    If the client disconnects, work without `finish` ends, because it only reads, and a `Pending` that the work returned
+    is abandoned. Work with `finish` continues, like any decided request.
 
     Attributes:
         cost: the cost of the slices that have run so far, in units of about a microsecond.
@@ -222,7 +222,7 @@ class SlicedPending(Pending):
     def run_slice(self) -> bool:
         """Runs one slice: steps of the work, or `finish`. Returns True if the request has ended.
 
-        `finish` runs in a separate slice, because it takes time for each of the work's results.
+        `finish` runs in a separate slice, because its time grows with the number of the work's results.
         """
         if self._gone:
             self._work.close()
@@ -240,13 +240,17 @@ class SlicedPending(Pending):
             response = self.api.error(self.context, self.request, error.code, error.message)
         except LogError as error:
             logger.error(
-                "%s failed because of an error of the log, and the client gets a retriable error: %s",
-                type(self.api).__name__,
+                "%s of client %r failed because of an error of the log; the client gets %s and tries again: %s",
+                self.api.name,
+                self.context.client_id,
+                self.api.storage_error.name,
                 error,
             )
             response = self.api.error(self.context, self.request, self.api.storage_error)
         except Exception:
-            logger.exception("%s failed; the client gets UNKNOWN_SERVER_ERROR", type(self.api).__name__)
+            logger.exception(
+                "%s of client %r failed; the client gets UNKNOWN_SERVER_ERROR", self.api.name, self.context.client_id
+            )
             response = self.api.error(self.context, self.request, ErrorCode.UNKNOWN_SERVER_ERROR)
         if isinstance(response, Pending):
             self._awaited = response

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 def until_settled(count: Callable[[], int]) -> Iterator[None]:
     """Waits, slice by slice, until `count` returns the same number in two consecutive slices.
 
-    Work that changes cause begins with this wait, so that it runs once for all changes of one long request.
+    Work that reacts to changes begins with this wait, so that it runs once for all changes of a long request.
     """
     before = -1
     while before != (now := count()):

@@ -22,7 +22,7 @@ PERMISSION_COST: Final = 8
 class TopicPermissions(dict[str, bool]):
     """Decisions about the topics of one request: topic name -> True if the client may do the operation.
 
-    A topic is decided at its first use.
+    The authorizer decides about a topic when the topic is first looked up.
 
     Args:
         authorizer: decides about each topic.
@@ -44,9 +44,9 @@ class TopicPermissions(dict[str, bool]):
         return decision
 
     def steps(self, topics: Iterable[str | None]) -> Generator[int, None, None]:
-        """Decides about `topics`, without None, in steps, and yields the cost of each step in microseconds.
+        """Decides about all `topics` that are not None, in steps, and yields the cost of each step in microseconds.
 
-        If there are many topics, a slice ends after the last step.
+        If there are many topics, the last yielded cost ends the slice.
         """
         decided = 0
         for topic in topics:

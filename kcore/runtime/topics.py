@@ -40,8 +40,8 @@ class MetadataListener:
     """A listener for changes of the metadata.
 
     Its methods are called during replay: after the image has the change, and before the change is durable. Subclasses
-    override the methods they need. If the commit of a change fails, the opposite change is reported when the metadata
-    has been read again. No method may raise or request another change.
+    override the methods they need. If the commit of a change fails, the metadata is read again, and the listener gets
+    the opposite change. No method may raise or request another change.
     """
 
     __slots__ = ()
@@ -73,9 +73,9 @@ class MetadataListener:
         """Handles a new leader of a partition. It is not called for the first leaders of new partitions."""
 
     def on_move_planned(self, topic: TopicInfo, partition: int) -> None:
-        """Handles a planned move: the leader of the partition has to release it. The next leader is known.
+        """Handles a planned move to a known next leader: the present leader of the partition has to release it.
 
-        It is also called if a plan was never durable, so that a reload of the metadata has removed it.
+        It is also called if a reload of the metadata has removed a plan that never became durable.
         """
 
     def on_brokers_changed(self) -> None:

@@ -18,9 +18,10 @@ _TEXTUAL = re.compile(rb"[0-9a-z]+")
 
 _KAFKA_SALT = re.compile(rb"1[0-9a-z]{25}|[1-9a-z][0-9a-z]{23,24}")
 _KAFKA_SALT_BITS = 130
-"""Kafka's own clients make a salt of a number with 130 random bits, in base 36: 25 or 26 characters, rarely 24.
+"""Number of random bits in a salt of Kafka's own clients, which write it in base 36.
 
-A salt of 26 characters always begins with 1. Shorter ones than 24 characters occur less than once in 2,000 salts.
+Such a salt has 25 or 26 characters, rarely 24. A salt of 26 characters always begins with 1. Less than one salt in
+2,000 has fewer than 24 characters.
 """
 
 K = TypeVar("K")
@@ -107,11 +108,11 @@ class SaltForms(Mapping[SaltForm, int]):
             del self._leaves[path]
 
     def choose(self, draw: Callable[[bytes], int]) -> SaltForm | None:
-        """Chooses a form at random, weighted by its number of users, with stable results; None without forms.
+        """Chooses a form with a probability proportional to its number of users. Returns None if there are no forms.
 
-        This is weighted rendezvous hashing: if the weight of a form changes, only this form gains or loses user names.
-        Logins on other threads call this method while `add` changes the tree. It copies each node, and begins again if
-        the chosen branch was removed meanwhile.
+        The method uses weighted rendezvous hashing: for the same `draw`, the result is the same. If the weight of a
+        form changes, only this form gains or loses user names. Logins on other threads call this method while `add`
+        changes the tree. Therefore, it copies each node, and begins again if the chosen branch was removed meanwhile.
 
         Args:
             draw: returns a random number below 2**53 that depends only on the label.
@@ -138,10 +139,10 @@ def _path_of(form: SaltForm) -> tuple[int, ...]:
 
 
 def _heaviest(weights: Mapping[K, int], draw: Callable[[bytes], int], label: Callable[[K], bytes]) -> K:
-    """Returns the key with the highest score, which grows with its weight."""
+    """Returns the key with the highest score. The score is random, and grows with the weight of the key."""
     if len(weights) == 1:
         return next(iter(weights))
-    # In the middle of their interval the numbers are neither 0 nor 1, whose logarithms have no use here.
+    # + 0.5 keeps the numbers between 0 and 1: the logarithm of 0 does not exist, and that of 1 is 0.
     return max(weights, key=lambda key: weights[key] / -math.log((draw(label(key)) + 0.5) / 2**53))
 
 
@@ -151,15 +152,15 @@ DEFAULT_FORMS = SaltForms({_DEFAULT_FORM: 1})
 
 
 class Decoys:
-    """Credentials of users that do not exist: constant for a name, and without a matching password.
+    """Credentials for names of users that do not exist. A name keeps its credential, and no password matches it.
 
-    Decoys prevent clients from detecting, by the responses or by their timing, which users exist: mechanisms make a
-    decoy for each name, whether or not it exists. Each form of credentials is as frequent among decoys as among users,
-    so that a rare form does not indicate an existing user. A change of the users changes the form of few decoys.
+    Decoys prevent clients from detecting, by the responses or by their timing, which users exist. Therefore, mechanisms
+    make a decoy for each name, even if the user exists. Each form of credentials is as frequent among decoys as among
+    users, so that a rare form does not indicate an existing user. A change of the users changes only few decoys.
 
     Args:
         secret: random bytes that clients do not know; the same for every listener and after every restart.
-        forms: returns the forms of the real users' credentials -> number of users.
+        forms: returns the forms of the users' credentials for a mechanism; None if there are none.
     """
 
     __slots__ = ("_forms", "_secret")
@@ -171,7 +172,7 @@ class Decoys:
         self._forms = forms
 
     def credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
-        """Creates the credential that replaces the missing one of a user."""
+        """Creates the decoy of a user name."""
         name = user.encode("utf-8", "surrogatepass")
         key = mechanism.hmac(self._secret, b"key " + name)
         form = self._form(name, mechanism)
@@ -189,7 +190,7 @@ class Decoys:
     def _salt(self, name: bytes, mechanism: ScramMechanism, form: SaltForm) -> bytes:
         if form.kind is SaltKind.KAFKA:
             return _base_36(int.from_bytes(self._random(name, mechanism, 64), "big") % 2**_KAFKA_SALT_BITS)
-        length = min(form.length, MAX_SALT_BYTES)  # older credentials may have a longer one
+        length = min(form.length, MAX_SALT_BYTES)  # older credentials may have a longer salt
         if form.kind is SaltKind.LETTERS:
             drawn = self._random(name, mechanism, 4 * length)
             return bytes(_DIGITS[int.from_bytes(drawn[at : at + 4], "big") % 36] for at in range(0, len(drawn), 4))

@@ -17,11 +17,11 @@ from kcore.security.mechanism import Mechanism, PostponedError
 logger = limited_logger(__name__)
 
 MAX_MESSAGE_BYTES: Final = 65_536
-"""The longest first message of a client. Tokens have a few KiB; a parse of longer ones would delay other clients."""
+"""The longest first message of a client. Tokens have a few KiB; to parse a longer message would delay other clients."""
 MAX_PRINCIPAL_LENGTH: Final = 32_767
 """The longest principal, in characters."""
 MAX_TIME_MS: Final = (1 << 53) - 1
-"""The latest expiry, which is later than any clock shows. The lifetime in the response is an int64."""
+"""The latest expiry. kcore reduces later ones to this time, because the lifetime in the response is an int64."""
 
 _VALUE_CHARACTERS: Final = "".join(map(chr, range(0x20, 0x7F))) + "\t\r\n"
 _INVALID_TOKEN = json.dumps({"status": "invalid_token"}, separators=(",", ":")).encode()
@@ -46,8 +46,9 @@ class TokenRefusedError(ValueError):
 Validator = Callable[[str, Mapping[str, str]], OAuthIdentity]
 """Checks a token: signature, issuer, audience, and any other rule of its issuer.
 
-Called with the token and the SASL extensions (KIP-342), on a thread that may block. An exception refuses the token; its
-type is logged, its text only if it is a `TokenRefusedError`.
+Called with the token and the SASL extensions (KIP-342), on a thread that may block. If the validator raises an
+exception other than PostponedError, the token is refused. kcore logs the type of the exception. It logs the text only
+of a `TokenRefusedError`, because other texts may contain the token.
 """
 
 
@@ -112,7 +113,7 @@ class OAuthBearer(Mechanism):
 def _is_valid_principal(principal: str) -> bool:
     """Returns True for a name that ACLs and logs can contain.
 
-    A JSON text may have half of a surrogate pair, which they cannot.
+    A text in JSON may have half of a surrogate pair, which cannot be encoded as UTF-8.
     """
     try:
         return len(principal) <= MAX_PRINCIPAL_LENGTH and bool(principal.encode())
@@ -138,8 +139,8 @@ def _parse(token: bytes) -> tuple[str | None, str, dict[str, str]]:
 def _split(token: bytes) -> tuple[str | None, dict[str, str]] | None:
     """Splits the client's first message: `n,[a=AUTHZID],` and `KEY=VALUE` pairs that 0x01 surrounds (RFC 7628, 3.1).
 
-    It uses no regular expression, because matching would hold the interpreter for the whole time and need memory for
-    each character.
+    The function uses no regular expression. A match would hold the interpreter's lock for its whole duration, and need
+    memory for each character.
 
     Returns:
         The authorization id or None, and the pairs; None if the message is malformed.

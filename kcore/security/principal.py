@@ -38,8 +38,9 @@ def distinguished_name(certificate: Mapping[str, Any]) -> str:
         certificate: the result of `ssl.SSLSocket.getpeercert()`; empty if the peer sent none.
 
     Returns:
-        The name, most specific part first; "" if there is none. An e-mail address, which has no keyword in RFC
-        2253, becomes its number with the encoded value; other such attributes keep OpenSSL's name.
+        The name, with the most specific part first; "" if the certificate has no subject. RFC 2253 has no keyword for
+        an e-mail address: the name contains its object id with the encoded value. Other attributes without a keyword
+        keep OpenSSL's name.
     """
     parts = [
         "+".join(_attribute(name, value) for name, value in relative) for relative in certificate.get("subject", ())

@@ -1,4 +1,4 @@
-"""Security protocols of listeners, and settings that apply to a single listener."""
+"""The security protocols of listeners, from `listener.security.protocol.map`."""
 
 from __future__ import annotations
 

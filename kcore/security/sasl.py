@@ -1,6 +1,6 @@
 """The SASL exchange of a connection (KIP-43, KIP-152, KIP-368): states and the requests that each accepts.
 
-START ──ApiVersions──▶ NEGOTIATED            if it succeeds; a refused one changes nothing
+START ──ApiVersions──▶ NEGOTIATED            if it succeeds; a refused request changes no state
 START, NEGOTIATED ──SaslHandshake──▶ TOKENS  v1: tokens come in SaslAuthenticate requests
                                    ▶ RAW     v0: tokens are whole frames
 TOKENS, RAW ──authentication succeeds──▶ COMPLETE
@@ -61,7 +61,7 @@ class SaslExchange:
 
     Args:
         mechanisms: the enabled mechanisms: name -> function that creates the server side of an exchange.
-        max_reauth_ms: `connections.max.reauth.ms`: lifetime of a session; 0 leaves it to the credential.
+        max_reauth_ms: `connections.max.reauth.ms`: maximum lifetime of a session; 0: only the credential limits it.
 
     Attributes:
         state: the state of the exchange.
@@ -119,7 +119,7 @@ class SaslExchange:
         return self._began_ms < 0 or now_ms - self._began_ms >= MIN_REAUTHENTICATION_INTERVAL_MS
 
     def expired(self, now_ms: int) -> bool:
-        """Returns True if the session has expired; its next request closes the connection."""
+        """Returns True if the session has expired. The next request then closes the connection."""
         return 0 <= self.expires_at_ms < now_ms
 
     def negotiated(self) -> None:

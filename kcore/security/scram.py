@@ -7,8 +7,7 @@ For each user, the server stores a salt, an iteration count and two keys derived
     ServerKey      = HMAC(SaltedPassword, "Server Key")         proves the server to the client
 
 The exchange takes two round trips: nonces, salt and count first, then the client's proof and the server's signature.
-There is no channel binding. Names and passwords are used as they are, in UTF-8: like Kafka, without RFC 4013's
-preparation.
+There is no channel binding. Like Kafka, kcore uses names and passwords in UTF-8 without the preparation of RFC 4013.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ if TYPE_CHECKING:
 MIN_ITERATIONS = 4_096
 """The minimum of RFC 7677; also the default of new credentials."""
 MAX_ITERATIONS = 16_384
-"""The maximum that Kafka stores; more would let a client keep a server busy."""
+"""The maximum that Kafka stores. More iterations would let a client keep a server busy."""
 
 NEW_SALT_BYTES = 32
 """Length of the salts of new credentials in bytes."""
 
 MAX_SALT_BYTES = 1_024
-"""The longest salt of a new credential: the server makes decoys of the same length for names that do not exist."""
+"""The longest salt of a new credential. The server must be able to make decoys with salts of the same length."""
 
 MAX_MESSAGE_BYTES = 16_384
 """Longest message of a client. Anyone may send one, and it is parsed on the event loop's thread."""

@@ -33,13 +33,19 @@ ACCEPTS_PER_TURN: Final = 32
 """Connections that one listener accepts before the event loop serves other work."""
 
 RETRY_S: Final = 0.5
-"""Pause of a listener that has no free file descriptor; also the longest pause while no slot is free."""
+"""Pause of a listener after which it tries again to accept, if no file descriptor or no connection slot is free.
+
+A slot that becomes free ends the pause.
+"""
 
 FREE_PORT_ATTEMPTS: Final = 5
 """Attempts to find a free port if the port is 0."""
 
 MAX_THROTTLED: Final = 1_000
-"""Connections above the quota of their address that one listener keeps open; further ones are closed at once."""
+"""Maximum number of connections above the quota of their address that one listener keeps open.
+
+The listener closes further ones at once.
+"""
 
 _NO_FAMILY: Final = frozenset((errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL))
 _NO_DESCRIPTORS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
@@ -49,26 +55,27 @@ _PEER_GONE: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EPERM, er
 class Acceptor:
     """The acceptor of the connections of one listening socket.
 
-    - At `max.connections` connections of the server or the listener it stops accepting until one ends; clients wait in
-      the backlog.
-    - Above `max.connection.creation.rate` of the server or the listener it stops accepting for some time.
-    - A connection beyond `max.connections.per.ip` or its overrides is closed immediately.
-    - A connection above the quota of its address (connection_creation_rate) is not read, and closed after some time.
-    - Without a free file descriptor it retries every `RETRY_S`.
-    - Before it stops for lack of a slot or a file descriptor, it closes a TLS client that has sent no complete first
-      message for some time.
+    - If the server or the listener has `max.connections` connections, the acceptor stops accepting until one of them
+      ends. New clients wait in the backlog.
+    - Above `max.connection.creation.rate` of the server or the listener, it stops accepting for some time.
+    - It immediately closes a connection beyond `max.connections.per.ip` or its overrides.
+    - It keeps a connection above the quota of its address (connection_creation_rate) open for some time without reading
+      from it, and then closes it.
+    - Without a free file descriptor, it retries every `RETRY_S`.
+    - If no slot or no file descriptor is free, it first closes a TLS client that has not begun its handshake for some
+      time. It stops accepting only if there is no such client.
     - With TLS, `Handshakes` takes over an accepted socket.
 
     Args:
         listening: the listening socket; the acceptor closes it.
         security: the listener's security.
-        quota: counts the connections of the listener, which may have several acceptors, and of the server.
+        quota: counts the connections of the listener and of the server. All acceptors of a listener share it.
         make: creates the connection for a client address.
         log: logs failed TLS handshakes.
         loop: the event loop.
 
     Attributes:
-        refused: number of connections closed because their address had too many.
+        refused: number of connections closed because their address had too many connections.
         handshakes: the TLS handshakes; None without TLS.
     """
 
@@ -122,7 +129,8 @@ class Acceptor:
             self._retry = self._loop.call_later(retry_s, self.resume)
 
     def _accept(self) -> None:
-        # A failed accept costs as much as a successful one, so `_burst` follows the connections of earlier calls.
+        # A failed accept costs as much as a successful one. So `_burst` doubles while connections wait, and is 1 after
+        # an empty backlog.
         made_room = False
         for _ in range(self._burst):
             if made_room:
@@ -169,7 +177,7 @@ class Acceptor:
         return False
 
     def _warn(self, reason: str, *arguments: object) -> None:
-        """Logs the reason for which new connections wait, once until a connection is accepted again."""
+        """Logs the reason why new connections wait. Logs it only once until the listener accepts a connection again."""
         if not self._short:
             self._short = True
             self._short_log.warn(f"new connections wait: {reason}", *arguments, listener=self._security.name)
@@ -188,7 +196,10 @@ class Acceptor:
         client.close()
 
     def _accepted(self, client: socket.socket, host: str) -> bool:
-        """Opens a connection, or closes it; returns False if it does not count for `max.connection.creation.rate`."""
+        """Opens, closes or throttles an accepted connection.
+
+        Returns False if the connection does not count for `max.connection.creation.rate`.
+        """
         throttle_ms = self._quota.throttle_ms(host)
         if throttle_ms:
             self._throttle(client, throttle_ms)
@@ -204,7 +215,7 @@ class Acceptor:
             client.close()
             return True
         if self.handshakes is not None:
-            self.handshakes.add(client, host)  # releases the slot also if it raises
+            self.handshakes.add(client, host)  # takes over the slot, even if it raises
             return True
         try:
             client.setblocking(False)
@@ -223,11 +234,11 @@ class Acceptor:
         try:
             await self._loop.connect_accepted_socket(lambda: connection, client)
         except Exception as error:
-            if connection.transport is None:  # a connection that was made reports its own end
+            if connection.transport is None:  # otherwise `connection_lost` releases the slot
                 self._quota.release(connection.client_host)
             if not isinstance(error, OSError):
                 logger.error(
-                    "listener %s: an internal error while accepting a connection from %s",
+                    "listener %s: an internal error while accepting a connection from %s; the connection is closed",
                     self._security.name,
                     connection.client_host,
                     exc_info=error,
@@ -263,10 +274,10 @@ def listening_sockets(addresses: list[tuple[int, str]], port: int) -> list[socke
 
     Args:
         addresses: family and numeric address of each socket.
-        port: the port; 0 selects a free one, the same for all addresses.
+        port: the port of all sockets; 0 selects a free port.
 
     Raises:
-        OSError: a socket cannot be opened; all are closed again.
+        OSError: a socket cannot be opened. The function has closed all other sockets.
     """
     for _ in range(FREE_PORT_ATTEMPTS):
         try:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class ListenerSecurity:
     """The security of one listener's connections.
 
-    Modules that only TLS or SASL needs are imported here, before the listener opens, and only on nodes that use TLS or
-    SASL.
+    The constructor imports the modules that only TLS or SASL needs. So Python loads them before the listener opens, and
+    only on nodes that use TLS or SASL.
 
     Args:
         listener: the listener.
@@ -69,10 +69,12 @@ class ListenerSecurity:
             self.connection = SaslConnection
 
     def _first_context(self, stored: Mapping[str, Any]) -> ssl.SSLContext:
-        """Creates the TLS context at the start, without the keys that were set at run time if they cannot be loaded.
+        """Creates the TLS context when the server starts.
+
+        If the keys that were set at run time cannot be loaded, the context has the keys of the properties file.
 
         Args:
-            stored: the keys that were set at run time, with their values in the properties file.
+            stored: the settings of keys that were changed at run time, with their values in the properties file.
 
         Raises:
             ConfigError: the keys of the properties file cannot be loaded either.
@@ -124,10 +126,10 @@ class ListenerSecurity:
             self._make_tls(settings, self.name)
 
     def reload_keys(self) -> None:
-        """Loads keys and certificates again, for connections from now on.
+        """Loads keys and certificates again. Only later connections use them.
 
         Raises:
-            ConfigError: the new keys cannot be loaded; the present keys stay in use.
+            ConfigError: the new keys cannot be loaded; the previous keys stay in use.
         """
         if self._make_tls is not None:
             settings = self._config.for_listener(self.name)
@@ -191,7 +193,7 @@ class ServerKeys:
     def reload(self) -> None:
         """Loads the keys and certificates of all listeners again.
 
-        A listener whose new keys cannot be loaded keeps its present keys.
+        A listener whose new keys cannot be loaded keeps its previous keys.
         """
         for security in self._listeners:
             try:

@@ -1,8 +1,8 @@
-"""The cost of a TLS handshake: its first message has the key exchange that the client requests (RFC 8446, 4.1.2).
+"""Reads the first message of a TLS handshake, which names the key exchange of the client (RFC 8446, 4.1.2).
 
 OpenSSL offers the groups of finite fields (ffdhe2048 to ffdhe8192, RFC 7919) in TLS 1.3, and Python has no function
 that removes them. One handshake with the largest group takes 140 ms on the event loop; a handshake with an elliptic
-curve takes 1 ms. A client can demand the largest group with one message of 1 KB, which it may repeat.
+curve takes 1 ms. A client can demand the largest group with one message of 1 KB, and may repeat this message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEY_SHARE: Final = 51
 _TLS_1_3: Final = 0x0304
 
 _FIELDS: Final = range(0x0100, 0x0200)
-"""The groups of finite fields, and the numbers that are reserved for more of them."""
+"""The numbers of the groups of finite fields, and the numbers that are reserved for further such groups."""
 
 _CURVES: Final = frozenset({23, 24, 25, 29, 30})
 """secp256r1, secp384r1, secp521r1, x25519 and x448: the curves that every OpenSSL accepts."""
@@ -33,9 +33,9 @@ class FirstMessage(Enum):
     """The kinds of first messages of a TLS handshake."""
 
     PROMPT = auto()
-    """The server signs when it gets the message."""
+    """The server signs as soon as it gets the message."""
     LATER = auto()
-    """The server may sign at a later message, or this is no TLS; OpenSSL describes the error then."""
+    """The server may sign only after a later message. Or the message is not TLS, and OpenSSL reports the error."""
     UNCLEAR = auto()
     """The client hides the key exchange: its first record has no complete ClientHello."""
     COSTLY = auto()
@@ -89,8 +89,9 @@ def record_bytes(head: bytes) -> int:
 
 
 def classify(record: bytes) -> FirstMessage:
-    """Returns the kind of a first message, which shows when the server signs, and if the key exchange costs too
-    much.
+    """Returns the kind of a first message.
+
+    The kind shows when the server signs, and whether the key exchange costs too much.
     """
     try:
         return _classify(record)

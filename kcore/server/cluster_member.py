@@ -1,4 +1,7 @@
-"""A node of a cluster, in a server process or embedded, that registers again after the controller has fenced it."""
+"""A node of a cluster that registers again after the controller has fenced it.
+
+The node runs in a server process, or is embedded in another program.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,10 @@ Detach = Callable[[], Awaitable[None]]
 Attach = Callable[[ClusterNode], Awaitable[Detach]]
 
 _TEMPORARY = (KcoreError, OSError, MemoryError, RuntimeError)
-"""Errors after which the next incarnation may start; a RuntimeError means that no thread can start."""
+"""Errors after which the next incarnation may start. RuntimeError: Python cannot start a thread."""
 
 RESTART_S = 1.0
-"""Time between two attempts to start again."""
+"""Time between two attempts to start the next incarnation."""
 
 
 class ClusterMember:
@@ -41,8 +44,8 @@ class ClusterMember:
         config: the node's settings; `node_id` and fixed ports are required.
         attach: called with each incarnation that has begun to serve. Returns a function that is called before the
             incarnation ends.
-        survives_interrupts: True to start another incarnation after an exception has interrupted the engine. False: the
-            task `ended` is then done, and the caller ends the process.
+        survives_interrupts: True to start another incarnation after an exception has interrupted the engine. If False,
+            such an exception ends the task `ended`, and the caller ends the process.
 
     Attributes:
         node: the present incarnation.
@@ -68,7 +71,7 @@ class ClusterMember:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Registers the node and starts to serve. Waits as long as the store or the cluster is not ready.
+        """Registers the node and starts to serve. Waits until the store and the cluster are ready.
 
         Raises:
             LogError: the store refuses the node permanently.
@@ -149,7 +152,7 @@ class ClusterMember:
 
     @property
     def bootstrap(self) -> str:
-        """The address of the node for this process, which is the address of the listener between nodes."""
+        """The address at which clients in this process connect to the node: its listener for other nodes."""
         listener = self.node.inter_listener
         return f"{listener.advertised_host}:{listener.advertised_port or listener.port}"
 
@@ -216,7 +219,10 @@ class ThreadMember:
         self._loop.close()
 
     def stop(self) -> None:
-        """Hands all partitions over, ends the node and the thread. Does nothing if repeated, or in a forked child."""
+        """Hands all partitions over, then ends the node and the thread.
+
+        A repeated call, or a call in a forked child, has no effect.
+        """
         if self._refusal or self._loop.is_closed():
             return
         try:
@@ -226,7 +232,7 @@ class ThreadMember:
 
 
 async def _noted(function: Callable[[], Coroutine[Any, Any, T]], tasks: list[asyncio.Future[Any]]) -> T:
-    """Calls a coroutine function, and adds its task to a list."""
+    """Adds the current task to a list, then runs a coroutine function."""
     task = asyncio.current_task()
     assert task is not None
     tasks.append(task)

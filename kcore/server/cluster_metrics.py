@@ -19,14 +19,14 @@ Collect = Callable[[Any], Samples]
 def _of(observer: Any) -> ClusterEngine | None:
     """Returns the engine if it is a node of a cluster, else None.
 
-    Its class is not imported here, because other nodes do not need it.
+    This module does not import the engine's class, because nodes outside a cluster do not need it.
     """
     engine: ClusterEngine | None = observer.engine if hasattr(observer.engine, "membership") else None
     return engine
 
 
 def _one(read: Callable[[ClusterEngine], Any]) -> Collect:
-    """Returns a function that reads one value of a node of a cluster, and yields no value for other engines."""
+    """Returns a function that reads one value of a cluster node's engine, and yields no value for other engines."""
 
     def collect(observer: Any) -> Samples:
         engine = _of(observer)

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 RETRY_S = 0.3
 """Time between two attempts to register, or to read the metadata of a cluster that is being created."""
 MIN_SESSION_MS = 1_000
-"""The shortest lease: a pause of the process or the store must not end it."""
+"""The shortest lease. A short pause of the process or of the store must not end a lease."""
 SECRET_BYTES = 16
 HAND_OVER_S = 10.0
 """Maximum time for which a node that stops waits until other nodes lead its partitions."""
@@ -45,7 +45,7 @@ class ClusterNode:
     Args:
         open_store: opens the store.
         config: the node's settings; `node_id` and fixed ports are required.
-        timing: the intervals of leases and polls; None: the intervals in the settings.
+        timing: the intervals of leases and polls; None: the settings determine them.
 
     Raises:
         ConfigError: a listener has port 0, or the listener for other nodes or its credentials are missing.
@@ -73,25 +73,24 @@ class ClusterNode:
 
     @property
     def engine(self) -> ClusterEngine:
-        """The engine, once started."""
+        """The engine; available after `start`."""
         assert self._engine is not None, "start the node first"
         return self._engine
 
     @property
     def driver(self) -> AsyncDriver:
-        """The engine's driver, once started."""
+        """The engine's driver; available after `start`."""
         assert self._driver is not None, "start the node first"
         return self._driver
 
     @property
     def server(self) -> Server:
-        """The server, once started."""
+        """The server; available after `start`."""
         assert self._server is not None, "start the node first"
         return self._server
 
     async def start(self) -> None:
-        """Registers the node, loads the metadata and starts to serve. Waits as long as the store or the cluster is not
-        ready.
+        """Registers the node, loads the metadata and starts to serve. Waits until the store and the cluster are ready.
 
         Raises:
             LogError: the store refuses the node permanently, for example because its schema is unknown.
@@ -199,7 +198,10 @@ class ClusterNode:
                     self.store.close()
 
     def _give_up_lease(self, store: ClusterStore) -> None:
-        """Unregisters a node whose start was ended before it had an engine, so that the next start need not wait."""
+        """Unregisters a node whose start failed or was cancelled before it had an engine.
+
+        Otherwise, the next start would wait until the lease ends.
+        """
         if self._lease is None:
             return
         try:
@@ -212,7 +214,7 @@ class ClusterNode:
             )
 
     async def _hand_over(self, engine: ClusterEngine) -> None:
-        """Waits until other nodes lead the partitions, at most `HAND_OVER_S`."""
+        """Hands the partitions over. Waits at most `HAND_OVER_S` until other nodes lead them."""
         handed_over = asyncio.Event()
         self.driver.begin_round()
         engine.hand_over(handed_over.set)
@@ -253,8 +255,8 @@ class ThreadRunner:
     """A `Runner` that runs calls of the store on threads, one at a time.
 
     Args:
-        driver: the driver on whose rounds the results arrive.
-        times: gets the time of each call, in seconds.
+        driver: the driver; the results arrive in its rounds.
+        times: the histogram to which the duration of each call is added, in seconds.
     """
 
     def __init__(self, driver: AsyncDriver, times: Histogram) -> None:
@@ -284,10 +286,12 @@ class ThreadRunner:
 
 
 def configured_timing(config: Config) -> Timing:
-    """Returns the intervals of a node's membership, from Kafka's settings of a broker's session, or the defaults.
+    """Returns the intervals of a node's membership.
+
+    Kafka's settings of the broker's session determine the intervals; settings without a value leave the defaults.
 
     Raises:
-        ConfigError: the session is too short for its heartbeats.
+        ConfigError: the session is shorter than `MIN_SESSION_MS`, or too short for its heartbeats.
     """
     timing = Timing()
     ttl_ms, renew_ms = timing.ttl_ms, timing.renew_ms

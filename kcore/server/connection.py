@@ -42,7 +42,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
 
     Serves requests and sends responses in order (see `tests.reference.request_queue` for the exact rules). The memory
     that a peer can occupy is bounded: one incomplete frame, a little read-ahead, `kcore.connection.buffer.bytes` of
-    responses, and one more response. While the peer leaves more response bytes unread, its requests wait.
+    responses, and one more response. While the peer leaves more response bytes unread than that, its requests wait.
     `ResponseMemory` bounds the unread bytes of all peers together.
 
     Args:
@@ -127,10 +127,10 @@ class Connection(ConnectionCore, asyncio.Protocol):
     def _begin(self, transport: Any) -> None:
         """Starts to serve an accepted client.
 
-        When this is called, the close of the connection is certain to release its slot.
+        If this method raises, the caller aborts the connection, and `connection_lost` releases its slot.
         """
         self._write = self._writer(transport)
-        if self.server.stopping:  # its handshake ended during the shutdown
+        if self.server.stopping:  # the TLS handshake ended during the shutdown
             self.abort()
         self.server.add_connection(self)
         if self.server.driver.paused:
@@ -143,16 +143,16 @@ class Connection(ConnectionCore, asyncio.Protocol):
             self.server.loop.call_soon(self._pace)
 
     def eof_received(self) -> bool:
-        """Handles the client's end of stream; its outstanding requests still get responses."""
+        """Handles the client's end of stream; the client's outstanding requests still get responses."""
         self._eof = True
         self._close_if_done()
         return not self._closing
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Handles the loss of the connection: serves the received requests, but discards all responses.
+        """Handles the loss of the connection: still serves requests that wait for a turn, but discards all responses.
 
-        A member that leaves its group may send LeaveGroup and close the connection at once. Therefore, requests that
-        wait only for their turn are served, too.
+        A member that leaves its group may send LeaveGroup and close the connection at once. The group must still handle
+        this request.
         """
         self._lost = not self._closing and (self._continues or self._stopped) and len(self._queue) > 0
         self._closing = True
@@ -242,7 +242,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
             try:
                 self.server.driver.begin_round()
                 self.go_on(shares_time=False)
-            except Exception as error:  # otherwise its other requests would have no turn
+            except Exception as error:  # otherwise the connection's other requests would get no turn
                 self._flush_failed(error)
 
     def _flush_failed(self, error: Exception) -> None:
@@ -267,7 +267,11 @@ class Connection(ConnectionCore, asyncio.Protocol):
         return self._dispatch.route(api_key)
 
     def unsupported(self, api_key: int, version: int) -> tuple[Any, ApiEntry, int]:
-        """Returns the response to a request that is not served, if one exists; otherwise raises RefusedError."""
+        """Returns the response to a request of an unsupported API or version.
+
+        Raises:
+            RefusedError: the protocol has no such response.
+        """
         return self._dispatch.unsupported(api_key, version)
 
     def failed(self, route: ApiEntry, context: Any, request: Any, error: Exception) -> Any:
@@ -277,14 +281,14 @@ class Connection(ConnectionCore, asyncio.Protocol):
     def too_large(
         self, route: ApiEntry, api: Any, context: RequestContext, request: Any, version: int, error: Exception
     ) -> Any:
-        """Returns the error that replaces an oversized response; adds the memory check to `Dispatch.too_large`.
+        """Returns the error response that replaces an oversized response, as `Dispatch.too_large`.
 
         Raises:
-            CloseConnectionError: no such error exists, or memory for responses is short.
+            CloseConnectionError: the response has no field for an error, or `error` is NoRoomError (memory is short).
         """
         if isinstance(error, NoRoomError):
             raise CloseConnectionError(
-                f"the response to {type(api).__name__} has more than {error.limit_bytes} bytes, and unread "
+                f"the response to {api.name} has more than {error.limit_bytes} bytes, and unread "
                 "responses use up kcore.max.response.memory.bytes"
             )
         return self._dispatch.too_large(api, context, request, version)
@@ -303,7 +307,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         """Encodes a long response in slices."""
         long = LongResponse(self, slot, route, api, context, request, version, correlation_id)
         self.server.engine.slices.add(self._while_open(long.write(response)))
-        self.server.driver.round_is_open()  # its end begins the slices
+        self.server.driver.round_is_open()  # the end of the round begins the slices
 
     def _while_open(self, work: Iterator[None]) -> Iterator[None]:
         """Runs `work` until the connection closes."""
@@ -318,7 +322,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         if isinstance(error, CloseConnectionError):
             self._refuse(str(error))
         else:
-            logger.error("connection from %s: cannot encode a response", self.client_host, exc_info=error)
+            logger.error("connection from %s closed: cannot encode a response", self.client_host, exc_info=error)
             self._refuse("a response cannot be encoded")
         self.arrived()
 
@@ -365,7 +369,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
     def mute(self, duration_ms: int) -> None:
         """Serves no further request for `duration_ms`, but sends responses.
 
-        Of several calls, the one with the latest end counts.
+        If several calls overlap, the latest end applies.
         """
         if self._closing:
             return
@@ -459,7 +463,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         self.transport.abort()
 
     def _watch_idle(self) -> None:
-        """Closes the connection after too long without traffic, even if it is already being closed."""
+        """Aborts the connection after `connections.max.idle.ms` without traffic, even if its close has begun."""
         limit_ms = self.server.config.connections_max_idle_ms
         if limit_ms < 0:
             return

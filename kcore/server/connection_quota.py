@@ -1,4 +1,4 @@
-"""Limits of connections: of the server, of a listener and of a client address."""
+"""Limits on the connections of the server, of a listener and of a client address."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ConnectionQuota:
         self.total = 0
 
     def of_listener(self, name: str) -> ListenerQuota:
-        """Returns the quota of a listener, which also applies the server's limits of this object."""
+        """Returns the quota of a listener, which also applies the limits of the server."""
         quota = self._listeners.get(name)
         if quota is None:
             quota = self._listeners[name] = ListenerQuota(name, self, self._config)
@@ -49,11 +49,11 @@ class ConnectionQuota:
 
     @property
     def full(self) -> bool:
-        """True while no listener may accept a further connection."""
+        """True while the server has `max.connections` connections, so that no listener may accept a further one."""
         return self.total >= self._config.max_connections
 
     def add_handshakes(self, handshakes: Handshakes) -> None:
-        """Adds the TLS handshakes of a listening socket. To make room, silent clients among them may be closed."""
+        """Adds the TLS handshakes of a listening socket, from which `make_room` may close a client."""
         self._handshakes.append(handshakes)
 
     def make_room(self) -> bool:
@@ -130,8 +130,8 @@ class ConnectionQuota:
 class ListenerQuota:
     """The count of one listener's connections, for the limits of the listener and of the server.
 
-    As in Kafka, `listener.name.NAME.max.connections` and `listener.name.NAME.max.connection.creation.rate` apply beside
-    the settings without a prefix.
+    As in Kafka, `listener.name.NAME.max.connections` and `listener.name.NAME.max.connection.creation.rate` apply in
+    addition to the settings without a prefix.
 
     Args:
         name: the listener's name.
@@ -171,16 +171,14 @@ class ListenerQuota:
         return self._server.total, "max.connections"
 
     def add_handshakes(self, handshakes: Handshakes) -> None:
-        """Adds the TLS handshakes of a socket of the listener.
-
-        To make room, silent clients among them may be closed.
-        """
+        """Adds the TLS handshakes of a socket of the listener, from which `make_room` may close a client."""
         self._handshakes.append(handshakes)
         self._server.add_handshakes(handshakes)
 
     def make_room(self) -> bool:
-        """Closes a client that does not begin its TLS handshake. If the listener is full, it is a client of this
-        listener.
+        """Closes a client that does not begin its TLS handshake.
+
+        If the listener has reached its own limit, only its clients qualify; otherwise the clients of all listeners.
 
         Returns:
             False if there is no such client.
@@ -190,7 +188,7 @@ class ListenerQuota:
         return self._server.make_room()
 
     def connections_of(self, host: str) -> int:
-        """Returns the number of connections of a client address, with all listeners."""
+        """Returns the number of connections of a client address to all listeners."""
         return self._server.by_host.get(host, 0)
 
     def take(self, host: str) -> bool:

@@ -31,7 +31,7 @@ STATES: Final = tuple(
 
 
 def topics(engine: Engine) -> Iterator[TopicPartitions]:
-    """Iterates over the topics that have series of their own; internal topics have no client traffic.
+    """Iterates over the topics that have their own series. Leaves out internal topics, which have no client traffic.
 
     Topics and partitions may change between two items.
     """
@@ -40,12 +40,12 @@ def topics(engine: Engine) -> Iterator[TopicPartitions]:
 
 
 def partitions(engine: Engine) -> Iterator[Partition]:
-    """Iterates over the partitions that have series of their own."""
+    """Iterates over the partitions that have their own series."""
     return islice(engine.partitions, engine.config.kcore_metrics_max_partitions)
 
 
 def omitted(observer: Observer) -> Iterator[Sample]:
-    """Yields the number of topics and partitions without series of their own."""
+    """Yields the numbers of topics and partitions that do not have their own series."""
     limit = observer.engine.config.kcore_metrics_max_partitions
     yield ("topic",), max(observer.data.topics - limit, 0)
     yield ("partition",), max(observer.data.partitions - limit, 0)

@@ -22,11 +22,11 @@ class DataTotals:
     """The sums over the topics and partitions of a node.
 
     Attributes:
-        topics: number of topics without internal ones.
+        topics: number of topics, without internal topics.
         partitions: number of partitions, including partitions of internal topics.
-        traffic: the traffic of all topics, deleted ones included.
+        traffic: the traffic of all topics, including deleted topics.
         open_transactions: open transactions of all partitions; a transaction counts once for each of its partitions.
-        late_partitions: partitions with a transaction open for `LATE_MS` longer than `transaction.max.timeout.ms`.
+        late_partitions: number of partitions with a transaction that is late (`LATE_MS`).
     """
 
     __slots__ = ("late_partitions", "open_transactions", "partitions", "topics", "traffic")
@@ -40,7 +40,8 @@ def count_data(engine: Engine) -> Generator[None, None, DataTotals]:
     """Counts the topics and partitions of a node, their traffic and their open transactions."""
     totals = DataTotals()
     limit_ms = engine.clock.wall_ms() - engine.config.transaction_max_timeout_ms - LATE_MS
-    # Before the list: a topic that is deleted during a pause must not count twice, because counters never decrease.
+    # Not after the loop: otherwise a topic that is deleted during a pause would count twice, in the list and here. The
+    # next scrape would count it once, but counters must not decrease.
     totals.traffic.add(engine.partitions.deleted_traffic)
     looked_at = 0
     for topic in list(engine.partitions.names.values()):

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 logger = limited_logger(__name__)
 
 LONGEST_FRAME = 0x7FFFFFFF + 4
-"""The largest length that an int32 can express, plus the bytes of the length field."""
+"""The largest size of a frame: the maximum of an int32, plus the bytes of the length field."""
 
 ENVELOPE_BYTES = 128 * 1024
-"""The largest size of an envelope beyond the request in it: the client's id and its principal have at most 64 KB."""
+"""Maximum number of bytes that an envelope adds to its request: the client's id and principal have at most 64 KB."""
 
 
 class RefusedError(KcoreError):
@@ -36,8 +36,9 @@ class RefusedError(KcoreError):
 
 
 class Served(ApiEntry):
-    """The entry of an API that the server serves. In addition to `ApiEntry`, it counts errors and measures times, once
-    metrics are read.
+    """The entry of an API that the server serves.
+
+    It counts errors and measures times only if metrics are read.
 
     Args:
         api: the API.
@@ -48,7 +49,7 @@ class Served(ApiEntry):
         slice_bytes: as in `ApiEntry`.
 
     Attributes:
-        all_times: the times of all measured requests; `times` is the same object while requests are measured.
+        all_times: the times of all measured requests. While the server measures requests, `times` is this object.
     """
 
     __slots__ = ("all_times",)
@@ -63,8 +64,8 @@ class Served(ApiEntry):
         max_request_elements: int = LONGEST_FRAME,
         slice_bytes: int = 0,
     ) -> None:
-        # Some ranges are advertised wider than they are served (Produce, KAFKA-18659): versions that cannot be decoded
-        # are not.
+        # Some APIs advertise more versions than the server can decode (Produce, KAFKA-18659). It serves only the
+        # versions that it can decode.
         max_version = min(api.versions[1], api.request_type.MAX_VERSION)
         super().__init__(
             api,
@@ -86,8 +87,8 @@ class Dispatch:
 
     Args:
         engine: decides the requests.
-        note: claims memory for each long response; None disables accounting. Fetches claim memory for their responses
-            when they read.
+        note: claims memory for each long response; None disables accounting. Fetch responses do not use it, because
+            they claim memory when they read the log.
 
     Attributes:
         routes: API key -> entry; None for keys that were not used yet and for keys that are not served.
@@ -121,7 +122,7 @@ class Dispatch:
             served.times = served.all_times if on else None
 
     def measure(self, meter: RequestMeter | None) -> None:
-        """Serves requests through a meter from now on; None ends it."""
+        """Serves requests through `meter` from now on; None: without a meter."""
         self._meter = meter
         for served in self:
             served.meter = None if served.key in EXEMPT else meter
@@ -225,7 +226,7 @@ class Dispatch:
 def _carries_error(response: Any, version: int) -> bool:
     """Returns True if a client can read an error in the response.
 
-    Some versions have no error at the top level, and an empty list has no elements with an error.
+    Some versions have no error field at the top level, and an empty array has no element with an error.
     """
     kind = type(response)
     code = getattr(response, "error_code", ErrorCode.NONE)
@@ -239,10 +240,10 @@ def _carries_error(response: Any, version: int) -> bool:
 
 
 def _max_request_bytes(config: Config, api_key: int) -> int:
-    """Returns the maximum size of a request in bytes; a request with the largest records of a group must fit.
+    """Returns the maximum size of a request in bytes.
 
-    Only Produce requests have records of clients; `socket.request.max.bytes` limits them. The largest request also fits
-    into an envelope.
+    `socket.request.max.bytes` limits Produce requests, because they contain records of clients. The limit of any other
+    request is high enough for the largest records of a group. An envelope may contain the largest request.
     """
     if api_key == ApiKey.PRODUCE:
         return LONGEST_FRAME

@@ -11,7 +11,7 @@ Counts = dict[int, int]
 Walk = Callable[[Any, Counts], None]
 
 MAX_MESSAGE = 1_000
-"""Characters of an error message that are kept if the whole message does not fit."""
+"""Number of characters to which an error message is shortened if it is too long to be encoded."""
 
 _KNOWN = {int(code): code.name for code in ErrorCode}
 
@@ -23,7 +23,7 @@ def error_walk(cls: Any) -> Walk | None:
         cls: a response class, or the class of a struct in one.
 
     Returns:
-        (message, counts by code) -> None; None if the message has no error field.
+        A function (message, counts by code) that increases the counts; None if the class has no error field.
     """
     own = any(spec.name == "error_code" for spec in cls.FIELDS)
     arrays: list[tuple[str, Walk]] = []

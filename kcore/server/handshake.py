@@ -1,7 +1,7 @@
 """TLS handshakes: limits, fairness between client addresses, timeouts and log lines.
 
 A handshake costs a signature and up to 100 KB of memory, so a listener runs a bounded number of them at a time. A
-client takes one of these slots only after its complete first message; until then the server has only its socket.
+client gets a slot for its handshake only after its complete first message. Until then, it uses only a socket.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kcore.server.log_limits import ClientLog
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
-"""Time limit of a client's first message, and again of the handshake that follows."""
+"""Time limit of a client's first message. The following handshake has the same time limit."""
 
 MAX_HANDSHAKES: Final = 256
 """Concurrent TLS handshakes per listener; each takes up to 100 KB of memory."""
@@ -36,24 +36,28 @@ UNFAIR_GRACE_S: Final = 0.5
 """Age from which a handshake may be aborted if its address has more handshakes than the waiting client's address."""
 
 MAX_LATE: Final = 16
-"""Concurrent handshakes per listener whose signature waits for a further message of the client.
+"""Maximum number of concurrent handshakes per listener in which the server may sign only after a second message.
 
-Each signature takes about a millisecond, and all these clients may send that message at the same time.
+Each signature takes about a millisecond, and all these clients may send the message at the same time.
 """
 
 STARTS_PER_TURN: Final = 4
 """Handshakes that begin in one turn of the event loop: each takes about a millisecond for its signature."""
 
 MAX_SILENT: Final = 1_024
-"""Clients without a complete first message per listener; further ones replace the oldest of the busiest address."""
+"""Maximum number of clients without a complete first message per listener.
 
-SILENT_GRACE_S: Final = 1.0
-"""Age from which such a client may be closed if the server has no connection or file descriptor left.
-
-One that waits for a slot may be closed at the age of `HANDSHAKE_GRACE_S`.
+A further client replaces the oldest client of the address that has the most such clients.
 """
 
-# As alerts of a client these are its own errors; raised by OpenSSL they mostly mean that the client sent no TLS at all.
+SILENT_GRACE_S: Final = 1.0
+"""Age from which the server may close a client without a complete first message, to free its connection.
+
+It does so only if no connection or file descriptor is left. A client that waits for a handshake slot may be closed from
+the age of `HANDSHAKE_GRACE_S`.
+"""
+
+# If OpenSSL raises one of these errors, the client mostly sent no TLS at all. A client may also send them as alerts.
 NO_TLS: Final = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNSUPPORTED_PROTOCOL", "RECORD_LAYER_FAILURE"}
 
 
@@ -61,7 +65,7 @@ REFUSED: Final = {
     FirstMessage.COSTLY: "the client offers only finite-field key exchange (FFDHE); it must offer an elliptic curve",
     FirstMessage.UNCLEAR: "the client's first TLS record is not a complete ClientHello",
 }
-"""First messages with which no handshake begins, and the reason."""
+"""The kinds of first messages that the server refuses, with the reason for the log."""
 
 
 class _Client:
@@ -73,7 +77,7 @@ class _Client:
         since_s: the time on the loop's clock at which it was accepted, or at which its handshake began.
         needed_bytes: number of received bytes after which the loop reports the socket as readable; 0 while the loop
             does not watch the socket.
-        signs_late: True if its first message does not determine when the server signs.
+        signs_late: True if its first message is `FirstMessage.LATER`: the server may sign only after a later message.
     """
 
     __slots__ = ("host", "needed_bytes", "signs_late", "since_s", "socket")
@@ -89,15 +93,15 @@ class _Client:
 class Handshakes:
     """The TLS handshakes of one listening socket.
 
-    - *silent* clients have not sent a complete first message. They take no slot, and the oldest is closed if they are
-      too many.
+    - *silent* clients have not sent a complete first message. They take no slot. If there are more than `MAX_SILENT`,
+      the oldest one of the address with the most silent clients is closed.
     - *ready* clients wait for a slot, in turns by address. The oldest and the newest client of an address start
       alternately: old clients are served in order, and stalled clients do not block a new client. A client that ends
-      its stream meanwhile is closed at once: its descriptor is free, and no other client waits for its handshake.
+      its stream while it waits is closed at once, which frees its descriptor and avoids its handshake.
     - *running* handshakes have a slot. While all slots are taken and a client waits, the oldest handshake of the
-      address with the most is aborted once it is old enough.
-    - Clients that demand a costly key exchange are closed. So are clients with a late signature, if there are more than
-      `MAX_LATE`.
+      address with the most running handshakes is aborted once it is old enough.
+    - Clients that demand a costly key exchange are closed. While `MAX_LATE` handshakes with a late signature run,
+      further clients with a late signature are closed, too.
 
     So clients that never finish their handshakes use a bounded amount of memory. They delay clients of other addresses
     by `UNFAIR_GRACE_S`, and clients of the same address by `HANDSHAKE_GRACE_S`.
@@ -147,7 +151,7 @@ class Handshakes:
         return len(self._silent) + sum(map(len, self._ready.values())) + len(self.running)
 
     def add(self, client: socket.socket, host: str) -> None:
-        """Takes over an accepted socket and its connection slot. Both are taken over even if the method raises."""
+        """Takes over an accepted socket and its connection slot. After an error, the caller must not release them."""
         try:
             client.setblocking(False)
             added = _Client(client, host, self._loop.time())
@@ -172,7 +176,10 @@ class Handshakes:
     # ---- silent clients
 
     def _look(self, client: _Client) -> None:
-        """Moves a client to the ready ones if its first record is complete or can never become complete."""
+        """Reads the first record of a silent client.
+
+        If the record is complete or can never become complete, makes the client ready or closes it.
+        """
         try:
             head = client.socket.recv(HEADER_BYTES, socket.MSG_PEEK)
             if not head:  # it closed without a byte, as probes of load balancers do
@@ -217,7 +224,7 @@ class Handshakes:
             del self._silent_by_host[client.host]
 
     def _drop(self, client: _Client, reason: str) -> None:
-        """Closes a silent connection; logs the reason, unless the client has closed the connection itself."""
+        """Closes a silent client. Logs the reason, unless it is empty."""
         self._leave_silent(client)
         client.socket.close()
         self._fail(client.host)
@@ -229,7 +236,7 @@ class Handshakes:
         return next(iter(busiest))
 
     def make_room(self) -> bool:
-        """Closes a client that has had enough time, if possible a client that has not sent its whole first message.
+        """Closes a client that has waited long enough: a silent client if possible, otherwise a ready client.
 
         Returns False if there is no such client.
         """
@@ -266,10 +273,10 @@ class Handshakes:
         own = self._ready.get(client.host)
         if own is None:
             self._ready[client.host] = {client: None}
-            self._stop_waiting()  # a new address may be allowed to abort another one sooner
+            self._stop_waiting()  # a new address may abort a running handshake earlier
         else:
             own[client] = None
-        self._leave_silent(client)  # until here it stays silent, whatever raises
+        self._leave_silent(client)  # not earlier: if a statement above raises, the client stays silent
         client.needed_bytes = 0
         self._start_soon()
         # If the socket is readable from now on, the client has ended its stream or sent more than its first message.
@@ -303,7 +310,7 @@ class Handshakes:
             client.needed_bytes = 0
 
     def _drop_ready(self, client: _Client, reason: str) -> None:
-        """Closes a ready client; logs the reason unless the client itself has closed."""
+        """Closes a ready client. Logs the reason, unless it is empty."""
         self._leave_ready(client)
         client.socket.close()
         self._fail(client.host)
@@ -341,7 +348,7 @@ class Handshakes:
             self._start_soon()
 
     def _abort_oldest(self) -> float:
-        """Aborts the oldest handshake of the busiest address if it is old enough.
+        """Aborts the oldest handshake of the address with the most running handshakes if it is old enough.
 
         Returns:
             The number of seconds until the next check.
@@ -390,7 +397,7 @@ class Handshakes:
         except Exception as error:
             self._log_failure(client.host, error)
         finally:
-            if connection.transport is None:  # a connection that was made reports its own end
+            if connection.transport is None:  # otherwise `connection_lost` releases the slot
                 self._fail(client.host)
 
     def _handshake_ended(self, client: _Client, task: asyncio.Task[None]) -> None:

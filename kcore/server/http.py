@@ -53,10 +53,10 @@ REASONS: Final = {
 }
 
 WRITE_BYTES: Final = 1_048_576
-"""Bytes of a page that are passed to the socket in one turn of the event loop, or one piece of the page."""
+"""Number of bytes of a page after which its remaining pieces wait for the next turn of the event loop."""
 
 Page = tuple[int, str, str | list[bytes]]
-"""Status, content type, and the text, or its pieces."""
+"""The status, the content type, and the body: a text, or pieces of bytes."""
 
 BAD_QUERY: Final[Page] = (400, PLAIN, "the query is not valid\n")
 PATHS: Final = sorted({"/healthz", "/metrics", "/readyz", *DOCUMENTS, *STATIC})
@@ -71,7 +71,7 @@ class HttpServer:
 
     Args:
         observer: reads the engine.
-        address: HOST:PORT; port 0 takes a free one.
+        address: HOST:PORT; port 0 selects a free port.
 
     Raises:
         ConfigError: the address is invalid.
@@ -80,7 +80,7 @@ class HttpServer:
         address: (host, port) on which the server listens, once started.
         connections: the open connections, oldest first.
         observer: reads the engine.
-        pages: path -> function that renders its page at once.
+        pages: path -> function that renders the page in one step.
     """
 
     def __init__(self, observer: Observer, address: str) -> None:
@@ -194,7 +194,7 @@ class HttpConnection(asyncio.Protocol):
         self._time_limit: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Starts the time limit of a new connection, and closes the oldest one if too many are open.
+        """Starts the time limit of a new connection, and closes the oldest connection if too many are open.
 
         A health probe sends its request at once, so its connection is not the oldest, and silent connections cannot
         make the health check fail.
@@ -214,7 +214,7 @@ class HttpConnection(asyncio.Protocol):
             self._time_limit.cancel()
 
     def eof_received(self) -> bool:
-        """Keeps the connection open for the response to a client that has ended its side of the connection."""
+        """Handles the client's end of stream. Keeps the connection open if a response is still to be sent."""
         return self._responded
 
     def data_received(self, data: bytes) -> None:
@@ -260,8 +260,8 @@ class HttpConnection(asyncio.Protocol):
         """Returns True if a browser sent the request to this machine for the page of another site.
 
         Such a site resolves its own name to a loopback address, so that its page may read this server's responses (DNS
-        rebinding). The header Host then has the name of the site. A server on another address has no such check,
-        because it is open to its network anyway.
+        rebinding). The header Host then has the name of the site. A server that listens on another address makes no
+        such check, because all machines of its network can reach it anyway.
         """
         local = self._transport.get_extra_info("sockname")
         if not local or not _is_loopback(local[0]):

@@ -52,8 +52,8 @@ def inter_node_listener(config: Config, listeners: list[Listener]) -> Listener:
 def inter_node_security(config: Config, listener: Listener) -> ClientSecurity | None:
     """Returns the TLS and SASL configuration with which this node connects to other nodes; None for PLAINTEXT.
 
-    The certificate and the trusted authorities are taken from the listener. Without `ssl.truststore.*` the authorities
-    of the system are trusted. User and password are `username` and `password` of the listener's JAAS configuration.
+    The node uses the certificate and the trusted authorities of the listener. Without `ssl.truststore.*`, it trusts the
+    authorities of the system. User and password are `username` and `password` of the listener's JAAS configuration.
 
     Raises:
         ConfigError: a file cannot be read, or the mechanism or its credentials are missing.

@@ -30,7 +30,10 @@ logger = logging.getLogger(__name__)
 ALGORITHMS: Final = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 )  # fmt: skip
-"""Algorithms with a public key. Those with a shared secret are left out: a public key must never serve as a secret."""
+"""The accepted algorithms, all with a public key.
+
+Algorithms with a shared secret are not accepted, because an attacker could use the public key as the secret.
+"""
 
 RSA_ALGORITHMS: Final = frozenset(name for name in ALGORITHMS if name.startswith(("RS", "PS")))
 
@@ -43,7 +46,7 @@ class IssuerKey(NamedTuple):
 
     Attributes:
         key: the key object of PyJWT, which binds an RSA key without the parameter "alg" to RS256.
-        names_algorithm: whether the key has the parameter "alg"; otherwise an RSA key serves all algorithms of RSA.
+        names_algorithm: True if the key has the parameter "alg". Without it, an RSA key serves all algorithms of RSA.
     """
 
     key: Any
@@ -64,12 +67,12 @@ class IssuerKey(NamedTuple):
 
 
 class KeySet:
-    """The public keys of an issuer, read from a URL when they are needed.
+    """The public keys of an issuer, which logins read from a URL.
 
-    Keys are read again after `jwks.endpoint.refresh.ms`, and earlier if a token names an unknown key. After a failed
-    read, the known keys stay in use, and the read is repeated after a time that doubles with each failure. One login at
-    a time reads keys. Meanwhile, other logins continue if their key is known. Logins with unknown keys are postponed,
-    and hold no thread.
+    The first login after `jwks.endpoint.refresh.ms` reads the keys again. A login whose token names an unknown key
+    reads them earlier. After a failed read, the previous keys stay in use; the time until the next read doubles with
+    each failure. Only one login at a time reads keys. Meanwhile, other logins use the previous keys. Logins whose key
+    is not among them are postponed, and hold no thread.
 
     Args:
         settings: the listener's settings.
@@ -98,7 +101,7 @@ class KeySet:
         self._refresh_at_s = self._last_read_s = float("-inf")
 
     def key(self, key_id: str | None, algorithm: str) -> Any:
-        """Returns the key that a token names; without a name, the only key that fits the algorithm.
+        """Returns the key that a token names. If the token names no key, returns the only key that fits its algorithm.
 
         Raises:
             TokenRefusedError: there is no such key.
@@ -166,7 +169,7 @@ class KeySet:
 
 
 def _usable_keys(rows: list[Any]) -> Iterator[IssuerKey]:
-    """Yields the keys of a key set that PyJWT can read; keys of other types are left out."""
+    """Yields the keys of a key set that PyJWT can read. Skips keys of other types."""
     import jwt  # noqa: PLC0415  # optional
 
     for row in rows:
@@ -176,8 +179,9 @@ def _usable_keys(rows: list[Any]) -> Iterator[IssuerKey]:
 
 
 class SecureRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect handler that refuses a redirect from https to http, because a response without TLS can be changed on
-    its way.
+    """A redirect handler that refuses a redirect from https to http.
+
+    An attacker in the network could change a response without TLS.
     """
 
     def redirect_request(
@@ -199,7 +203,7 @@ class _Connection(http.client.HTTPConnection):
     limit: ReadLimit
 
     def connect(self) -> None:
-        """Connects to the host. From now on, the time limit closes the connection."""
+        """Connects to the host. From then on, the end of the time limit closes the connection."""
         super().connect()
         self.limit.add(self.sock)
 
@@ -225,13 +229,13 @@ class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 
 
 class ReadLimit:
-    """The time limit of one read, which ends its connections.
+    """The time limit of one read. When it ends, it closes the connections of the read.
 
-    A time limit of a socket applies to each single receive. An issuer that sends single bytes slowly would therefore
-    block the login without limit, and all other logins that wait for its keys.
+    The timeout of a socket applies to each single receive. With such a timeout, an issuer that sends single bytes
+    slowly could block the login, and all logins that wait for its keys, without limit.
 
     Args:
-        limit_s: the time from the `with` on, in seconds.
+        limit_s: the time limit in seconds, from the beginning of the `with` statement.
 
     Attributes:
         ended: True if the time limit has passed.
@@ -360,7 +364,7 @@ class JwtValidator:
 
 
 def _check_scopes(scopes: Any) -> None:
-    """Refuses a token whose scopes are empty texts or repeated, as Kafka does."""
+    """Refuses a token that has an empty or a repeated scope, as Kafka does."""
     names = [scopes] if isinstance(scopes, str) else list(scopes) if isinstance(scopes, list) else []
     if len(set(names)) < len(names) or not all(isinstance(name, str) and name.strip() for name in names):
         raise TokenRefusedError("the token has an empty or a repeated scope")

@@ -1,8 +1,8 @@
-"""The limit of the work to decrypt a private key or a store that a client sets at run time.
+"""Limits the work to decrypt a private key or a key store that a client sets at run time.
 
-The key of an encrypted PEM file (PKCS #8) names the number of iterations of its key derivation, up to two billion, and
-so do the parts of a PKCS12 file. OpenSSL performs them on the event loop, which serves no client meanwhile. So the
-numbers are read and checked first.
+The key of an encrypted PEM file (PKCS #8) has the number of iterations of its key derivation: up to two billion. The
+parts of a PKCS12 file have such numbers, too. OpenSSL performs the iterations on the event loop, which serves no client
+meanwhile. Therefore, kcore first checks the numbers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def check_key_cost(pem: bytes) -> None:
 
 
 def check_store_cost(store: bytes) -> None:
-    """Checks that the parts of a PKCS12 file are cheap to decrypt. Parts inside encrypted parts are not visible.
+    """Checks that the parts of a PKCS12 file are cheap to decrypt. Cannot check parts inside encrypted parts.
 
     Raises:
         ConfigError: the key derivations have more than `MAX_ITERATIONS` together, one of them is scrypt, or the file is
@@ -139,7 +139,8 @@ def _store_iterations(der: bytes) -> Iterator[int]:
     """Yields the iterations of the key derivations in a PKCS12 file (RFC 7292).
 
     In the parameters of PBKDF2 (RFC 8018), of PKCS #12's own derivations, and of the file's MAC, the iterations follow
-    the salt, an octet string. The authenticated safe and its plain contents are octet strings in a context tag.
+    the salt, an octet string. The authenticated safe and its unencrypted contents are octet strings in a context tag;
+    the function also searches inside these octet strings.
     """
     first, end = _element(der, 0, _SEQUENCE)
     left = [(first, end, _SEQUENCE)]

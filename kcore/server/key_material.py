@@ -30,7 +30,7 @@ def load_keystore(context: ssl.SSLContext, settings: SecuritySettings) -> None:
 
     Raises:
         ConfigError: the settings contradict each other, or PKCS12 cannot be read.
-        OSError, ValueError: a file cannot be read, or its content does not fit.
+        OSError, ValueError: a file cannot be read, or OpenSSL refuses its content.
     """
     # A function, because without one OpenSSL prompts on the terminal for the password of an encrypted key.
     password = lambda: settings.ssl_key_password or ""  # noqa: E731
@@ -64,7 +64,7 @@ def check_key(settings: SecuritySettings) -> None:
     """Checks that OpenSSL can decrypt the server's key and stores in a short time, because the event loop waits for it.
 
     Raises:
-        ConfigError: the decryption would take too long. A file that cannot be read is no error here.
+        ConfigError: the decryption would take too long. The function ignores files that it cannot read.
     """
     stores: list[str | None] = []
     if settings.ssl_truststore_type == "PKCS12":
@@ -154,7 +154,7 @@ def _read(location: str) -> bytes:
 
 @contextlib.contextmanager
 def _copy_of(location: str) -> Iterator[str]:
-    """Yields the path of a bounded copy of a key store, so that OpenSSL never opens an administrator's path."""
+    """Yields the path of a copy of a key store. OpenSSL never opens the configured path itself: see `_read`."""
     with _file_of(_read(location)) as path:
         yield path
 

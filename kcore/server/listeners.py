@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 _FORM = re.compile(r"(?:(?P<name>[A-Za-z0-9_.-]+)://)?(?P<host>\[[0-9a-fA-F:.]+\]|[^:/\[\]]*):(?P<port>\d+)")
 ANYWHERE = {"", "0.0.0.0", "::"}  # valid to listen on, but not to connect to
-UNREACHABLE = ANYWHERE - {""}  # refused as advertised addresses; no host is this machine's address
+UNREACHABLE = ANYWHERE - {""}  # refused as advertised hosts; an empty one stands for an address of this machine
 
 
 class Listener(NamedTuple):
@@ -42,8 +42,8 @@ def parse_listeners(config: Config) -> list[Listener]:
     """Parses the listeners of a configuration.
 
     Raises:
-        ConfigError: an entry is not NAME://HOST:PORT, a name or port occurs twice, an advertised listener does not
-            exist or is an address that no client can connect to, or a listener has no security protocol.
+        ConfigError: an entry is not NAME://HOST:PORT, a name or an address occurs twice, an advertised listener does
+            not exist, clients cannot connect to an advertised address, or a listener has no security protocol.
     """
     controllers = {name.upper() for name in config.get("controller.listener.names") or ()}
     parsed = [listener for listener in map(_parse, config.listeners) if listener[0] not in controllers]
@@ -104,7 +104,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """Parses an address without a name.
 
     Returns:
-        The host, "" for every address, and the port.
+        The host ("" stands for every address), and the port.
 
     Raises:
         ConfigError: the text is not HOST:PORT.
@@ -116,7 +116,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def format_address(host: str, port: int) -> str:
-    """Returns HOST:PORT of an address that a server listens on; an empty host is every address, 0.0.0.0."""
+    """Returns HOST:PORT of an address that a server listens on. An empty host (every address) becomes 0.0.0.0."""
     return f"[{host}]:{port}" if ":" in host else f"{host or '0.0.0.0'}:{port}"
 
 

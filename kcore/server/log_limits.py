@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 QUIET_S: Final = 10.0
-"""Minimum time between two log lines of the same kind."""
+"""Minimum time between two warnings of one `QuietLog`."""
 
 ADDRESS_BURST: Final = 20
-"""Lines that one client address may cause at once; one more each second."""
+"""Number of lines that one client address may cause at once. Its budget grows by one line each second."""
 
 TOTAL_BURST: Final = 200
-"""Lines that all client addresses together may cause at once; `TOTAL_PER_S` more each second."""
+"""Number of lines that all client addresses may cause at once. Their budget grows by `TOTAL_PER_S` each second."""
 
 TOTAL_PER_S: Final = 10
 
 MAX_ADDRESSES: Final = 1_000
-"""Maximum number of addresses whose lines are counted; the one whose first line is oldest is removed first."""
+"""Maximum number of addresses with a budget. A further address replaces the address that was added first."""
 
 
 class QuietLog:
@@ -55,7 +55,7 @@ class QuietLog:
 
 
 class _Budget:
-    """A number of lines that may be logged; it grows with time up to a maximum."""
+    """The number of lines that may still be logged; it grows with time up to a maximum."""
 
     __slots__ = ("_left", "_maximum", "_per_s", "_since_s", "omitted")
 
@@ -80,7 +80,7 @@ class _Budget:
 class ClientLog:
     """The logger of events of single clients. It limits the number of lines for each client address, and in total.
 
-    The next line of an address has the number of suppressed lines.
+    After suppressed lines of an address, its next line contains their number.
 
     Args:
         clock: returns the time in seconds.

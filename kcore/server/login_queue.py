@@ -1,4 +1,4 @@
-"""Evaluates SASL tokens that take long on separate threads, in turns of the client addresses."""
+"""Evaluates the SASL tokens of slow mechanisms on separate threads. The client addresses take turns."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 logger = limited_logger(__name__)
 
 MAX_WAITING: Final = 1_000
-"""Logins of one client address that wait for a thread or are postponed; a further one closes its connection."""
+"""Maximum number of logins of one client address that wait for a thread or are postponed.
+
+The server closes the connection of a further login.
+"""
 RETRY_S: Final = 1.0
-"""Time after which a login is tried again if no thread could be started, and no other login is running."""
+"""Time until the queue tries again to start a thread, if no login is running whose end would start the next login."""
 
 
 class Login:
@@ -43,8 +46,8 @@ class LoginQueue:
     """The tokens of one mechanism that wait for a thread.
 
     The addresses take turns. The oldest and the newest login of an address are evaluated alternately. So old logins are
-    served in order, and many password guesses from one address do not block a new login of it. A login whose evaluation
-    is postponed holds no thread until it is evaluated again.
+    served in order, and many password guesses from an address do not block a new login from that address. A login whose
+    evaluation is postponed holds no thread until it is evaluated again.
 
     Args:
         loop: the event loop; all methods run on its thread.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kcore_ext.server.request_queue import ResponseSlot
 
 SLICE_BYTES = 524_288
-"""Responses of more bytes are encoded in slices of this size, which take about 5 ms each."""
+"""Size of a slice, whose encoding takes about 5 ms. Responses of more bytes are encoded in several slices."""
 
 
 class LongResponse(NamedTuple):
@@ -25,7 +25,7 @@ class LongResponse(NamedTuple):
 
     Attributes:
         connection: the connection of the client.
-        slot: the place of the response in the connection's queue.
+        slot: the position of the response in the connection's queue.
         route: the API of the request.
         api: the API that decided the request.
         context: the context of the request.

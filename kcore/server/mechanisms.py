@@ -40,7 +40,7 @@ def exchange_maker(settings: SecuritySettings, engine: Engine) -> Callable[[], S
         engine: the engine, which stores the users.
 
     Raises:
-        ConfigError: an enabled mechanism cannot work.
+        ConfigError: settings of an enabled mechanism are missing or invalid.
     """
     mechanisms = _mechanisms(settings, engine)
     return lambda: SaslExchange(mechanisms, settings.connections_max_reauth_ms)
@@ -49,7 +49,7 @@ def exchange_maker(settings: SecuritySettings, engine: Engine) -> Callable[[], S
 def _decoy_secret(engine: Engine) -> bytes:
     """Returns the secret from which decoys are derived.
 
-    It is stored in the data folder, so that salts survive restarts.
+    The data folder stores the secret, so that the salts of decoys stay the same after a restart.
     """
     secret = engine.log.get_meta(DECOY_SECRET_META)
     if secret is None:

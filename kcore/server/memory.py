@@ -1,5 +1,7 @@
-"""Server-wide memory limits: `queued.max.request.bytes` stops reading requests, `kcore.max.request.memory.bytes` closes
-connections that do not finish theirs, and `kcore.max.response.memory.bytes` limits responses.
+"""Server-wide memory limits of requests and responses.
+
+At `queued.max.request.bytes`, the server stops reading requests. Above `kcore.max.request.memory.bytes`, it closes
+connections that do not finish their requests. `kcore.max.response.memory.bytes` limits unread responses.
 """
 
 from __future__ import annotations
@@ -28,12 +30,13 @@ CHECK_INTERVAL_S = 0.05
 """Interval at which connections with unread bytes are checked; no timer runs while there are none."""
 
 CHECKED: Final = 1_000
-"""Connections that are checked, held or resumed at once: a few milliseconds. The next checks continue with others."""
+"""Maximum number of connections that one step checks, holds or resumes. A step takes a few milliseconds."""
 
 FREE_PART: Final = 8
-"""Part of a full memory (one eighth) that must be free before it counts as not full.
+"""Divisor: a full memory counts as full until one eighth of it is free.
 
-Each change concerns many connections, so a client must not cause one with each request.
+Each change between full and not full stops or resumes many connections, so a client must not cause a change with each
+request.
 """
 
 
@@ -51,9 +54,9 @@ class RequestMemory:
     These bytes are incomplete frames, counted with their announced length, and complete frames that wait. At the limit,
     connections that hold no bytes are not read until an eighth of the limit is free. As in Kafka (KIP-72), a connection
     that has begun a frame may finish it; otherwise no connection could make progress. Together, all connections hold at
-    most the limit, and for each connection one frame and one read.
+    most the limit, plus one frame and one read for each connection.
 
-    Connections are paused or resumed in slices. Until its slice, a connection may begin another frame.
+    The object pauses or resumes connections in slices. A connection may begin another frame until its slice runs.
 
     Args:
         limit_bytes: the limit.
@@ -113,19 +116,19 @@ class RequestMemory:
 
 
 class UnservedMemory:
-    """The received bytes of requests that no API has yet: unfinished requests, and requests that wait.
+    """The received bytes of requests that no API serves yet: unfinished requests, and waiting requests.
 
-    By default, Kafka's brokers hold such bytes without a limit. Here, once there are too many, the server closes a
-    connection whose client sends a long request and never finishes it. The server chooses the client address with the
-    most bytes, or an address with about as many, and closes the connection of this address that has had such bytes for
-    the longest time. So a client that finishes its requests keeps its connections, unless other clients at its address
-    hold the whole memory meanwhile.
+    By default, Kafka's brokers hold such bytes without a limit, even if clients never finish long requests. kcore
+    closes connections as long as there are more than `limit_bytes`. It chooses the client address with the most bytes,
+    or an address with about as many, and closes the connection of this address that has held such bytes for the longest
+    time. So a client that finishes its requests keeps its connections, unless other clients at its address hold the
+    whole memory meanwhile.
 
     Args:
         limit_bytes: the limit; -1 for none.
 
     Attributes:
-        held_bytes: the bytes of all connections that hold more than a read-ahead.
+        held_bytes: the bytes of the connections that hold more than a read-ahead.
         closed_connections: the number of connections closed because of the limit.
     """
 
@@ -146,7 +149,7 @@ class UnservedMemory:
             holders = self._by_host[host] = _Holders()
         change_bytes = size_bytes - holders.sizes.get(connection, 0)
         if size_bytes:
-            holders.sizes[connection] = size_bytes  # one that is not new keeps its place
+            holders.sizes[connection] = size_bytes  # a connection that is not new keeps its position
         else:
             holders.sizes.pop(connection, None)
         holders.held_bytes += change_bytes
@@ -178,26 +181,26 @@ class _Holders:
 
 
 class ResponseMemory:
-    """Encoded responses of all connections that their peers have not read yet.
+    """The encoded responses of all connections that the peers have not read yet.
 
     Such responses wait in a connection after an incomplete response, or in a transport because the peer's socket is
-    full. Kafka limits them only for each connection: one response for each peer that does not read.
+    full. Kafka has no common limit: its brokers hold one such response for each connection.
 
     - A fetch returns at most a quarter of the remaining memory, and always at least one batch, so that every reader
       makes progress (KIP-74).
-    - Another response of more than 1 MiB is encoded only if it fits completely; its memory counts from then on.
-      Otherwise its connection is closed, and the client retries over another connection.
+    - A response of another API with more than 1 MiB is encoded only if all of it fits into the remaining memory. Its
+      memory counts from then on. Otherwise its connection is closed, and the client retries over another connection.
     - While no memory is left, connections with unread bytes are not served until an eighth of the limit is free. Other
       connections are served.
     - While more than half of the limit is in use, a connection whose peer has read nothing for `stall_ms` is closed.
 
-    All connections together hold at most the limit, plus for each connection one batch or 1 MiB of another response,
-    and the bytes that a connection may send before it is checked.
+    All connections together hold at most the limit, plus two amounts for each connection: one fetched batch or 1 MiB of
+    another response, and the bytes that a connection may send before it is checked.
 
     Args:
         limit_bytes: the limit.
         stall_ms: time for which a peer may read nothing while memory is short.
-        room: the memory budget of fetches, which this object sets.
+        room: the memory budget of fetches; this object updates it.
         loop: schedules the checks.
 
     Attributes:

@@ -39,7 +39,7 @@ PROBE_S: Final = 1.0  # interval at which the delay of the event loop is measure
 COUNTER, GAUGE, HISTOGRAM = MetricKind
 
 RECORDING_S: Final = 300.0
-"""Time after a scrape for which the times of requests are measured. Without scrapes their measurement costs nothing."""
+"""Time after a scrape for which the server measures the times of requests. Without scrapes, it does not measure."""
 
 GROUP_STATES: Final[dict[GroupType, tuple[str, ...]]] = {
     GroupType.CLASSIC: tuple(state.value for state in ClassicState),
@@ -53,11 +53,11 @@ ACK_TYPES: Final = ("gap", "accept", "release", "reject", "renew")
 """The acknowledgement types of share groups, in the order of their numbers."""
 
 SHOWN: Final = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
-"""The shard states that are counted; shards of other nodes are not."""
+"""The shard states that the metrics count. The shards of other nodes have other states."""
 
 
 class ShardTotals:
-    """Counters of shards over all their loads.
+    """The sums of the counters of shards over all loads of each shard.
 
     The counters of a reloaded shard restart at 0, but a metric must not decrease.
     """
@@ -93,7 +93,7 @@ class Observer:
 
     Attributes:
         data: the sums over all topics and partitions, as of the last scrape.
-        log_stats: the sizes of the log, as of the last scrape; missing before the first scrape.
+        log_stats: the sizes of the log, as of the last scrape. The attribute does not exist before the first scrape.
     """
 
     def __init__(self, engine: Engine, driver: AsyncDriver, server: Server) -> None:
@@ -113,7 +113,7 @@ class Observer:
                 self.load_time.observe(shard.report.elapsed_ms / 1000)
             shard.when_state_changes(self._shard_changed)
         engine.groups.on_made = self._shard_made
-        self._record_until_s = -1.0  # the times of requests are measured until then; negative: they are not
+        self._record_until_s = -1.0  # the server measures the times of requests until then; negative: not at all
         self._probe_due_s = driver.loop.time() + PROBE_S
         self._probe = driver.loop.call_at(self._probe_due_s, self._measure_delay)
 
@@ -148,7 +148,7 @@ class Observer:
         return self.engine.pipeline.has_uncommitted
 
     def settle(self) -> None:
-        """Waits for a background commit and ends the round after it.
+        """Waits for a background commit, then commits the open round.
 
         Scrapes are rare, so a scrape may block the loop until the commit is written.
         """
@@ -156,7 +156,10 @@ class Observer:
             self.engine.commit()
 
     def scrape(self) -> Generator[None, None, list[bytes]]:
-        """Renders all metrics in Prometheus' text format, in slices; measures the times of requests for a while."""
+        """Renders all metrics in Prometheus' text format, in slices.
+
+        After the call, the server measures the times of requests for `RECORDING_S`.
+        """
         if self._record_until_s < 0:
             self.server.dispatch.time_requests(True)
         self._record_until_s = self.driver.loop.time() + RECORDING_S
@@ -241,7 +244,7 @@ class Observer:
 
     @property
     def share_counters(self) -> ShareCounters:
-        """The totals of the delivery to share groups."""
+        """The counters of the delivery of records to share groups."""
         return self.engine.share_partitions.counters
 
     def requests(self) -> Iterator[Sample]:
@@ -271,7 +274,7 @@ class Observer:
                 yield (_api_name(served.key),), served.all_times.processing_ns / 1e9
 
     def resident_bytes(self) -> Iterator[Sample]:
-        """Yields the memory of the process; nothing if the system does not report it."""
+        """Yields the resident memory of the process, or no value if the system does not report it."""
         try:
             with open("/proc/self/statm", encoding="ascii") as file:
                 yield (), int(file.read().split()[1]) * resource.getpagesize()

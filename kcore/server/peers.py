@@ -26,7 +26,7 @@ RECONNECT_AFTER_S = 0.1
 class TcpPeers:
     """The `Peers` of a node that listens: one connection to each other node, opened at the first request.
 
-    A connection that breaks fails its requests; the next request opens a new connection.
+    If a connection breaks, its requests fail, and the next request opens a new connection.
 
     Args:
         driver: runs the engine; responses arrive in its rounds.
@@ -73,10 +73,10 @@ class TcpPeers:
         except (KcoreError, KafkaError, TimeoutError, OSError) as error:
             # Wrong credentials need an operator; other failures end when the node is reachable again.
             level = logging.ERROR if isinstance(error, AuthenticationError) else logging.INFO
-            logger.log(level, "cluster: %s to node %d failed: %s", type(request).__name__, node_id, error)
+            logger.log(level, "cluster: node %d did not respond to %s: %s", node_id, _name(request), error)
             self._forget(node_id)
         except Exception as error:  # the sender waits for `done`
-            log_failure(logger, error, "cluster: %s to node %d failed", type(request).__name__, node_id)
+            log_failure(logger, error, "cluster: cannot send %s to node %d", _name(request), node_id)
             self._forget(node_id)
         if not self._closed:
             self._driver.begin_round()
@@ -103,9 +103,13 @@ class TcpPeers:
             connection.close()
 
     def close(self) -> None:
-        """Closes all connections; their requests are not completed."""
+        """Closes all connections. Does not call `done` for their outstanding requests."""
         self._closed = True
         for task in list(self._tasks):
             task.cancel()
         for node_id in list(self._connections):
             self._forget(node_id)
+
+
+def _name(request: Any) -> str:
+    return type(request).__name__.removesuffix("Request")

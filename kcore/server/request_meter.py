@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from kcore_ext.server.api_entry import ApiEntry
 
 EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS})
-"""APIs whose time does not count: in Kafka those that brokers send to each other."""
+"""APIs whose time does not count, as in Kafka for requests that brokers send to each other."""
 
 NS_PER_COST = 1_000
-"""Nanoseconds of a unit of the cost of a long request."""
+"""Number of nanoseconds in one unit of `SlicedPending.cost`."""
 
 
 class RequestMeter:

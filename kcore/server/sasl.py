@@ -109,7 +109,7 @@ class SaslConnection(SecureConnection):
         self._negotiate(frame)
 
     def _negotiate(self, frame: bytes) -> None:
-        """Handles a request of the exchange."""
+        """Handles a request of the SASL exchange."""
         api_key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
         exchange = self._exchange
         served = self._dispatch.find(api_key, version)
@@ -144,8 +144,8 @@ class SaslConnection(SecureConnection):
     ) -> None:
         """Refuses a request that is invalid in this state.
 
-        Only a request between tokens gets a response, as in Kafka; before that, the server decodes nothing that an
-        unauthenticated client sends.
+        As in Kafka, the request gets a response only if the client has already chosen a mechanism. Before that, the
+        server does not decode the invalid request of an unauthenticated client.
         """
         response = None
         if self._exchange.state is SaslState.TOKENS:
@@ -236,7 +236,7 @@ class SaslConnection(SecureConnection):
         self._respond(slot, response)
 
     def _respond(self, slot: ResponseSlot, response: Any) -> None:
-        """Completes a response. If that raises, for example for lack of memory, the connection is closed."""
+        """Completes a response. Closes the connection if that fails, for example for lack of memory."""
         try:
             slot.arrive(response)
         except Exception as error:

@@ -85,7 +85,7 @@ class SecureConnection(Connection):
         """Sends the ready responses, then closes the connection.
 
         Some responses may be retained until the peer reads, because encrypting all of them at once would block the
-        event loop. Then the connection closes after the last of them.
+        event loop. In this case, the connection closes after the last retained response.
         """
         if not self._closing:
             self._flush()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PRELOAD_AFTER_S = 1.0
-"""Delay between the last load and the import of API modules: waiting clients are served first."""
+"""Delay between the load of the last shard and the import of API modules, so that waiting clients are served first."""
 
 PRELOAD_AGAIN_S = 10.0
 """Time until failed imports are retried."""
@@ -43,8 +43,8 @@ PRELOAD_AGAIN_S = 10.0
 PRELOADED = ("kcore.protocol.compression_cramjam", "kcore.security.decoys")
 """Modules that APIs import at their first request."""
 
-SHUTDOWN_WAIT_S = 1.0  # time for which a stop waits for peers to read their last responses
-SHUTDOWN_POLL_S = 0.005  # interval at which the stop checks for that
+SHUTDOWN_WAIT_S = 1.0  # time for which `stop` waits until peers have read their last responses
+SHUTDOWN_POLL_S = 0.005  # interval at which `stop` checks if they have
 
 
 class Server:
@@ -120,10 +120,10 @@ class Server:
         )
 
     async def start(self) -> None:
-        """Opens the listeners; the server advertises their addresses, or the configured ones.
+        """Opens the listeners. The server advertises the configured addresses, or those of the listeners.
 
         Raises:
-            OSError: the server cannot listen on an address; nothing is left open.
+            OSError: the server cannot listen on an address. It has closed the listeners that were already open.
         """
         self._holds_reserve = True
         RESERVE.hold()
@@ -226,11 +226,11 @@ class Server:
             self.driver.after_pause(partial(self.engine.connection_closed, connection.connection_id))
             if self.memory is not None:
                 self.memory.claim(connection, 0)
-        finally:  # whatever raises, e.g. for lack of memory, no slot may be lost
+        finally:  # even if a call above raises, e.g. for lack of memory
             self.quota.of_listener(connection.listener).release(connection.client_host)
 
     def _pause(self, paused: bool) -> None:
-        """Stops or resumes the requests of all connections, because the driver writes a round that they may read."""
+        """Stops the requests of all connections while the driver writes a round; resumes the requests afterwards."""
         if self.stopping:
             return  # they stay stopped
         for connection in list(self.connections):
@@ -270,7 +270,7 @@ class Server:
                 connection.transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
     async def stop(self) -> None:
-        """Closes the listeners, then the connections: commits the decided records and sends their responses.
+        """Closes the listeners, commits the decided records, sends their responses, and closes the connections.
 
         The connections of an engine that was interrupted midway are closed without a commit.
         """

@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 Item = TypeVar("Item")
 
 MAX_COMPARED: Final = 64
-"""Items of about the same size among which the largest is chosen."""
+"""Maximum number of items of about the same size that `largest` compares."""
 
 
 class SizeClasses(Generic[Item]):
@@ -35,7 +35,7 @@ class SizeClasses(Generic[Item]):
             previous.pop(item, None)
             self._sizes.pop(item, None)
             return
-        members[item] = None  # one that is not new keeps its place
+        members[item] = None  # an item that is not new keeps its position
         if previous is not members:
             previous.pop(item, None)
         self._sizes[item] = size_bytes

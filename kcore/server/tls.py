@@ -82,7 +82,10 @@ def _choose_ciphers(context: ssl.SSLContext, suites: tuple[str, ...]) -> None:
 
 
 def openssl_name(suite: str) -> str:
-    """Returns OpenSSL's name of a TLS 1.2 suite, e.g. TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 in Java and IANA.
+    """Returns OpenSSL's name of a TLS 1.2 cipher suite.
+
+    Args:
+        suite: the name of Java and IANA, e.g. TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, or OpenSSL's name.
 
     Raises:
         ConfigError: the suite is a TLS 1.3 suite. OpenSSL always offers all three of its TLS 1.3 suites, which are all

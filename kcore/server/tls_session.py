@@ -21,7 +21,7 @@ RECORD_OVERHEAD_BYTES: Final = 22
 """Bytes of a record of TLS 1.3 besides its data: header, type, and authentication tag."""
 
 MAX_EXCESS_BYTES: Final = 24_576
-"""Maximum number of received bytes of a session without data: one incomplete record, and 300 changes of the key."""
+"""Maximum number of received bytes that are not data: enough for one incomplete record and 300 changes of the key."""
 
 
 _read: Callable[..., Any] = ssl.SSLObject.read

@@ -18,7 +18,7 @@ SHARED_NS: Final = 20_000_000
 """Time for all waiting connections in one turn of the event loop."""
 
 SHORTEST_NS: Final = 1_000_000
-"""Shortest time for one connection. A request that has begun is always completed."""
+"""Minimum turn of one connection. A turn may take longer, because the server completes a request that has begun."""
 
 
 class Turns:

@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from kcore.server.sasl import SaslConnection
 
 MAX_BYTES: Final = 67_108_864
-"""Received bytes of all such clients together: 128 messages of the largest size, or many thousands of real ones."""
+"""Maximum number of received bytes of all unauthenticated clients together: 128 messages of the maximum size."""
 
 
 class UnauthenticatedMemory:
     """The received bytes of the clients that have not authenticated.
 
     `sasl.server.max.receive.size` bounds the bytes of one connection, but a client may open many connections. If all
-    connections together hold more than `MAX_BYTES`, the connection that holds the most bytes, or one that holds about
-    as many, is closed.
+    connections together hold more than `MAX_BYTES`, the server closes the connection that holds the most bytes, or a
+    connection that holds about as many.
 
     Attributes:
         held_bytes: the number of bytes of all connections.

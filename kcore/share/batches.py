@@ -40,12 +40,13 @@ def batches_of(batches: Iterable[StateBatch]) -> list[Batch]:
 def combine(current: Batches, added: Sequence[Batch], start_offset: int) -> Batches:
     """Combines batches: each offset gets the highest (delivery count, delivery state) of all batches that have it.
 
-    So neither the order of writes nor their repetition matters. The steps are the same as in Kafka. They may leave two
-    adjacent batches with equal state and count separate; reads return both batches. Kafka joins such batches at the
-    next write of the share partition; kcore joins them only at a write that overlaps or adjoins them.
+    The result therefore depends neither on the order of writes nor on their repetition. The steps are the same as in
+    Kafka. The steps may leave two adjacent batches with equal state and count separate; reads return both batches.
+    Kafka joins such batches at the next write of the share partition; kcore joins them only at a write that overlaps or
+    adjoins them.
 
     Args:
-        current: the present batches.
+        current: the current batches.
         added: more batches, which may overlap and have any order; a batch that ends before it begins is ignored.
         start_offset: offsets below it are dropped; -1 drops none.
     """
@@ -55,7 +56,7 @@ def combine(current: Batches, added: Sequence[Batch], start_offset: int) -> Batc
     present = [batch for batch in present if batch[1] >= batch[0]]
     if not present:
         return current
-    # Batches of `current` that neither overlap nor touch an added one stay as they are.
+    # Batches of `current` that neither overlap nor adjoin an added batch stay unchanged.
     low = bisect_left(current, min(batch[0] for batch in present) - 1, key=_LAST)
     high = bisect_right(current, max(batch[1] for batch in present) + 1, key=_FIRST)
     while 0 < low < len(current) and _continues(current[low - 1], current[low]):

@@ -43,7 +43,9 @@ class ShareStateTopic(CoordinatorTopic):
     __slots__ = ()
 
     def on_topic_deleted(self, topic: TopicInfo) -> None:
-        """Deletes the state of the topic's share partitions. Unloads the shards if their own topic was not created."""
+        """Deletes the state of the topic's share partitions. If the creation of `__share_group_state` failed, unloads
+        the shards.
+        """
         super().on_topic_deleted(topic)
         for shard in self._coordinator.shards or ():
             shard.machine.on_topic_deleted()

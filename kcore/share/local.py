@@ -55,10 +55,10 @@ RETRIED: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""Codes of partitions whose request is repeated: a shard is loading, or it loads again after a failed commit."""
+"""Codes after which an operation is repeated: a shard is loading, or it loads again after a failed commit."""
 
 FIRST_RETRY_MS: Final = 10
-"""The time before the first retry, which doubles with each retry.
+"""The time before the first retry. It doubles with each further retry.
 
 The last retry follows about ten seconds after the first.
 """
@@ -66,16 +66,16 @@ The last retry follows about ten seconds after the first.
 MAX_RETRIES: Final = 10
 
 _CONTEXT: Final = RequestContext(api_version=0)
-"""The context of the node's own requests. The share coordinator's APIs do not depend on the version."""
+"""The context of the node's own requests. The share coordinator's APIs do not depend on its API version."""
 
 
 class _WriterApi:
-    """The part of an API that `StateWriter` uses, which makes the results (error codes)."""
+    """The part of an API that `StateWriter` uses. Its responses are error codes."""
 
     storage_error = ErrorCode.NOT_COORDINATOR
 
     def error(self, context: object, request: object, code: ErrorCode) -> ErrorCode:
-        """Returns the result of a write that failed."""
+        """Returns the code of a failed write."""
         return code
 
 
@@ -162,7 +162,7 @@ class LocalPersister:
     def _run(self, name: str, request: Request[R], may_repeat: Callable[[], bool] | None = None) -> R | Pending:
         api = self._apis.get(name)
         if api is None:
-            # Made at its first use, because the start of a node imports no API.
+            # The API is made at its first use, because the start of a node imports no API.
             api = self._apis[name] = getattr(apis, name)(self._coordinator, self._topics)
         operation = _Operation(self, api, request, may_repeat)
         operation.attempt()
@@ -239,7 +239,7 @@ class _Operation(Pending):
             if self._failed:
                 logger.warning(
                     "share coordinator: %s of group %r failed for %d partitions with %s, also after %d retries",
-                    type(self.api).__name__.removesuffix("Api"),
+                    self.api.name,
                     self.request.group_id,
                     len(self._failed),
                     ErrorCode(self._results[self._failed[0]].error_code).name,
@@ -251,10 +251,16 @@ class _Operation(Pending):
         self._retries += 1
 
     def _repeat(self) -> None:
-        """Runs a retry. If it raises, the operation fails, because otherwise its caller would never get a response."""
+        """Runs a retry. If the retry raises, the operation fails; otherwise its caller would never get a response."""
         try:
             self.attempt()
         except Exception as error:
-            log_failure(logger, error, "share coordinator: a retry of %s failed", type(self.api).__name__)
+            log_failure(
+                logger,
+                error,
+                "share coordinator: a retry of %s of group %r failed; its caller gets UNKNOWN_SERVER_ERROR",
+                self.api.name,
+                self.request.group_id,
+            )
             if not self.done:
                 self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -69,7 +69,7 @@ def start_share_coordinator(
 ) -> tuple[ShareCoordinator, Persister]:
     """Makes the share coordinator of a node and its persister.
 
-    The caller makes a `ShareStateTopic` listen to the metadata, which loads the shards once their topic exists.
+    The caller adds a `ShareStateTopic` to the listeners of the metadata. It loads the shards once their topic exists.
 
     Args:
         config: the node's settings.

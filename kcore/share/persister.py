@@ -44,8 +44,8 @@ def share_key(group_id: str, topic_id: bytes, partition: int) -> str:
 class Persister(Protocol):
     """The durable state of share partitions.
 
-    Each operation returns its response, or a `Pending` for it. A `Pending` is completed on the thread that decides,
-    when the operation is durable or has failed; `when_complete` handles both kinds of results. A response has one
+    Each operation returns its response, or a `Pending` for it. The thread that decides completes the `Pending` when the
+    operation is durable or has failed. `when_complete` handles a response and a `Pending` alike. A response has one
     result for each requested partition, in the order of the request. No operation raises: errors are codes of
     partitions. The persister itself retries after retriable codes (COORDINATOR_NOT_AVAILABLE,
     COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR).

@@ -67,8 +67,8 @@ class ShareShard:
         services: the components of the node that this machine uses.
         states: the share partitions.
         now: the clock, which is read once per round.
-        max_updates: the number of updates after which a Write makes a snapshot.
-        pruned_before: the offset below which the last pruning deleted the log.
+        max_updates: the number of updates after which a WriteShareGroupState request makes a snapshot.
+        pruned_before: the offset below which the last pruning deleted records of the log.
     """
 
     __slots__ = ("_deleted_topics", "_upkeep", "context", "max_updates", "now", "pruned_before", "services", "states")

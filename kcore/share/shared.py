@@ -32,7 +32,8 @@ _CONTEXT = RequestContext(api_version=0)
 class SharedPersister(LocalPersister):
     """The `Persister` that runs the operations in the share coordinators of all nodes.
 
-    If a coordinator moves to another node, it refuses the operation, which is then repeated there.
+    If a share partition has moved to the coordinator of another node, its former coordinator refuses the operation. The
+    persister then repeats the operation on the new node.
 
     Args:
         coordinator: the node's share coordinator.
@@ -74,7 +75,7 @@ class SharedPersister(LocalPersister):
         return None if leader is None or leader.node_id == self._cluster.node_id else leader.node_id
 
     def call(self, api: ShareStateApi[Any, Any], request: Any) -> Any:
-        """Runs a request once, each part of it on the node that coordinates it."""
+        """Runs a request once. Each node gets the part with the share partitions that it coordinates."""
         nodes: dict[int | None, list[int]] = {}
         keys = [
             share_key(request.group_id, topic.topic_id, data.partition)
@@ -104,7 +105,7 @@ class SharedPersister(LocalPersister):
         return gather(api, _CONTEXT, request, responses, build)
 
     def _send(self, node_id: int | None, api: ShareStateApi[Any, Any], request: Any) -> Pending:
-        """Sends a request to another node; NOT_COORDINATOR if it cannot be reached or does not respond as expected."""
+        """Sends a request to another node. Fails with NOT_COORDINATOR if the node does not send a valid response."""
         assert node_id is not None, "another node coordinates the share partitions of the request"
         pending = Pending(api, _CONTEXT, request, parked=True)
         size = sum(len(topic.partitions) for topic in request.topics)

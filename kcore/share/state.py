@@ -44,8 +44,8 @@ def apply_snapshot(state: ShareState, offset: int, value: ShareSnapshotValue, ma
         state: the state.
         offset: the record's offset.
         value: the snapshot.
-        max_updates: the number of updates after which a Write makes a snapshot. As in Kafka, the count of updates is
-            reset only by a snapshot that this limit caused.
+        max_updates: the number of updates after which a WriteShareGroupState request makes a snapshot. As in Kafka,
+            only a snapshot that this limit caused resets the count of updates.
     """
     state.put_snapshot(
         offset,
@@ -74,8 +74,8 @@ def snapshot_of(state: ShareState, wall_ms: int, create_timestamp: int | None = 
 
     Args:
         state: the state.
-        wall_ms: the present time.
-        create_timestamp: the creation time in the record; None: the present time.
+        wall_ms: the current time, in ms since the epoch.
+        create_timestamp: the creation time in the record; None: `wall_ms`.
     """
     return snapshot_record(
         key_of(state),
@@ -128,7 +128,7 @@ def update_record(
     delivery_complete_count: int,
     batches: Sequence[Batch],
 ) -> Record:
-    """Returns a ShareUpdate record, which belongs to the last snapshot with its snapshot epoch."""
+    """Returns a ShareUpdate record. `snapshot_epoch` is the epoch of the snapshot that it updates."""
     value = ShareUpdateValue(
         snapshot_epoch=snapshot_epoch,
         leader_epoch=leader_epoch,
@@ -143,5 +143,5 @@ def update_record(
 
 
 def tombstone(key: SharePartitionKey) -> Record:
-    """Returns the record that deletes a share partition. Its key is a snapshot key."""
+    """Returns the record that deletes a share partition: a snapshot key without a value."""
     return Record(ShareSnapshotKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition), None)

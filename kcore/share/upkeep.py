@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from kcore.share.shard import ShareShard
 
 INTERVAL_MS = 300_000
-"""The time between two runs. A share partition whose last snapshot is older gets a new one (`UpkeepTimer`)."""
+"""The time between two runs. A run writes a new snapshot of a share partition whose last snapshot is older."""
 
 SLICE_STATES = 1_000
 SLICE_RECORDS = 200
 SLICE_BATCHES = 10_000
-"""Maximum number of state batches in the snapshots of one slice, unless one snapshot has more.
+"""Maximum number of state batches in the snapshots of one slice, unless a single snapshot has more batches.
 
 A decision must fit into a log batch.
 """
@@ -77,8 +77,8 @@ def prune(machine: ShareShard) -> None:
 def snapshot_cold(machine: ShareShard) -> Iterator[Outcome | None]:
     """Writes the cold snapshots that are due, in slices.
 
-    As in Kafka, no snapshot is written while the last snapshot of every share partition is a cold one. Otherwise idle
-    share partitions would be written again and again.
+    As in Kafka, writes no snapshot while the last snapshot of every share partition is a cold snapshot. Otherwise each
+    run would write the idle share partitions again.
 
     Yields:
         The decision of each slice: its snapshots, or None.

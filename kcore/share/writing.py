@@ -30,11 +30,11 @@ def write_record(
     Args:
         machine: the shard's state machine.
         key: the share partition.
-        state: its present state.
-        leader_epoch: the leader epoch that the record has.
+        state: the state of the share partition.
+        leader_epoch: the leader epoch of the record.
         start_offset: the new start offset; -1: no change.
         delivery_complete_count: the new count.
-        batches: the changed delivery states.
+        batches: the batches with changed delivery states.
     """
     if state.updates < machine.max_updates:
         return update_record(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 MAX_SECONDS = 366 * 86_400.0
-"""The longest time of a fault, and the longest step of a clock: every timer of the broker fires on the way."""
+"""The longest time of a fault, and the longest step of a clock. A step fires every due timer of the broker."""
 
 
 def check_type(name: str, value: object, *types: type, optional: bool = False) -> None:

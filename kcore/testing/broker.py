@@ -68,7 +68,7 @@ FAST_SETTINGS: Mapping[str, str] = {
     "kcore.durability": "memory",
 }
 """Settings of a test broker that differ from a server's: groups form without delay, timeouts may be short, and
-the clock may be behind that of the clients."""
+the broker's clock may be behind the clocks of the clients."""
 
 Restart = Literal["clean", "kill", "power"]
 
@@ -80,8 +80,8 @@ class Broker(Checks):
     return within a millisecond or so, except `wait_for` (for coroutines: `wait_for_async`).
 
     Args:
-        settings: settings by Kafka's names, beside `FAST_SETTINGS`.
-        topics: topics to create: their names, or names with numbers of partitions.
+        settings: settings by Kafka's names; they override `FAST_SETTINGS`.
+        topics: the topics to create: names, or a mapping from names to numbers of partitions.
         port: the port; 0 selects a free port, which `restart` keeps.
 
     Attributes:
@@ -317,12 +317,12 @@ class Broker(Checks):
     def disconnect(
         self, api: str | Iterable[str] | None = None, *, client_id: str | None = None, **options: Any
     ) -> ActiveFault | None:
-        """Closes connections, without `api` at once, else at the next request; see `kcore.testing.faults.disconnect`.
+        """Closes connections: at the next request of `api`, or at once if `api` is None.
 
         Args:
             api: the APIs at whose requests the broker closes the connection; None: it closes the connections now.
             client_id: only the connections of this client; None: all.
-            options: with `api`, the other arguments of `kcore.testing.faults.disconnect`.
+            options: the other arguments of `kcore.testing.faults.disconnect`; valid only with `api`.
 
         Raises:
             TypeError: there are options without `api`.
@@ -341,7 +341,7 @@ class Broker(Checks):
         return None
 
     def corrupt(self, api: str | Iterable[str], **options: Any) -> ActiveFault:
-        """Damages the records of Fetch responses, or truncates others; see `kcore.testing.faults.corrupt`."""
+        """Damages the records of Fetch responses, and truncates other responses; see `kcore.testing.faults.corrupt`."""
         return self.inject(faults.corrupt(api, **options))[0]
 
     def throttle(self, api: str | Iterable[str], seconds: float, **options: Any) -> ActiveFault:
@@ -356,7 +356,7 @@ class Broker(Checks):
         return chosen
 
     def clear_faults(self, fault: ActiveFault | None = None) -> None:
-        """Removes a fault, or else all faults, including the script and random faults. Held requests stay held."""
+        """Removes `fault`; None: all faults, including the script and random faults. Held requests stay held."""
         check_type("fault", fault, ActiveFault, optional=True)
         self.call(lambda _: self._interceptor.clear(fault))
 
@@ -507,7 +507,7 @@ class Broker(Checks):
         return [self.history(group_id) for group_id in self._recorder.groups]
 
     def wait_for(self, condition: Callable[[Broker], T], timeout: float = 10.0, *, message: str = "") -> T:
-        """Waits until `condition(broker)` returns a true value, and returns it.
+        """Waits until `condition(broker)` returns a true value, and returns this value.
 
         The condition is evaluated after each round of the broker, so that a test needs no pauses.
 
@@ -516,10 +516,10 @@ class Broker(Checks):
         Args:
             condition: the condition.
             timeout: the maximum time in seconds, of the system's clock.
-            message: the words for the error.
+            message: a name for the condition in the error text; "": the name of the function.
 
         Raises:
-            AssertionError: the condition is still false; the text has its last value and the histories of all groups.
+            AssertionError: the condition is still false. The text has its last value, and the histories of all groups.
             KcoreError: a function of a fault has failed.
             TypeError: the condition is not a function, or it is a coroutine function.
         """
@@ -553,7 +553,7 @@ class Broker(Checks):
             self._rounds.wait(count, min(left_s, RECHECK_S))
 
     def _check_functions(self) -> None:
-        """Raises the first error of a function of a fault, such as `where`."""
+        """Raises the first error that a function of a fault, such as `where`, has raised."""
         if self._interceptor.failures:
             raise self._interceptor.failures[0]
 
@@ -585,7 +585,7 @@ class _Rounds:
 
 
 def _blocked_loop() -> str:
-    """Returns a hint if the waiting thread has an event loop, whose clients could do nothing meanwhile."""
+    """Returns a hint for the error text if this thread runs an event loop, whose clients the wait has blocked."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

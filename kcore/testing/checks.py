@@ -179,10 +179,14 @@ def _named(positions: list[Position]) -> str:
 def _records_before(
     engine: ObservedEngine, committed: Mapping[TopicPartition, int]
 ) -> tuple[dict[str, str], list[Position]]:
-    """Returns the committed offsets beyond the end of their log, and the positions of the records before the others.
+    """Compares committed offsets with the logs of their partitions.
 
-    The log also has records that no consumer with isolation level read_committed gets: markers of transactions, and
-    records of aborted transactions.
+    Leaves out records that no consumer with isolation level read_committed gets: markers of transactions, and records
+    of aborted transactions.
+
+    Returns:
+        A text for each partition whose committed offset is beyond the end of its log, and the positions of the records
+        before the committed offsets of the other partitions.
     """
     beyond: dict[str, str] = {}
     present: list[Position] = []

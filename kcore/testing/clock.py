@@ -96,9 +96,9 @@ class BrokerClock:
         return self._clock.frozen
 
     def advance(self, seconds: float) -> None:
-        """Moves the clock forward. Every timeout of the broker in this time ends, each at its own time.
+        """Moves the clock forward. The broker's timeouts that are due in this period end, each at its own time.
 
-        The clients' own clocks do not move: heartbeats that a client would have sent are missing.
+        The clients' own clocks do not move, so the clients send no heartbeats for this period.
         """
         check_seconds("seconds", seconds)  # only step_wall moves time back
         self._advance(round(seconds * 1000))

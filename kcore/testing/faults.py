@@ -27,7 +27,7 @@ ONLY_OF = {
     "seconds": ("delay", "throttle"),
     "after": ("delay", "hold", "disconnect", "corrupt", "throttle"),
 }
-"""The actions that have an attribute of `Fault`; the others have all actions."""
+"""Attribute of `Fault` -> the actions that use it. Every action uses the other attributes."""
 
 MAX_THROTTLE_S = (2**31 - 1) // 1000  # the protocol has an int32 of milliseconds
 

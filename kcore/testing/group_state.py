@@ -1,4 +1,4 @@
-"""The state of one group at one moment, the same for groups of all types."""
+"""The state of one group at one moment, in one form for groups of all types."""
 
 from __future__ import annotations
 

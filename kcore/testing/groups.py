@@ -143,11 +143,11 @@ class TestGroup:
         self._decide(f"expire({member_id})", lambda group: self._remove(group, member_id))
 
     def fence(self, member_id: str | None = None, *, client_id: str | None = None) -> None:
-        """Fences a member: its later requests are refused.
+        """Fences a member: the coordinator refuses its later requests.
 
-        A static member of a classic group is replaced by an unknown process with the same instance id, so it gets
-        FENCED_INSTANCE_ID. Any other member is removed and gets UNKNOWN_MEMBER_ID; on a `Broker`, a member of the new
-        protocol gets FENCED_MEMBER_EPOCH with its next heartbeat.
+        In a classic group, an invented member takes the instance id of a static member, which then gets
+        FENCED_INSTANCE_ID. Any other member is removed from the group, and gets UNKNOWN_MEMBER_ID. On a `Broker`, a
+        member of a consumer group (KIP-848) gets FENCED_MEMBER_EPOCH at its next heartbeat instead.
 
         Args:
             member_id: the member's id.

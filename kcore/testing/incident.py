@@ -25,7 +25,7 @@ from kcore.testing.broker import Broker
 from kcore_ext.batch import iter_records
 
 COORDINATORS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
-"""The topics that a replay cuts at its moment: their records are the state of groups, transactions and share groups."""
+"""The topics with the state of groups, transactions and share groups. A replay drops their records after its moment."""
 
 
 def replay(
@@ -41,7 +41,7 @@ def replay(
     The members that the groups had at the moment are still in the groups. `broker.clock.advance(60)` ends their
     sessions, so that joins of the test's consumers need not wait for these members.
 
-    The broker's log compacts `__consumer_offsets`; records that compaction has removed from the folder are missing.
+    A server compacts `__consumer_offsets`. The test broker lacks the records that this compaction has removed.
 
     Args:
         log_folder: a data folder, or a copy made by `kcore log copy`.
@@ -90,7 +90,7 @@ def _epoch_ms(at: datetime | str | float) -> int:
 
 
 def _storage(engine: LmdbLogEngine, at_ms: int | None) -> MemoryStorage:
-    """Copies an engine's log into memory, and cuts the coordinators' topics at the moment."""
+    """Copies an engine's log into memory. Of the coordinators' topics, copies only the batches up to the moment."""
     storage = MemoryStorage()
     storage._opened = True
     cut = _coordinator_topics(engine)
@@ -129,7 +129,7 @@ def _coordinator_topics(engine: LmdbLogEngine) -> set[bytes]:
 
 
 def _until(log: PartitionLog, cut_ms: int | None) -> Iterator[tuple[int, bytes]]:
-    """Yields the batches of a partition up to a moment, if one is given."""
+    """Yields the batches of a partition up to a time; None: all batches."""
     for base, batch in log.batches():
         if cut_ms is not None and offsets_and_timestamp(batch)[2] > cut_ms:
             return

@@ -36,10 +36,10 @@ MIN_CONNECTIONS = 100  # connections whose client ids are kept, before those of 
 
 
 class InterceptedDispatch(Dispatch):
-    """The APIs of a server; the interceptor sees each entry when it is created.
+    """The API table of a server, which reports each new entry to the interceptor.
 
     Args:
-        server: the server whose table this replaces.
+        server: the server whose table this object replaces.
         created: called with each new entry.
     """
 
@@ -84,7 +84,7 @@ class Interceptor:
 
     Attributes:
         held: the requests and responses that wait for `release`, in order.
-        failures: errors of the test's own functions, such as `where`; requests pass in spite of them.
+        failures: errors of the test's own functions, such as `where`. The fault of this function then does not apply.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Interceptor:
     # ---- the set of faults
 
     def add(self, faults: Iterable[Fault]) -> list[ActiveFault]:
-        """Injects faults, all active at once."""
+        """Injects faults that are all active from now on."""
         added = [ActiveFault(fault) for fault in faults]
         self._faults += added
         self._install_all()
@@ -127,12 +127,12 @@ class Interceptor:
         return added
 
     def random(self, faults: RandomFaults | None) -> None:
-        """Injects faults at random from now on; None ends it."""
+        """Injects faults at random from now on; None: ends the random faults."""
         self._random = faults
         self._install_all()
 
     def clear(self, fault: ActiveFault | None = None) -> None:
-        """Removes a fault, or all; requests that are held stay held."""
+        """Removes a fault; None: all faults. Held requests stay held."""
         if fault is None:
             self._faults, self._script, self._random = [], [], None
         else:
@@ -166,7 +166,7 @@ class Interceptor:
             served.fast, served.handle = None, partial(self._intercept, served, decide)
 
     def _named(self, decide: Handle, context: RequestContext, request: Any) -> Any:
-        """Records the client id of a connection, and decides its request."""
+        """Records the client id of the request's connection, and decides the request."""
         self._client_ids.setdefault(context.connection_id, set()).add(context.client_id)
         if len(self._client_ids) > max(MIN_CONNECTIONS, 2 * len(self._server.connections)):
             present = {connection.connection_id for connection in self._server.connections}
@@ -218,7 +218,7 @@ class Interceptor:
         return None
 
     def _function_failed(self, fault: str, name: str, error: Exception) -> None:
-        """Stores the error of a test's function for the test. The client gets no part of the error."""
+        """Stores and logs the error of a test's function. The client's response does not contain this error."""
         failure = KcoreError(f"the function {name!r} of a fault ({fault}) failed: {error!r}")
         failure.__cause__ = error
         if len(self.failures) < MAX_FAILURES:

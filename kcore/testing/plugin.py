@@ -30,10 +30,11 @@ SERVER_SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.t
 
 
 class PlainImports:
-    """A finder of kcore's modules, which pytest then does not rewrite for its reports on `assert`.
+    """An import finder that keeps pytest from rewriting the `assert` statements of kcore's modules.
 
-    pytest would rewrite every module of a package that has a plugin. That parses each module again, and on CPython 3.11
-    two threads that parse at the same time can fail with a SystemError: kcore imports some modules on its first use.
+    By default, pytest rewrites every module of a package that has a plugin, and therefore parses each module again. On
+    CPython 3.11, two threads that parse at the same time can fail with a SystemError. This is possible because kcore
+    imports some modules at their first use.
     """
 
     @staticmethod
@@ -44,7 +45,7 @@ class PlainImports:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests() -> None:
-    """Imports kcore's other modules without rewriting; the conftest files are among their first users."""
+    """Installs `PlainImports` before pytest loads the conftest files, because these may import modules of kcore."""
     if PlainImports not in sys.meta_path:
         sys.meta_path.insert(0, PlainImports)
 
@@ -116,7 +117,7 @@ def kcore_bootstrap(kcore_server: ServerProcess) -> str:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds the histories of all groups to the report of a failed test, except histories in the text of its error."""
+    """Adds the histories of all groups to the report of a failed test, unless the error text already has them."""
     report = yield
     if report.when == "call" and report.failed:
         error = "" if call.excinfo is None else str(call.excinfo.value)

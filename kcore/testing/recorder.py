@@ -1,4 +1,4 @@
-"""Records the history of every group of a test engine, by a comparison of each group before and after each decision."""
+"""Records the history of every group of a test engine by comparing each group before and after each decision."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ FENCING: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-"""Errors of a client that was fenced: its place in the group or its transactional id belongs to another one."""
+"""Errors of a fenced client: it has lost its membership, or another producer has its transactional id."""
 
 MAX_EVENTS: Final = 10_000
-"""Events kept for each group; the oldest half is dropped beyond."""
+"""The maximum number of events of a group. When it is reached, the recorder drops the older half."""
 
 
 class Recorder:
@@ -90,7 +90,7 @@ class Recorder:
         self._events: dict[str, list[Event]] = {}
         self._dropped: dict[str, int] = {}
         self._last: dict[str, GroupSnapshot] = {}
-        self._marks: dict[str, Any] = {}  # what a heartbeat without changes leaves unchanged
+        self._marks: dict[str, Any] = {}  # by member id: group and member state at the last heartbeat
         self._removals: dict[tuple[str, str], str] = {}  # (group, member) -> the cause of its removal
         self._walks: dict[type, Any] = {}
 
@@ -167,7 +167,7 @@ class Recorder:
     def decided(self, engine: Engine, context: RequestContext, request: Any, response: Any) -> Any:
         """Records the effects of a decided request.
 
-        Returns the response; or a `Pending`, which records the effects at its completion.
+        Returns the response, or a `Pending` that records the effects when it is completed.
         """
         if request.API_KEY == ApiKey.CONSUMER_GROUP_HEARTBEAT and self._unchanged(engine, request, response):
             return response
@@ -190,7 +190,7 @@ class Recorder:
         return later
 
     def _unchanged(self, engine: Engine, request: Any, response: Any) -> bool:
-        """Returns True if a heartbeat of the new protocol certainly changed nothing."""
+        """Returns True if a heartbeat of a consumer group (KIP-848) cannot have changed the group."""
         if isinstance(response, Pending) or response.error_code:
             return False
         group = find_group(engine, request.group_id)
@@ -274,7 +274,7 @@ class ObservedEngine(Engine):
             try:
                 payload()
             except Exception as error:
-                log_failure(logger, error, "engine: the timer %r failed", payload)
+                log_failure(logger, error, "engine: the timer %r raised an error", payload)
             if group is not None:
                 self.recorder.look(self, group.group_id, cause)
             if is_enough is not None and is_enough():
@@ -295,8 +295,10 @@ def observing(engine: ObservedEngine, handle: Callable[[Any, Any], Any]) -> Call
 
 
 def _still_owning(before: GroupSnapshot, after: GroupSnapshot) -> GroupSnapshot:
-    """Returns `after` with the last known ownership: members of a classic group own their partitions until they join
-    again."""
+    """Returns `after` with the partitions that its members owned in `before`.
+
+    During a rebalance, the members of a classic group own their partitions until they join again.
+    """
     members = {
         member_id: replace(member, partitions=before.members[member_id].partitions)
         if member_id in before.members

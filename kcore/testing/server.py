@@ -26,7 +26,7 @@ class ServerProcess:
         settings: settings by Kafka's names.
         config_file: a properties file, read before `settings`.
         arguments: further arguments of `kcore serve`.
-        stderr: the file to which its log is appended; None: it is discarded, except in the error of a failed start.
+        stderr: the file to which the server appends its log; None: only the error of a failed start shows the log.
 
     Attributes:
         port: the port; the first start selects it, and later starts use the same port.
@@ -71,7 +71,7 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The process id, also of the last process after its end.
+        """The id of the running process, or of the last process after its end.
 
         Raises:
             KcoreError: the server was never started.
@@ -119,7 +119,7 @@ class ServerProcess:
         raise KcoreError(f"kcore serve ended with status {status}: {output or 'no output'}")
 
     def _is_ready(self, process: subprocess.Popen[str]) -> bool:
-        """Reads the output of a start. Returns False if the process closed it before it was ready."""
+        """Reads the output of a started process. Returns False if the output ends before the server is ready."""
         assert process.stdout is not None, "it is a pipe"
         for line in process.stdout:
             if "listening on" in line:

@@ -1,4 +1,4 @@
-"""Disk faults of a test broker: a full disk, and a power failure that loses what was not written to the disk."""
+"""Disk faults of a test broker: a full disk, and a power failure that loses the records not written to the disk."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Disk:
         return self.log
 
     def stop_syncing(self) -> None:
-        """Keeps the present contents; a power failure returns to them. Call it between commits."""
+        """Keeps a copy of the contents, which a power failure restores. Call it between commits."""
         if self._synced is None:
             self._synced = _copied(self._storage)
 
@@ -63,13 +63,13 @@ class Disk:
         self._synced = None
 
     def fail_power(self) -> None:
-        """Loses all records that were written since `stop_syncing`. If that was not called, no record is lost."""
+        """Loses all records that were written since `stop_syncing`. Without `stop_syncing`, loses no record."""
         if self._synced is not None:
             self._storage, self._synced = self._synced, None
 
 
 def _copied(storage: MemoryStorage) -> MemoryStorage:
-    """Copies a storage. Batches are immutable and shared; the lock is new."""
+    """Copies a storage. The copy shares the immutable batches, and has its own lock."""
     other = MemoryStorage()
     for name in MemoryStorage.__slots__:
         if name not in {"_lock", "_partitions"}:

@@ -33,7 +33,7 @@ from kcore.testing.recorder import ObservedEngine, Recorder
 T = TypeVar("T")
 
 WALL_START_MS = 1_700_000_000_000
-"""The wall time at the begin of each virtual time, in ms since the epoch: runs repeat with equal timestamps."""
+"""The wall time at which every virtual time begins, in ms since the epoch. So all runs have equal timestamps."""
 
 MAX_VIRTUAL_S = 7 * 24 * 3600.0
 """The virtual time after which a scenario is considered stuck."""
@@ -45,8 +45,8 @@ BUSY_WAIT_S = 0.05  # real time between two looks, while a thread computes for t
 MIN_CANCELLED = 100  # cancelled timers below which it does not pay to remove them
 
 MAX_TURNS = 5_000_000
-"""Turns of the event loop without a step of the time after which a task is considered to run forever: most of a
-minute."""
+"""The maximum number of turns of the event loop during which the virtual time stands still. These turns take most of a
+minute. If a task needs more turns, the loop assumes that the task runs forever."""
 
 SETTINGS: Mapping[str, str] = {
     "log.message.timestamp.after.max.ms": "9223372036854775807",  # records may have the system's time
@@ -54,7 +54,7 @@ SETTINGS: Mapping[str, str] = {
     "transaction.state.log.num.partitions": "3",
     "kcore.durability": "memory",
 }
-"""Settings of a virtual node that differ from a server's. Delays stay as they are: they take no time here."""
+"""Settings of a virtual node that differ from a server's. Delays keep their defaults: they take no real time."""
 
 
 class _Timer(asyncio.TimerHandle):
@@ -88,8 +88,8 @@ class _RepeatingHandle(_Timer):
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An event loop whose time stands still while a task runs, and jumps to the next timer when all tasks wait.
 
-    Its timers are lists by their time in ns, and a heap has the times: in virtual time many timers share an instant.
-    Timers of one instant run in the order in which they were set.
+    In virtual time, many timers are due at the same instant. So the loop has a list of timers for each instant in ns,
+    and a heap of the instants. Timers of one instant run in the order in which they were set.
 
     Attributes:
         now_ns: the virtual time in ns since the loop was created.
@@ -138,7 +138,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return handle
 
     def call_every(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
-        """Calls `callback` again and again, the first time after one interval, until the handle is cancelled."""
+        """Calls `callback` again and again until the handle is cancelled, for the first time after one interval."""
         self._check_closed()
         interval_ns = round(seconds * NS_PER_S) if 0 < seconds <= MAX_WHEN_S else 0
         if not interval_ns:
@@ -146,7 +146,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return _RepeatingHandle(interval_ns, callback, self)
 
     def arm(self, handle: _Timer, when_ns: int) -> None:
-        """Runs a handle at a virtual time."""
+        """Schedules a handle for a virtual time."""
         handle._scheduled = True
         due = self._at_ns.get(when_ns)
         if due is None:
@@ -174,7 +174,11 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._cancelled_count = 0
 
     def _run_once(self) -> None:
-        """Runs one turn: reads ready files, or else moves the time if nothing is left to do; then runs callbacks."""
+        """Runs one turn: reads ready files, and runs ready callbacks and due timers.
+
+        If no file or callback is ready, the time first jumps to the next timer. It stands still while a thread of
+        `run_in_executor` works.
+        """
         ready = self._ready
         events = self._selector.select(0)
         if not (events or ready or self._stopping):
@@ -200,7 +204,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
                 f"the virtual time did not change in {MAX_TURNS} iterations of the event loop: a task never "
                 "waits, or only for sleep(0)"
             )
-        for _ in range(len(ready)):  # those that these add run in the next turn
+        for _ in range(len(ready)):  # callbacks that these callbacks add run in the next turn
             callback = ready.popleft()
             if not callback.cancelled():
                 callback._run()
@@ -247,7 +251,7 @@ class LoopClock:
 class Repetition:
     """A request that is sent again and again in virtual time, such as the heartbeat of a member.
 
-    Each time costs a few microseconds, because no task and no client is involved.
+    Each repetition takes a few microseconds, because it needs no task and no client.
 
     Args:
         node: sends the request.
@@ -299,8 +303,8 @@ class VirtualNode(Checks):
     connections, which only a `Broker` has; `groups` has the faults of the coordinator.
 
     Args:
-        settings: settings by Kafka's names, beside `SETTINGS`.
-        topics: topics to create: their names, or names with numbers of partitions.
+        settings: settings by Kafka's names; they override `SETTINGS`.
+        topics: the topics to create: names, or a mapping from names to numbers of partitions.
 
     Attributes:
         loop: the event loop.
@@ -420,7 +424,7 @@ class VirtualNode(Checks):
             raise TimeoutError(f"{text} never happens") from error
 
     def repeat(self, request: Any, every: float, *, version: int | None = None) -> Repetition:
-        """Sends a request again and again, for scenarios with many members; the first time after one interval.
+        """Sends a request again and again, for scenarios with many members. The first follows after one interval.
 
         Args:
             request: the request, as for `AsyncNode.send`.

@@ -18,7 +18,7 @@ def add(
     client_version: int,
     wall_ms: int,
 ) -> ErrorCode | Transaction:
-    """Adds partitions to a transaction, or begins one if none is open or prepared.
+    """Adds partitions to a transaction. Begins the transaction if none is open or prepared.
 
     Args:
         transaction: the current value of the transactional id; None for an unknown id.
@@ -29,8 +29,8 @@ def add(
         wall_ms: the time, in ms since the epoch.
 
     Returns:
-        The next value of the id, or an error code. NONE means that the transaction already has all partitions, so that
-        the value stays the same.
+        The next value of the transactional id, or a code: an error, or NONE if the transaction already has all
+        partitions.
     """
     result = add_partitions(transaction, producer_id, producer_epoch, partitions, client_version, wall_ms)
     return result if isinstance(result, Transaction) else ErrorCode(result)

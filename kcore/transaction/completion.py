@@ -29,7 +29,7 @@ RETRY_MAX_MS = 1_000
 """The first and the longest time between two attempts to write markers to unreachable partitions."""
 
 MARKERS_PER_SLICE = 500
-"""Maximum number of markers written at once; between two such parts, other requests are served."""
+"""Maximum number of markers written at once. The node serves other requests before it writes further markers."""
 
 
 class Completion:
@@ -67,9 +67,9 @@ class Completion:
         self._machine = machine
         self._generation = shard.generation
         self._retry_ms = RETRY_MS
-        self._unsent: list[PartitionTuple] = []  # outstanding partitions that the present attempt has not reached
+        self._unsent: list[PartitionTuple] = []  # outstanding partitions that the current attempt has not reached
         self._in_flight: set[PartitionTuple] = set()  # partitions whose codes have not arrived
-        self._failed = False  # True if a partition of the present attempt must be tried again
+        self._failed = False  # True if a partition of the current attempt must be tried again
         self._marker = Marker(
             transaction.producer_id,
             transaction.producer_epoch,
@@ -80,7 +80,7 @@ class Completion:
 
     @property
     def _current(self) -> bool:
-        """True while the shard has not been loaded again or unloaded; a later load restarts the marker phase."""
+        """True until the shard is unloaded or loaded again. A load starts a new marker phase."""
         current: bool = self._machine.context.shard.generation == self._generation
         return current
 
@@ -91,8 +91,8 @@ class Completion:
         shard loads its log again, and the load restarts the marker phase. Otherwise the coordinator could record the
         completion of a transaction whose marker was lost.
 
-        A partition gets no second marker before it has responded to the first marker. A marker that arrives after the
-        completion would end the producer's next transaction, which may have the same epoch.
+        A partition gets no second marker before it has responded to the first marker. Otherwise the second marker could
+        arrive after the completion and end the producer's next transaction, which may have the same epoch.
         """
         if self.given_up or not self._current:
             return
@@ -138,7 +138,7 @@ class Completion:
         return existing
 
     def arrived(self, results: Results) -> None:
-        """Processes the codes of partitions; completes the transaction, or schedules a retry."""
+        """Processes the codes that partitions have returned; completes the transaction, or schedules a retry."""
         if self.given_up or not self._current:
             return
         for partition, code in results.items():

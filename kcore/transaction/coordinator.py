@@ -1,4 +1,4 @@
-"""The transaction coordinator of a node: its shards, and verification for partitions and groups."""
+"""The transaction coordinator of a node: its shards, and the verification of transactional writes."""
 
 from __future__ import annotations
 
@@ -115,10 +115,10 @@ class TransactionCoordinator(CoordinatorCore, LateShards[TransactionShard]):
         return ErrorCode.NOT_COORDINATOR if code == ErrorCode.KAFKA_STORAGE_ERROR else ErrorCode(code)
 
     def when_durable(self, transactional_id: str, code: ErrorCode) -> ErrorCode | Pending:
-        """Delays a code that `add` or `verify` returned until all decisions on which it depends are durable.
+        """Delays a code that `add` or `verify` has returned, until all decisions on which the code depends are durable.
 
-        Returns the code if they are durable already, else a `Pending` for it. If the commit fails, the response of the
-        `Pending` is NOT_COORDINATOR.
+        Returns the code if these decisions are durable already, else a `Pending` for it. If the commit fails, the
+        response of the `Pending` is NOT_COORDINATOR.
         """
         try:
             shard = self.of(transactional_id)
@@ -136,7 +136,7 @@ class TransactionCoordinator(CoordinatorCore, LateShards[TransactionShard]):
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[PartitionTuple]
     ) -> Results:
-        """Returns the code of each partition: NONE if it is in the producer's transaction. Changes nothing."""
+        """Returns the code of each partition: NONE if the partition is in the producer's transaction."""
         if not transactional_id:
             return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
         try:

@@ -1,7 +1,7 @@
 """The end of a transaction: EndTxn before v5, EndTxn from v5 on (KIP-890), fencing, and completion after the last
 marker.
 
-Each table covers every state and every request. The entry None means that the end is prepared.
+Each table covers every state and every request. The entry None means that the coordinator prepares the end.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 TakeProducerId = Callable[[], int | None]
-"""Returns a producer id that was never in use, or None if none is available now."""
+"""A function that returns a producer id that was never in use, or None if no producer id is available now."""
 
 EPOCH_BUMPS_SINCE = 2
 """The transaction.version from which each end increases the epoch (KIP-890)."""
@@ -78,7 +78,7 @@ class Epoch(Enum):
 SINCE_V5: dict[tuple[TransactionStatus, Epoch, bool], ErrorCode | None] = {
     # (state, epoch, commit)
     (EMPTY, Epoch.CURRENT, True): INVALID,
-    # an abort without a transaction: the client does not know whether any record arrived
+    # an abort without an open transaction: the client does not know whether any of its records arrived
     (EMPTY, Epoch.CURRENT, False): None,
     (EMPTY, Epoch.BEFORE_BUMP, True): FENCED,
     (EMPTY, Epoch.BEFORE_BUMP, False): FENCED,
@@ -94,7 +94,7 @@ SINCE_V5: dict[tuple[TransactionStatus, Epoch, bool], ErrorCode | None] = {
     (COMPLETE_ABORT, Epoch.CURRENT, False): None,
     (COMPLETE_ABORT, Epoch.BEFORE_BUMP, True): INVALID,
     (COMPLETE_ABORT, Epoch.BEFORE_BUMP, False): NONE,
-    # The completion of a prepared end is pending: this code comes before any check of the epoch.
+    # Until a prepared end is completed, every request gets this code, regardless of its epoch.
     **{(state, epoch, commit): BUSY for state in COMPLETION for epoch in Epoch for commit in (True, False)},
     **{
         (state, Epoch.OTHER, commit): FENCED
@@ -118,7 +118,7 @@ A row has two entries for each epoch, in the order of the epochs: first for an a
 def check_before_v5(
     transaction: Transaction | None, producer_id: int, producer_epoch: int, commit: bool
 ) -> ErrorCode | None:
-    """Returns the code for EndTxn v0-4, or None to prepare the end. The epoch does not change."""
+    """Returns the code for EndTxn v0-4, or None if the caller must prepare the end, with an unchanged epoch."""
     if transaction is None or transaction.producer_id != producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if transaction.producer_epoch != producer_epoch:
@@ -129,7 +129,7 @@ def check_before_v5(
 def check_since_v5(
     transaction: Transaction | None, producer_id: int, producer_epoch: int, commit: bool
 ) -> ErrorCode | None:
-    """Returns the code for EndTxn v5, or None to prepare the end with a higher epoch."""
+    """Returns the code for EndTxn v5, or None if the caller must prepare the end, with a higher epoch."""
     return check_end(_SINCE_V5, transaction, producer_id, producer_epoch, commit)
 
 
@@ -139,9 +139,9 @@ def prepare(transaction: Transaction, commit: bool, version: int, wall_ms: int, 
     Args:
         transaction: the current value of the transactional id.
         commit: True to commit, False to abort.
-        version: the transaction.version of the request: from 2 on the epoch increases.
+        version: the transaction.version of the request; from version 2 on, the end increases the epoch.
         wall_ms: the time, in ms since the epoch.
-        take: returns the next producer id if the epoch is exhausted.
+        take: returns a producer id; called if the epoch is exhausted.
 
     Raises:
         ProducerIdsExhaustedError: no producer id is available now; nothing has changed.
@@ -158,10 +158,10 @@ def fence(transaction: Transaction, version: int, wall_ms: int, take: TakeProduc
     The epoch increases, so the old producer is fenced.
 
     Args:
-        transaction: the current value of the transactional id, Ongoing.
+        transaction: the current value of the transactional id; its state is Ongoing.
         version: the cluster's transaction.version.
         wall_ms: the time, in ms since the epoch.
-        take: returns the next producer id if the epoch is exhausted (version 2; KAFKA-20090).
+        take: returns a producer id; called if `version` is 2 and the epoch is exhausted (KAFKA-20090).
 
     Raises:
         ProducerIdsExhaustedError: no producer id is available now; nothing has changed.
@@ -174,7 +174,7 @@ def fence(transaction: Transaction, version: int, wall_ms: int, take: TakeProduc
 
 
 class ProducerIdsExhaustedError(Exception):
-    """The error while no producer id is available."""
+    """The error of a request that needs a producer id while none is available."""
 
 
 def _successor(transaction: Transaction, take: TakeProducerId) -> int:

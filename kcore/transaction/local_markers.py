@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class MarkerLog(Protocol):
-    """The part of a partition that markers need."""
+    """The interface of a partition for writers of markers."""
 
     @property
     def recovering(self) -> bool:
@@ -83,7 +83,7 @@ class LocalMarkers(LocalMarkersCore):
         return self.put(*local, producer_id, epoch, commit, coordinator_epoch, version)
 
     def look_up(self, topic: str, index: int) -> tuple[MarkerLog, Shard[Any] | None] | None:
-        """Returns a partition and the shard that owns it, if any; None if this node does not have the partition."""
+        """Returns (partition, shard that owns it or None), or None if this node does not have the partition."""
         partition = self._partition(topic, index)
         if partition is None or partition.closed:
             return None

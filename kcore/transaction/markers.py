@@ -11,7 +11,7 @@ from kcore.protocol.topic_partition import PartitionTuple
 Results = Mapping[PartitionTuple, ErrorCode]
 
 DROPPED = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION})
-"""Codes of partitions that need no further marker: they have it, or cannot hold records of a transaction."""
+"""Codes of partitions that need no further marker: they have the marker, or cannot hold transactional records."""
 
 RETRIED = frozenset(
     {
@@ -24,10 +24,10 @@ RETRIED = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
     }
 )
-"""Codes that the coordinator retries without limit: a prepared transaction never fails."""
+"""Codes after which the coordinator retries without limit, because a prepared transaction never fails."""
 
 GIVEN_UP = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""Codes of partitions that have a newer producer or coordinator: this coordinator must not write the end any more."""
+"""Codes of partitions that have seen a newer epoch of the producer or coordinator, so that a retry is useless."""
 
 
 class Marker(NamedTuple):
@@ -35,9 +35,11 @@ class Marker(NamedTuple):
 
     Attributes:
         producer_id: the producer id of the transaction.
-        producer_epoch: the epoch of the marker: the producer's own, or one more since KIP-890.
+        producer_epoch: the epoch of the prepared end. It is one above the producer's epoch if the end increased the
+            epoch.
         commit: True for a commit, False for an abort.
-        coordinator_epoch: the leader epoch of the coordinator's partition; partitions refuse an older one.
+        coordinator_epoch: the leader epoch of the coordinator's partition; partitions refuse a marker with an older
+            epoch.
         transaction_version: the transaction.version of the transaction (KIP-1228).
     """
 
@@ -56,7 +58,7 @@ class MarkerWriter(Protocol):
 
         Args:
             marker: the marker.
-            partitions: the partitions that get it.
+            partitions: the partitions that get the marker.
             done: called with the code of each partition. If this node leads all partitions, `done` is called before
                 `write` returns, and the markers are part of the current round. Otherwise it is called later, possibly
                 several times with some of the partitions.

@@ -33,7 +33,8 @@ MARKERS_VERSION = 2
 
 
 class SharedMarkers(LocalMarkers):
-    """The writer of markers to partitions of all nodes: of this node in the current round, of other nodes after it.
+    """The writer of markers to partitions of all nodes: it stages this node's markers in the current round, and sends
+    the others later.
 
     The end of the transaction is in the current round. A marker on another node must not be durable before the end of
     the transaction, so the requests are sent once the round is committed. If the commit fails, the coordinator's shard
@@ -68,7 +69,7 @@ class SharedMarkers(LocalMarkers):
     def write(self, marker: Marker, partitions: Collection[PartitionTuple], done: Callable[[Results], None]) -> None:
         """Stages the markers of this node's partitions, and sends the markers of other nodes after the commit.
 
-        It calls `done` once for each node: for this node before the function returns, for other nodes later.
+        Calls `done` once for each node: for this node before the function returns, for other nodes later.
         """
         local_codes: dict[PartitionTuple, ErrorCode] = {}
         elsewhere: dict[int, list[PartitionTuple]] = {}

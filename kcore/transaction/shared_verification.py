@@ -118,9 +118,9 @@ class SharedTransactionVerifier(TransactionVerifier):
         add: bool,
         done: Callable[[Results], None],
     ) -> None:
-        """Verifies partitions or adds them.
+        """Verifies or adds partitions, and calls `done` with their codes.
 
-        Calls `done` with the codes, later if the coordinator is on another node.
+        If the coordinator is on another node, calls `done` after this function has returned.
         """
         node_id = self._remote.node_of(transactional_id)
         if node_id is None:
@@ -131,9 +131,9 @@ class SharedTransactionVerifier(TransactionVerifier):
     def verify_group(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, add: bool
     ) -> ErrorCode | Pending:
-        """Verifies a group's partition or adds it.
+        """Verifies or adds the partition of a group. Returns its code.
 
-        The result is a `Pending` for the code if the coordinator is on another node.
+        If the coordinator is on another node, returns a `Pending` for the code.
         """
         node_id = self._remote.node_of(transactional_id)
         if node_id is None:

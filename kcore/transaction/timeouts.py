@@ -1,7 +1,7 @@
 """Aborts transactions that exceed their timeout, and fences their producers.
 
 Each id with an open transaction has one timer. Later transactions of the id do not re-arm the timer: when it fires, it
-checks whether the present transaction has timed out. Kafka checks every transaction every
+checks whether the current transaction has timed out. Kafka checks every transaction every
 `transaction.abort.timed.out.transaction.cleanup.interval.ms`. kcore aborts at the same moments, and checks only the ids
 whose timers fire.
 """
@@ -81,7 +81,7 @@ class Timeouts:
             self.arm(transactional_id, deadline_ms)
 
     def arm(self, transactional_id: str, deadline_ms: int) -> None:
-        """Arms the timer of an id for `deadline_ms` (monotonic), which replaces an earlier timer of the id."""
+        """Arms a timer of an id for `deadline_ms` (monotonic). Replaces the earlier timer of the id, if any."""
         timer = self._timers.get(transactional_id)
         if timer is not None:
             timer.cancel()

@@ -1,4 +1,4 @@
-"""The value of a transactional id (`Transaction`): immutable, replaced by every transition."""
+"""The value of a transactional id (`Transaction`), which is immutable: every transition makes a new value."""
 
 from __future__ import annotations
 

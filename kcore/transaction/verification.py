@@ -47,7 +47,7 @@ class TransactionVerifier:
     ) -> None:
         """Verifies that partitions are in a transaction, or adds them (Produce v12+); calls `done` with the codes.
 
-        It calls `done` at once, unless a code refuses a partition because of a decision that is not durable yet.
+        Calls `done` at once, unless a refusal depends on a decision that is not durable yet.
         """
         results: Results
         if add:
@@ -69,8 +69,7 @@ class TransactionVerifier:
     ) -> ErrorCode | Pending:
         """Verifies that a group's partition is in a transaction, or adds it (TxnOffsetCommit v5).
 
-        If the code refuses the partition because of a decision that is not durable yet, the result is a `Pending` for
-        it.
+        If a refusal depends on a decision that is not durable yet, returns a `Pending` for the code.
         """
         group_partition = (topic, partition)
         code: ErrorCode

@@ -9,7 +9,7 @@ from kcore_ext.assign.result cimport GroupAssignment
 
 cdef enum:
     SEEN_TOPICS = 256
-    # Stands for the shift of partition numbers if this problem does not have the topic.
+    # The shift of partition numbers of a topic that this problem does not have.
     GONE = -1073741824
 
 
@@ -19,7 +19,7 @@ cdef class ClaimReader:
     cdef Memory memory
     cdef int* local  # position in `topics` -> local number, -1: absent
     cdef GroupAssignment parent
-    cdef int* table                   # parent's topic -> (shift of its partition numbers, present partition count)
+    cdef int* table                   # parent's topic -> (shift of its partition numbers, current partition count)
     cdef int table_room               # in topics
     cdef PyObject* seen[SEEN_TOPICS]  # keys of `topics` by their address, and their local numbers
     cdef int seen_topic[SEEN_TOPICS]

@@ -86,7 +86,7 @@ cdef class ClaimReader:
         return -1 if found == NULL else self.local[<int>(<object>found)]
 
     cdef int topic_of_utf8(self, const unsigned char* name, Py_ssize_t size) except -2:
-        """Returns the local number of a topic, like `topic`, but takes a name in UTF-8."""
+        """Returns the local number of a topic whose name is in UTF-8; see `topic`."""
         cdef Topics topics = self.topics
         cdef const char* text
         cdef Py_ssize_t length
@@ -177,7 +177,7 @@ cdef class ClaimReader:
         return be32(at) if left >= 4 else -1
 
     cdef int translate(self, GroupAssignment parent) except -1:
-        """Computes pairs (shift, present number of partitions) for every topic of an earlier assignment."""
+        """Computes pairs (shift, current number of partitions) for every topic of an earlier assignment."""
         cdef Problem p = self.problem
         cdef int t, here
         self.parent = parent

@@ -1,4 +1,4 @@
-"""Sticky with equal subscriptions (KAFKA-9987)."""
+"""The sticky assignor for equal subscriptions (KAFKA-9987)."""
 
 from kcore_ext.assign.containers cimport IntVec, Memory
 from kcore_ext.assign.problem cimport Problem

@@ -1,1 +1,1 @@
-"""Sticky with equal subscriptions (KAFKA-9987)."""
+"""The sticky assignor for equal subscriptions (KAFKA-9987)."""

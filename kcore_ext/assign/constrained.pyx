@@ -1,4 +1,4 @@
-"""Sticky with equal subscriptions: quotas, then round robin (KAFKA-9987, KIP-881)."""
+"""The sticky assignor for equal subscriptions: quotas, then round robin (KAFKA-9987, KIP-881)."""
 
 
 from libc.string cimport memmove, memset
@@ -188,7 +188,7 @@ cdef int _rack_round(Problem p, Memory* memory, Work* work) except -1 nogil:
 
 
 cdef int _round(Memory* memory, Work* work) except -1 nogil:
-    """Gives partitions in turn to the members below the lower quota; then gives each member at that quota one more."""
+    """Gives partitions in turn to the members below the lower quota. Then gives members at that quota one more each."""
     cdef IntVec* under = &work.under
     cdef IntVec* exact = &work.exact
     cdef int* unassigned = work.unassigned.at

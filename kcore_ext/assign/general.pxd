@@ -1,4 +1,4 @@
-"""Sticky with unequal subscriptions (KIP-54, KIP-341)."""
+"""The sticky assignor for unequal subscriptions (KIP-54, KIP-341)."""
 
 from kcore_ext.assign.containers cimport Memory
 from kcore_ext.assign.problem cimport Problem

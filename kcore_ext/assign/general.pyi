@@ -1,1 +1,1 @@
-"""Sticky with unequal subscriptions (KIP-54, KIP-341)."""
+"""The sticky assignor for unequal subscriptions (KIP-54, KIP-341)."""

@@ -1,13 +1,14 @@
 """The sticky assignor for unequal subscriptions: keeps partitions, fills the least loaded members, and then moves
 partitions while that improves the balance (KIP-54, KIP-341).
 
-Kafka tests before every partition whether the whole assignment is balanced. That test only ends a sweep early, because
-a partition that can move proves that the assignment is not balanced. So this module leaves the test out. The least
-loaded subscriber comes from a tournament tree instead of a walk over a sorted set.
+Kafka tests before every partition whether the whole assignment is balanced. That test can only end a sweep early,
+because a partition that can move proves that the assignment is not balanced. This module therefore omits the test. The
+least loaded subscriber comes from a tournament tree instead of a walk over a sorted set.
 
-Kafka's loop may run forever. In place of a partition, it may move another partition of the topic back, and so take this
-other partition from a third member. If a sweep ends in an earlier state, the same sweeps repeat forever. This code
-detects the repetition (Brent's method) and then uses the most balanced assignment with the fewest moves.
+Kafka's loop may run forever. Instead of the chosen partition, it may move another partition of the topic that moved in
+the opposite direction before. This other partition may belong to a third member. If a sweep ends in an earlier state,
+the same sweeps repeat forever. This code detects the repetition (Brent's method) and then uses the most balanced
+assignment with the fewest moves.
 """
 
 
@@ -37,7 +38,7 @@ from kcore_ext.assign.moves cimport Moves, actual_partition, record_move, start_
 from kcore_ext.assign.problem cimport Problem
 from kcore_ext.assign.sticky cimport Front
 
-# Far more sweeps than a run needs that ends by itself; limits the time if the states repeat after a long period.
+# Far more sweeps than a run that ends by itself needs. Limits the time if the states repeat after a long period.
 cdef enum:
     MOST_SWEEPS = 1000
 
@@ -117,7 +118,8 @@ cdef int _sweep(Problem p, const IntVec* partitions, State* state) except -1 nog
         to = -1
         if state.older != NULL:
             back = state.older[q]
-            # Kafka does not check that the older owner still subscribes; this result must stay valid.
+            # Kafka does not check that the older owner still subscribes. This code does, so that the result stays
+            # valid.
             if back >= 0 and loads.load[m] > loads.load[back] + 1 and p.subscribes(back, t):
                 to = back
         if to < 0:

@@ -54,7 +54,7 @@ cdef int seat(Problem p, Memory* memory, bint by_rack, Loads* loads) except -1 n
         _whole_classes(p, memory, loads, &sizes)
     cells = loads.class_cell_first[p.classes]
     loads.tree = <i64**>take(memory, cells * sizeof(void*))
-    # A cell with one member has this member at the winner's index.
+    # In a cell with one member, the winner's index is also the member's index.
     tree = longs(memory, 2 * seats)
     leaves = ints(memory, cells)
     for cell in range(cells):

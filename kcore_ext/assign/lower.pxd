@@ -24,8 +24,8 @@ cdef class Lowered:
     cdef int* where                   # position in id order -> position in `given`
     cdef int* local                   # the problem's topics -> positions in `topics`
     cdef bint identity
-    cdef readonly list missing  # subscribed topics that are not known
-    cdef GroupAssignment before  # the assignment that this one follows
+    cdef readonly list missing  # subscribed topics that do not exist
+    cdef GroupAssignment before  # the previous assignment
 
     cdef GroupAssignment empty(self)
     cdef GroupAssignment exclusive(self)

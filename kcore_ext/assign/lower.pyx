@@ -370,7 +370,7 @@ cdef int _read_previous(Lowered low, Memory* scratch, object previous) except -1
 
 
 cdef int _renumber(Lowered low, Memory* scratch, GroupAssignment before, int* renumbered, IntVec* fresh) except -1:
-    """Maps the members of an earlier assignment to present members. `fresh` gets the new members with claims."""
+    """Maps the members of an earlier assignment to current members. `fresh` gets the new members with claims."""
     cdef int m, i, q = 0, n = <int>len(before.ids)
     # Both lists ascend: a remaining member usually comes next and is usually the same object.
     for m in range(low.problem.members):
@@ -396,7 +396,7 @@ cdef int _renumber(Lowered low, Memory* scratch, GroupAssignment before, int* re
 
 
 cdef int _read_owner(Lowered low, Memory* scratch, GroupAssignment before) except -1:
-    """Translates the owner array of an earlier assignment to the present members and topics."""
+    """Translates the owner array of an earlier assignment to the current members and topics."""
     cdef Problem p = low.problem
     cdef int* renumbered = nones(scratch, len(before.ids))
     cdef IntVec fresh = IntVec(NULL, 0, 0)

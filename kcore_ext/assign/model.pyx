@@ -282,8 +282,8 @@ cdef Subscription _intern(tuple given):
         if not isinstance(topic, str) and not (isinstance(topic, bytes) and len(topic) == 16):
             raise ValueError(f"topic {topic!r}: a name or an id of 16 bytes is needed")
     unique = frozenset(given)
-    # Keeps the given order while removing duplicates: most subscriptions are sorted already, and sorting a sorted list
-    # takes linear time.
+    # Removes duplicates and keeps the order. Most subscriptions are sorted already, and sorting a sorted list takes
+    # linear time.
     listed = list(dict.fromkeys(given))
     if all(isinstance(topic, str) for topic in listed) or all(isinstance(topic, bytes) for topic in listed):
         listed.sort()

@@ -1,9 +1,9 @@
 """The partition moves of one run of sticky's general path, by topic and members.
 
-If a partition is to move in the opposite direction of an earlier move, the lowest partition that moved in that earlier
-direction moves instead (Kafka's PartitionMovements). This requires sets of partitions from which the lowest and any
-other element can be removed. A partition is in at most one set, so the sets are pairing heaps whose links are arrays by
-partition.
+A partition may be about to move from B to A after another partition of the topic has moved from A to B. Then the lowest
+partition that has moved from A to B moves instead (Kafka's PartitionMovements). This requires sets of partitions from
+which the lowest and any other element can be removed. A partition is in at most one set, so the sets are pairing heaps
+whose links are arrays by partition.
 """
 
 from libc.string cimport memset
@@ -120,7 +120,7 @@ cdef int actual_partition(Moves* moves, int topic, int partition, int source, in
 
 
 cdef int record_move(Moves* moves, int topic, int partition, int source, int target) except -1 nogil:
-    """Records a move; for a partition that moves again, its first source counts."""
+    """Records a move. If a partition moves again, its first source stays recorded."""
     cdef int number
     if moves.child == NULL:
         _open(moves)

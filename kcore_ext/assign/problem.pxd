@@ -1,4 +1,4 @@
-"""The input arrays of all assignors: one Problem is one group at one moment."""
+"""The input arrays of all assignors. A `Problem` describes one group at one moment."""
 
 from kcore_ext.assign.containers cimport IntVec, Memory
 
@@ -35,7 +35,7 @@ cdef class Problem:
     cdef int* claim_first  # members + 1
     cdef IntVec claims
     cdef int* generation             # members: of the member's data (NULL: not known)
-    cdef int* subscription_generation  # members: of the subscription field (NULL: as above)
+    cdef int* subscription_generation  # members: of the subscription (NULL: not known)
 
     cdef bint has_racks              # some member names a rack and partitions have racks
     cdef readonly int racks

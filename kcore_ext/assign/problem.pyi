@@ -1,4 +1,4 @@
-"""The input arrays of all assignors: one Problem is one group at one moment."""
+"""The input arrays of all assignors. A `Problem` describes one group at one moment."""
 
 import numpy as np
 import numpy.typing as npt

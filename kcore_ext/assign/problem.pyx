@@ -1,4 +1,4 @@
-"""The input arrays of all assignors: one Problem is one group at one moment."""
+"""The input arrays of all assignors. A `Problem` describes one group at one moment."""
 
 from libc.string cimport memcmp, memcpy, memset
 

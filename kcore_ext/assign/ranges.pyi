@@ -1,4 +1,4 @@
-"""Range: contiguous partitions of each topic, co-partitioned; on the client side first by rack (KIP-881)."""
+"""The range assignors of servers and of clients: contiguous partitions of each topic; on clients by rack (KIP-881)."""
 
 from collections.abc import Iterable, Mapping
 

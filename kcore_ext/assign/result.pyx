@@ -19,7 +19,7 @@ from kcore_ext.assign.ids import id_order
 
 
 cdef extern from *:
-    # Room for n entries at once if this CPython offers it (Cython's preamble decides), else an empty dict.
+    # Returns a dict with room for n entries, or an empty dict if this CPython cannot (Cython's preamble decides).
     dict presized_dict "__Pyx_PyDict_NewPresized"(Py_ssize_t n)
     int PyGC_Enable()
     int PyGC_Disable()
@@ -30,7 +30,7 @@ cdef inline bint same_id(list some, int i, list others, int j) noexcept:
     return same_text(PyList_GET_ITEM(some, i), PyList_GET_ITEM(others, j))
 
 
-# Partition numbers repeat for every topic, and so do short runs of them: each is one object, up to a limit.
+# Many topics have the same partition numbers and short runs of numbers. These are shared objects, up to a limit.
 cdef enum:
     SHARED_NUMBERS = 16384
     SHARED_RUNS = 4096
@@ -50,8 +50,8 @@ cdef tuple _new_numbers(const int* parts, int count, int base):
         number = _numbers[p] if p < SHARED_NUMBERS else PyLong_FromLong(p)
         Py_INCREF(number)
         PyTuple_SET_ITEM(out, i, number)
-    # The dict contains only ints, so the garbage collector need not track it. The collector would untrack it later, but
-    # until then every collection would scan it, and there is one dict for each member.
+    # The tuple contains only ints, so the garbage collector need not track it. The collector would untrack the tuple
+    # later, but until then every collection would scan it.
     PyObject_GC_UnTrack(out)
     return out
 
@@ -308,7 +308,7 @@ cdef class GroupAssignment(AssignedRows):
             elif q + 1 < old and same_id(before.ids, q + 1, self.ids, m):
                 q += 1
             elif q >= old or (m + 1 < n and same_id(before.ids, q, self.ids, m + 1)):
-                continue  # a new member: the entry at `q` belongs to a later member
+                continue  # a new member; the entry at `q` belongs to a later member
             else:
                 found = before.position(self.ids[m])
                 if found < 0:

@@ -18,7 +18,7 @@ cdef int deal(Problem p, Memory* memory, int* owner) except -1 nogil:
         return 0
     p.ensure_classes()
     ordered = p.ordered_members()
-    # Positions of a class's members in the ring; ascending, as both are in member order.
+    # Positions of a class's members in the ring. They ascend, because the class and the ring are in member order.
     position = ints(memory, p.members)
     for i in range(p.members):
         position[p.order[i] if p.order != NULL else i] = i

@@ -94,9 +94,8 @@ cdef void _ring(Share* share, const int* members, int n) noexcept nogil:
 cdef int _hand_out(Share* share, Portion* portion, int sharing) except -1 nogil:
     """Walks the partitions with too few readers and the ring of members together.
 
-    A member that read the partition before this step is skipped. A member that got the partition in this step is not
-    skipped: getting it again changes nothing, but counts as a reader. Kafka 4.3 does the same, and clients see the
-    result.
+    Skips a member that read the partition before this step, but not a member that got the partition in this step. A
+    member that gets the partition twice counts as two readers. Kafka 4.3 does the same, and clients see the result.
     """
     cdef int n = portion.n, q, i, m, room, at = 0, cursor = share.next[n], top = share.reader_count
     cdef bint given = False

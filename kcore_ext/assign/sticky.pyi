@@ -1,4 +1,4 @@
-"""Sticky and cooperative-sticky: resolves claims, runs one of two paths, then withholds moves."""
+"""The sticky and cooperative-sticky assignors: resolve claims, run one of two paths, then withhold moved partitions."""
 
 from collections.abc import Iterable, Mapping
 

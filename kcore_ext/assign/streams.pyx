@@ -253,7 +253,8 @@ cdef int _assign_active(Streams* s, const int* order) except -1 nogil:
 
 
 cdef int _assign_standby(Streams* s, const int* order) except -1 nogil:
-    """Assigns standbys of stateful tasks, from the last task to the first, all replicas of one task in a row."""
+    """Assigns the standbys of stateful tasks, from the last task to the first, and all replicas of each task together.
+    """
     cdef int* left = zeros(s.memory, s.tasks)
     cdef int task, i, m, replica
     for i in range(s.tasks - 1, -1, -1):

@@ -77,8 +77,8 @@ cdef class BatchBuilder:
     Attributes:
         count: the number of records. size_bytes: the size of `build`'s result before compression.
         last_offset_delta: the delta of the last record, -1 before the first.
-        producer_id, producer_epoch, base_timestamp_ms: as given. max_timestamp_ms: the largest timestamp.
-        transactional: as given.
+        producer_id, producer_epoch, base_timestamp_ms: the arguments. max_timestamp_ms: the largest timestamp.
+        transactional: the argument.
         marker: the tuple (coordinator epoch, True for a commit, transaction.version) of an end marker, else None.
 
     Raises:

@@ -205,7 +205,7 @@ cdef class RecordReader:
     cdef bint move(self) except -1:
         """Reads the next record into `self.record`.
 
-        Returns False after the last record, after which there must be no more bytes.
+        Returns False after the last record. Raises CorruptBatchError if bytes follow that record.
         """
         cdef const char* reason
         cdef Py_ssize_t position
@@ -299,8 +299,8 @@ def iter_entries(
     buffer, Py_ssize_t position=0, *, decompress=None,
     Py_ssize_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES
 ):
-    """Iterates like `iter_records`, but yields tuples (offset, timestamp_ms, key, value), because tuples are faster to
-    make.
+    """Iterates like `iter_records`, but yields tuples (offset, timestamp_ms, key, value), which take less time to
+    create.
     """
     cdef RecordReader reader = open_reader(buffer, position, decompress, max_decompressed_bytes)
     reader.as_entries = True

@@ -27,7 +27,7 @@ def gather(entries: Iterator[tuple[bytes, bytes]], number: int, limit: int, max_
         entries: (key, batch), where a key is a partition's number (4 bytes) and a base offset (8 bytes), big-endian.
         number: the number of the partition; the first entry of another partition ends the run.
         limit: the first batch with this base offset or a higher one ends the run.
-        max_bytes: the batch with which the total size reaches this number is the last one.
+        max_bytes: the function stops after the batch with which the total size reaches this number.
         max_batches: the maximum number of batches.
 
     Raises:
@@ -39,7 +39,7 @@ def count_sound(run: Run, offset: int, cleaned_to: int, check_crc: bool) -> int:
 
     Args:
         run: the batches.
-        offset: required start of the first batch; each further batch starts at the end of the one before.
+        offset: required start of the first batch. Each further batch must start at the end of the batch before it.
         cleaned_to: below this offset a batch may also start later, because compaction leaves gaps.
         check_crc: True to check the CRC as well.
     """
@@ -51,4 +51,4 @@ def simple_run(run: Run, index: int) -> SimpleRun:
     """
 
 def replay_producers(run: Run, replay: Callable[[bytes], object]) -> None:
-    """Calls `replay` with each batch that has a producer id."""
+    """Calls `replay` for each batch that has a producer id."""

@@ -12,9 +12,9 @@ class BatchSurvey:
 
     Attributes:
         codec: the codec of the batch.
-        earliest_ms: the smallest timestamp of a record that has one; 2^63 - 1 if none has.
-        latest_ms: the largest timestamp of all records; -1 if none has one. In a batch with an append time, every
-            record has that time.
+        earliest_ms: the smallest timestamp of all records with a timestamp; 2^63 - 1 if there is no such record.
+        latest_ms: the largest timestamp of all records; -1 if no record has a timestamp. In a batch with an append
+            time, every record has that time.
         keyless: the number of records without a key.
         consecutive: True if the records are numbered 0, 1, 2, ...
     """
@@ -52,6 +52,6 @@ def survey(
 def find_by_timestamp(
     batch: Any, timestamp_ms: int, min_offset: int, decompress: Callable[[int, Any, int], bytes]
 ) -> tuple[int, int] | None:
-    """Returns (offset, timestamp) of a batch's first record with at least `timestamp_ms` and `min_offset`; None without
-    one.
+    """Returns (offset, timestamp) of a batch's first record with a timestamp of at least `timestamp_ms` and an offset
+    of at least `min_offset`; None if there is no such record.
     """

@@ -53,9 +53,10 @@ class AclTableCore:
     def names_of(
         self, principal: str, client_host: str, operation: int, resource_type: int
     ) -> tuple[set[str], set[str], set[str], set[str]]:
-        """Returns the resource names in those entries of a client that are for an operation or for ALL.
+        """Returns the resource names in the entries of a client for an operation or for ALL.
 
-        The sets are: literal names and prefixes of ALLOW entries, literal names and prefixes of DENY entries.
+        The four sets contain: literal names of ALLOW entries, prefixes of ALLOW entries, literal names of DENY entries,
+        and prefixes of DENY entries.
         """
 
     def decide(self, principal: str, client_host: str, operation: int, resource_type: int, name: str) -> bool | None:

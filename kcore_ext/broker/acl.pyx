@@ -1,6 +1,6 @@
 """The compiled index of access control lists, and the decision of their authorizer.
 
-`kcore.broker.acl.entries` has the rules. A test compares the decision with a linear search.
+`kcore.broker.acl.entries` documents the rules. A test compares the decision with a linear search.
 """
 
 from cpython.dict cimport PyDict_GetItemWithError, PyDict_Next

@@ -1,4 +1,4 @@
-"""The second half of a pass of compaction: filters the records of each batch and merges small neighbours."""
+"""The second half of a compaction pass: removes records from each batch and merges small adjacent batches."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t
@@ -14,7 +14,7 @@ cdef class Sweep:
     cdef int64_t now_ms
     cdef int64_t delete_retention_ms
     cdef Py_ssize_t max_merged_bytes
-    cdef list run                       # neighbours to merge
+    cdef list run                       # adjacent batches to merge
     cdef Py_ssize_t run_bytes
     cdef int64_t run_base_offset
     cdef int32_t run_leader_epoch

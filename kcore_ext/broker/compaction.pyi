@@ -1,4 +1,4 @@
-"""The second half of a pass of compaction: filters the records of each batch and merges small neighbours."""
+"""The second half of a compaction pass: removes records from each batch and merges small adjacent batches."""
 
 from typing import final
 
@@ -21,10 +21,11 @@ def filtered(batch: bytes, stays: bytes, horizon_ms: int) -> bytes:
     """
 
 def merged(batches: list[bytes]) -> bytes:
-    """Merges batches of one leader epoch, sorted by offset and without producers and attributes, into one.
+    """Merges batches into one batch. The batches have one leader epoch, ascending offsets, no producers and no
+    attributes.
 
-    A coordinator commits after a few requests, so its log has many small batches, and compaction leaves one or two
-    records of each. The duration of a load depends on the number of batches as well as on the number of records.
+    A coordinator commits after a few requests, so its log has many small batches, of which compaction leaves one or two
+    records each. The duration of a load depends on the number of batches as well as on the number of records.
 
     Raises:
         ValueError: a batch has attributes.
@@ -33,8 +34,8 @@ def merged(batches: list[bytes]) -> bytes:
 
 @final
 class Sweep:
-    """The second half of a compaction, which reads the batches in the order of the log, removes records and merges
-    small neighbours.
+    """The second half of a compaction pass. It reads the batches in the order of the log, removes records, and merges
+    small adjacent batches.
 
     Args:
         map: the result of the first half.
@@ -45,7 +46,7 @@ class Sweep:
             later passes do not rewrite merged batches.
 
     Attributes:
-        size_bytes: total size of the remaining batches, without those of an open run.
+        size_bytes: total size of the remaining batches, without batches that `flush` has not merged yet.
         next_horizon_ms: earliest time at which a retained tombstone or marker may be removed; -1 if there is none.
     """
 
@@ -77,8 +78,8 @@ class Sweep:
         """
 
     def horizon(self, horizon_ms: int) -> int:
-        """Returns the time from which retained tombstones or a marker may be removed: `horizon_ms`, or if that is -1 a
-        time that begins now.
+        """Returns the time from which retained tombstones or a marker may be removed. This is `horizon_ms`, or the end
+        of a delete retention that begins now if `horizon_ms` is -1.
         """
 
     def sweep(self, run: Run, index: int, position: int, work: int, decompress: Decompress) -> tuple[int, int, int]:
@@ -113,4 +114,4 @@ class Sweep:
         """
 
     def flush(self) -> None:
-        """Ends the run of neighbours: later batches are not merged with earlier batches."""
+        """Merges the current run of small adjacent batches. Batches that are added later begin a new run."""

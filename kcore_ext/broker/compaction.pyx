@@ -1,4 +1,4 @@
-"""The second half of a pass of compaction: filters the records of each batch and merges small neighbours.
+"""The second half of a compaction pass: removes records from each batch and merges small adjacent batches.
 
 Records are copied with new deltas and otherwise unchanged bytes. The caller handles compressed and transactional
 batches. `kcore.broker.compaction.cleaner` has the rules; `kcore.broker.compaction.rewrite.with_records` defines the
@@ -235,7 +235,7 @@ cdef class Sweep:
         if self.looked is not batch:
             reader = open_reader(batch, 0, decompress, max_decompressed_bytes)
             self.begin(reader.header.record_count)
-        self.looked = None  # an exception ends the batch
+        self.looked = None  # after an exception, the next call begins the batch again
         header = reader.header
         expired = header.attributes & DELETE_HORIZON_BIT and 0 <= header.base_timestamp_ms <= self.now_ms
         while True:

@@ -1,4 +1,4 @@
-"""The first half of a pass of compaction: reads the new batches once and stores the last offset of each key."""
+"""The first half of a compaction pass: reads the new batches once and stores the last offset of each key."""
 
 from typing import Final, NamedTuple, final
 
@@ -12,7 +12,7 @@ class Sizes(NamedTuple):
     """The result of `sizes`.
 
     Attributes:
-        clean_bytes: total size of batches that end at or below the mark.
+        clean_bytes: total size of batches that end at or below `mark`.
         dirty_bytes: total size of the other batches.
         first_dirty_ms: largest timestamp of the first of the other batches, in ms since the epoch; -1: there is no such
             batch, or it has no timestamp.
@@ -25,7 +25,7 @@ class Sizes(NamedTuple):
     next_offset: int
 
 def sizes(run: Run, mark: int) -> Sizes:
-    """Sums the sizes of batches below and above the mark of compaction.
+    """Sums the sizes of batches below and above `mark`, the offset up to which compaction has cleaned the log.
 
     Raises:
         ValueError: a batch is shorter than a header.
@@ -49,7 +49,7 @@ class OffsetMap:
     def __init__(self, max_bytes: int) -> None: ...
     @property
     def full(self) -> bool:
-        """True if the memory is used up: the survey must end, and a later pass handles the rest of the log."""
+        """True if the memory is used up: the caller must end the survey, and a later pass compacts the rest."""
 
     @property
     def within_batch(self) -> bool:
@@ -66,8 +66,8 @@ class OffsetMap:
         Args:
             run: the batches, all valid.
             index: index of the first batch.
-            start: the log's start offset; a batch that begins below it is never removed unread.
-            newest_ms: a batch with a larger timestamp is too young, ms since the epoch.
+            start: the log's start offset. A batch that begins below it is never removed without being read.
+            newest_ms: a batch with a larger timestamp, in ms since the epoch, is too young.
             work: the number of work units to use; one batch may exceed it. Each record, each batch and each 512 bytes
                 count as one unit.
             decompress: decompresses records.

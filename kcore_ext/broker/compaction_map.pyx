@@ -1,4 +1,4 @@
-"""The first half of a pass of compaction: reads the new batches once and stores the last offset of each key.
+"""The first half of a compaction pass: reads the new batches once and stores the last offset of each key.
 
 It also counts the live records of each batch, which are the records without a later record of the same key. A batch
 without live records may be removed unread. Nearly all batches of a coordinator's log have no live record.
@@ -201,7 +201,7 @@ cdef class OffsetMap:
         cdef RecordReader reader = self.reader
         cdef int64_t base
         cdef int32_t index
-        self.reader = None  # an exception ends the batch
+        self.reader = None  # an exception leaves no batch to continue
         if reader is None or self.unfinished is not batch:
             reader = open_reader(batch, 0, decompress, max_decompressed_bytes)
             self.begin(
@@ -239,8 +239,8 @@ cdef class OffsetMap:
                 break
             if attributes & CODEC_BITS and PyBytes_GET_SIZE(batch) > LARGE_PACKED_BYTES:
                 break  # the caller decompresses it in slices
-            # Not removed unread: a producer's batch, which may have to stay as an empty one, and a batch that the
-            # log's start cuts.
+            # Two kinds of batches must be read before they are removed: a batch of a producer, which may have to stay
+            # as an empty batch, and a batch that begins below the log's start.
             work = self.take(batch, read_int64(at + 43) < 0 and read_int64(at) >= start, decompress, work)
             if self.reader is not None:
                 break

@@ -10,7 +10,7 @@ class FetchItem:
         topic: the topic's name; None for an unknown id.
         topic_id: the topic's id, 16 bytes; zero if the request names topics by name.
         requested: the request's `FetchPartition`.
-        partition: the partition to read; None if it was refused before.
+        partition: the partition to read; None if an earlier check has refused it.
         error: the error code of a refused partition.
     """
 
@@ -89,7 +89,8 @@ class FetchParams:
     Args:
         version: the request's API version.
         read_committed: True to read up to the last stable offset instead of the high watermark.
-        max_bytes: size limit of the response (which always has one batch if there is one).
+        max_bytes: size limit of the response. If there is any batch, the response has at least one, regardless of the
+            limit.
         min_bytes: smallest size of a response before the timeout; at most `max_bytes`.
         max_wait_ms: the timeout.
         node_id: this node's id, for responses that name the leader.
@@ -141,7 +142,7 @@ class FetchReader:
 
     Args:
         read: generic path for one partition: `kcore.broker.data.fetch.read`.
-        refused: makes the response of a partition that was refused before: (index, error) -> `PartitionData`.
+        refused: makes the response of a partition that an earlier check has refused: (index, error) -> `PartitionData`.
         partition_data: the class `PartitionData`.
         topic_response: the class `FetchableTopicResponse`.
         errors: the class `ErrorCode`.
@@ -201,14 +202,15 @@ class FetchReader:
     def pending_appends(self, items: list[Any], include_all: bool) -> list[tuple[Any, int]]:
         """Returns the appends that are not durable and must be in the response, as pairs (partition, end offset).
 
-        Kafka with one replica makes an append readable at once. The result has the appends with acks=0, which the same
-        client may just have sent. With `include_all` it has all appends, for a fetch that has found too few bytes.
+        Kafka with one replica makes an append readable at once. The result has the appends with acks=0, because the
+        client of the fetch may have sent them just before. With `include_all` the result has all appends, for a fetch
+        that has found too few bytes.
         """
 
     def idle(self, items: list[Any], params: FetchParams) -> bool:
         """Returns True if no partition has new data or an error.
 
-        Returns False also if only the generic path can decide this.
+        Also returns False if only the generic path can find out.
         """
 
     def news(self, items: list[Any], results: list[Any], members: dict[Any, SessionPartition]) -> list[Any]:

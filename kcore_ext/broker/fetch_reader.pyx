@@ -28,11 +28,11 @@ cdef enum:                      # fields of a partition of a response
 
 cdef enum:
     MAX_READS = 1_000           # of logs in one request; each takes up to 10 µs
-    MAX_BATCHES = 15_000        # in one response, exceeded by those of one read; each takes up to 1 µs
-    MAX_ABORTED = 5_000         # aborted transactions in one response, exceeded by those of one partition
+    MAX_BATCHES = 15_000        # in one response; its last read may exceed this; each takes up to 1 µs
+    MAX_ABORTED = 5_000         # aborted transactions in one response; its last partition may exceed this
     MAX_FAILURES = 2_000        # of reads in one response; each takes up to 10 µs
     MAX_NEWS = 10_000           # of partitions without records in a session's response; each takes about 1 µs
-    LENGTH_AT = 8               # of a record batch, which has the base offset and the length before it
+    LENGTH_AT = 8               # of a record batch: the position of the length field
     BATCH_OVERHEAD = 12
 
 cdef enum:                      # fields of a topic of a response

@@ -144,7 +144,7 @@ cdef class PartitionCore:
         if producers.open_transactions or producers._completing or any_aborted(producers):
             try:
                 self._settle_producers()
-            except MemoryError:     # without a second attempt, read_committed would wait for the next append
+            except MemoryError:     # without a second attempt, read_committed readers would wait for the next append
                 self._settle_producers()
         else:
             producers.settle(self.high_watermark)

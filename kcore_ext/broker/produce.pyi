@@ -40,8 +40,9 @@ class AppendLimits:
 class ProduceFastPath:
     """The fast path of Produce for common requests.
 
-    In a common request every batch has magic 2, is valid, is within its topic's limits and is appended unchanged. Its
-    producer, if it has one, sends the next sequence. Its transaction, if it has one, is open in the partition.
+    In a common request every batch has magic 2, is valid, is within its topic's limits and is appended unchanged. A
+    batch of a producer has the producer's next sequence. The transaction of a transactional batch is open in the
+    partition.
 
     `ProduceApi.handle` serves any request and defines the behaviour. A test compares the two.
 
@@ -70,7 +71,7 @@ class ProduceFastPath:
     ) -> None: ...
 
     declines: bool
-    """True to serve nothing: `handle` then measures the rates of clients."""
+    """True if the fast path must decline every request, because `handle` measures the rates of clients."""
 
     def serve(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
         """Appends the batches of a common request.

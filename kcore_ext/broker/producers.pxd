@@ -47,7 +47,7 @@ cdef class ProducersCore:
     cdef public dict refused    # producer id: epoch and first sequence of a batch that could not be stored
     cdef public AbortedCore aborted
     cdef public list _completing
-    cdef Note* notes            # those before `first` are no longer needed
+    cdef Note* notes            # notes before `first` are no longer needed
     cdef Py_ssize_t first, count, room
     cdef int64_t looked_at      # mark of a request's check, which detects two batches for one partition
 

@@ -77,7 +77,7 @@ class ProducerEntry:
         """
 
     def wrote(self, last_offset: int, newest: bool) -> bool:
-        """Returns True if a stored batch ends at an offset. With `newest`, tests only the last batch."""
+        """Returns True if one of `batches` ends at an offset. With `newest`, tests only the last batch."""
 
 class AbortedCore:
     """Compiled base of `kcore.broker.data.aborted_transactions.AbortedTransactionIndex`: its list, which compiled code
@@ -112,7 +112,7 @@ class ProducersCore:
         """Applies an appended or replayed batch."""
 
     def _touch(self, producer_id: int, offset: int) -> ProducerEntry:
-        """Returns the entry of a producer that is about to change, and stores the entry's present state for a rollback.
+        """Returns the entry of a producer that is about to change, and stores the entry's current state for a rollback.
 
         Creates the entry if it is missing.
         """
@@ -124,16 +124,16 @@ class ProducersCore:
         """Returns the producers' state before the appends that are not durable, as a new list."""
 
     def first_unstable_offset(self) -> int | None:
-        """Returns the start of the earliest transaction that is open or whose marker is not durable; None if none."""
+        """Returns the start of the earliest transaction that is open or has no durable marker, or None."""
 
     def committed(self, high_watermark: int) -> None:
         """Drops the rollback data of appends below `high_watermark`, which are durable."""
 
     def refuse(self, producer_id: int, epoch: int, sequence: int) -> None:
-        """Records a client's batch that could not be stored for now.
+        """Notes that a client's batch could not be stored for now.
 
-        If the producer is unknown, no later batch of this producer is appended before this batch. The records of at
-        most 100 producers are kept, the newest ones.
+        If the producer is unknown, no later batch of this producer is appended before this batch. The partition keeps
+        such entries of at most 100 producers, and drops the oldest entry first.
         """
 
     def _take_back(self, high_watermark: int) -> None:

@@ -19,7 +19,7 @@ cdef enum:
     ROOM_KEPT = 64      # number of notes up to which empty memory is not freed
     ENTRY_BYTES = 31    # of a producer in a snapshot, without its batches
     BATCH_BYTES = 32    # of one of its batches
-    MAX_REFUSED = 100   # producers of a partition whose first batch was refused; the oldest one is forgotten
+    MAX_REFUSED = 100   # producers of a partition whose first batch was refused; the oldest is dropped
 
 cdef int64_t MAX_SEQUENCE = 0x7FFFFFFF
 
@@ -219,9 +219,9 @@ cdef class ProducersCore:
     cdef bint follows(
         self, int64_t producer_id, int16_t epoch, int32_t first_sequence, bint transactional, object transactional_id
     ) except -1:
-        """Returns True if a batch may be appended. These are the next batch of a known producer, in its open
-        transaction or outside of a transaction, and the first batch of an unknown producer outside of a transaction. If
-        the result is False, the generic path decides about the batch.
+        """Returns True for two kinds of batches, which may be appended: the next batch of a known producer, in its open
+        transaction or outside of a transaction; and the first batch of an unknown producer outside of a transaction.
+        The generic path decides about other batches.
 
         Verifications are not checked, because they concern only the batch that opens a transaction.
         """

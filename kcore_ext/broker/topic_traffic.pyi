@@ -1,7 +1,8 @@
 """The counters of a topic's traffic."""
 
 class TopicTraffic:
-    """The numbers of records that clients have written to a topic and read from it, since the node was opened.
+    """The numbers and sizes of the records that clients have written to a topic and read from it since the node was
+    opened.
 
     Attributes:
         received_records: appended records of producers. The records of coordinators do not count.

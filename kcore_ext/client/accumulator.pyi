@@ -32,7 +32,7 @@ class ProducerBatch:
     def complete(self, error: Exception | None) -> None: ...
 
 class DeliveryBase:
-    """The base of synchronous and asynchronous deliveries: a record's batch, its place in the batch, its timestamp."""
+    """The base of synchronous and asynchronous deliveries: a record's batch, position in the batch, and timestamp."""
 
     @property
     def batch(self) -> ProducerBatch: ...

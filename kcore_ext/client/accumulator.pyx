@@ -84,7 +84,7 @@ cdef class ProducerBatch:
 
 
 cdef class DeliveryBase:
-    """The base of synchronous and asynchronous deliveries: a record's batch, its place in the batch, its timestamp.
+    """The base of synchronous and asynchronous deliveries: a record's batch, position in the batch, and timestamp.
 
     Attributes:
         batch: the record's batch. After a split it is the part that has the record.
@@ -99,7 +99,7 @@ cdef class DeliveryBase:
     cdef int64_t given_ms
 
     cdef ProducerBatch follow(self):
-        """Returns the record's batch. No other thread runs in between, because this part runs no Python code."""
+        """Returns the record's batch. No other thread runs meanwhile, because the method runs no Python code."""
         cdef ProducerBatch part
         while self.own is not None and self.own.parts is not None:
             for part in self.own.parts:
@@ -367,12 +367,13 @@ cdef class Accumulator:
             topic: the topic.
             value, key: bytes, text or None.
             headers: names and values.
-            partition: the partition; None: by the key, or without a key the same one until a batch is full.
+            partition: the partition; None: by the key, or for records without a key the same partition until a batch is
+                full.
             timestamp_ms: the timestamp; None: now.
 
         Returns:
-            The record's delivery. None: nothing was added, because the topic or the partition is unknown, the buffer
-            is full, the sender needs a turn, or the producer is closed.
+            The record's delivery. None: the record was not added, because the topic or the partition is unknown, the
+            buffer is full, the sending thread must run first, or the producer is closed.
 
         Raises:
             TypeError: an argument has the wrong type.

@@ -31,7 +31,7 @@ class FetchedRecords(Generic[R]):
 
 @final
 class RecordCursor:
-    """An iterator over the records of a loop. It tracks which records the program has finished."""
+    """An iterator over records for a program's loop. It tracks which records the program has finished."""
 
     def __init__(self) -> None: ...
     def __iter__(self) -> Iterator[Any]: ...

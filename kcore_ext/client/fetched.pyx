@@ -104,8 +104,7 @@ cdef struct Source:
 def reuse_memory(type record_type not None):
     """Makes `take` reuse the memory of freed records of one type. A later call replaces the type.
 
-    Records whose number of fields differs from that of `take`'s records, and records of subclasses, are freed as
-    before.
+    The memory of other records, for example of subclasses or with another number of fields, is freed as before.
 
     Args:
         record_type: a NamedTuple without finalizer; see `FetchedRecords`.
@@ -354,9 +353,9 @@ cdef inline int64_t offset_of(Source* source, RecordView* view) noexcept nogil:
 
 @cython.final
 cdef class RecordCursor:
-    """An iterator over the records of a loop. It tracks which records the program has finished.
+    """An iterator over records for a program's loop. It tracks which records the program has finished.
 
-    A record is finished when the next one is requested. The one that was returned last is the current record.
+    The current record is the record that was returned last. It is finished when the program requests the next record.
     """
 
     cdef list records
@@ -381,7 +380,7 @@ cdef class RecordCursor:
         return len(self.records) - self.at
 
     def load(self, list records not None):
-        """Begins with new records; all earlier ones are finished or dropped."""
+        """Begins with new records. All earlier records must be finished or dropped."""
         self.records = records
         self.at = 0
         self.reported = 0
@@ -408,7 +407,7 @@ cdef class RecordCursor:
         return ends
 
     def drop(self, partitions):
-        """Removes the records of partitions, even the record that the loop has now."""
+        """Removes the records of partitions, including the current record."""
         cdef list kept = []
         cdef Py_ssize_t place, at = 0
         cdef tuple record

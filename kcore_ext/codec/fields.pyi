@@ -5,8 +5,8 @@ class FieldLayout:
     """The memory positions of a message class's fields, for other compiled modules.
 
     Args:
-        cls: a declared class of `kcore.protocol`. None: no class is known, and every field is read as a Python
-            attribute.
+        cls: a declared class of `kcore.protocol`. None: every field is read as a Python attribute, because the class is
+            not known.
         fields: the names of the fields that a module uses, by the indices 0, 1, 2, ... with which it reads them.
 
     Raises:

@@ -233,7 +233,7 @@ cdef class StructBase:
 
 
 def _shown_code(value):
-    """Formats an error code by its name, as `ErrorCode.INVALID_REQUEST`; the code of a newer server as its number."""
+    """Formats an error code by its name, as `ErrorCode.INVALID_REQUEST`. Formats an unknown code as its number."""
     from kcore.protocol.error_codes import code_name  # the package imports this module
 
     name = code_name(value) if isinstance(value, int) else ""

@@ -3,7 +3,7 @@ from typing import Any, Final
 ARRAY: Final[int]
 STRUCT: Final[int]
 WIRE_KINDS: Final[dict[str, int]]
-"""The number of each wire type's name."""
+"""Name of a wire type -> its number."""
 
 class DecodeError(ValueError):
     """Malformed bytes."""
@@ -39,9 +39,9 @@ class FieldSpec:
     name: Final[str]
     kind: Final[int]
     item: Final[int]
-    """The kind of an array's elements, else 0."""
+    """The kind of an array's elements; 0 for other fields."""
     struct: Final[Any]
-    """The class of a struct, or of an array's structs; else None."""
+    """The class of a struct or of an array's structs; None for other fields."""
     versions: Final[tuple[int, int]]
     nullable: Final[tuple[int, int]]
     tagged: Final[tuple[int, int]]

@@ -488,7 +488,7 @@ cdef int _tagged(Plan* plan, Reader* reader, PyObject* instance) noexcept:
             slot = _slot(instance, plan.tags[i].offset)
             old = slot[0]
             slot[0] = value
-            Py_XDECREF(old)  # of a repeated tag, the last one counts
+            Py_XDECREF(old)  # if a tag is repeated, its last value counts
             break
         else:
             reader.at += size

@@ -68,7 +68,7 @@ cdef int begin(Writer* writer, Py_ssize_t limit) except -1:
 
 
 cdef int _grow(Writer* writer, Py_ssize_t size) noexcept:
-    """Moves the output to a new, larger bytes object with room for `size` more bytes."""
+    """Moves the output to a larger bytes object, with room for `size` more bytes."""
     global _scratch_taken
     cdef Py_ssize_t used = writer.at - writer.start
     cdef Py_ssize_t most = writer.limit + SLACK

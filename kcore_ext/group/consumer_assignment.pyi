@@ -6,13 +6,12 @@ from kcore_ext.codec.fields import FieldLayout
 
 @final
 class SubscribedTopics:
-    """Callable that tests if a member subscribes to the topic with an id.
+    """A callable that tests if a member subscribes to the topic with a given id.
 
     Args:
         by_id: returns the topic of an id, or None.
         names: the names of the member's topics.
-        known: topics of which the caller knows that they exist and that the member subscribes to them; None: no such
-            topics.
+        known: topics that exist and to which the member subscribes, according to the caller; None: no topics.
     """
 
     def __init__(self, by_id: Callable[[bytes], Any], names: frozenset[str], known: Topics | None = None) -> None: ...
@@ -22,19 +21,20 @@ class SubscribedTopics:
 class PartitionOwners:
     """The member epochs of partition owners; partitions without an owner have no entry.
 
-    A member owns a partition while it may use it, and until it confirms the revocation.
+    A member owns a partition from its assignment until the member confirms its revocation.
     """
 
     def of(self, topic_id: bytes) -> dict[int, int]:
         """Returns the owned partitions of a topic with their owners' epochs; callers must not change them."""
 
     def replace(self, before: Any, after: Any) -> None:
-        """Replaces the partitions of a member whose `CurrentAssignment` changed from `before` to `after`; None if the
-        member has none.
+        """Replaces the partitions of a member whose `CurrentAssignment` changed from `before` to `after`.
+
+        None means that the member has no assignment.
 
         Raises:
-            ValueError: another member owns a partition in the same epoch or a newer one; a partition must not have
-                two owners.
+            ValueError: another member owns a partition in the same or a newer epoch. A partition must not have two
+                owners.
         """
 
 def next_partitions(
@@ -57,15 +57,15 @@ def next_partitions(
             function.
 
     Returns:
-        The partitions that the member keeps, the partitions that it must revoke, the partitions of its target that have
-        no other owner, and True if other partitions of its target have one. Topics may share the dictionaries, which
-        must not be changed.
+        The tuple (kept, revoked, granted, waits): the partitions that the member keeps, the partitions that it must
+        revoke, new partitions of its target without another owner, and True if another member still owns a partition of
+        its target. Topics may share the dictionaries, which must not be changed.
     """
 
 def with_granted(
     kept: dict[bytes, dict[int, int]], granted: dict[bytes, dict[int, int]]
 ) -> dict[bytes, dict[int, int]]:
-    """Returns the partitions that a member keeps together with the partitions that it is granted; may change `kept`."""
+    """Returns one mapping of the partitions that a member keeps and those that it is granted. May change `kept`."""
 
 def topics_of(owned: dict[bytes, dict[int, int]], layout: FieldLayout) -> list[Any]:
     """Returns the topics and their partitions as messages; topics may share a list, which must not be changed.

@@ -215,7 +215,7 @@ def next_partitions(
                     all_stay = False
                     break
             if all_stay:
-                kept[topic_id] = partitions  # most heartbeats leave most topics unchanged: keep the same object
+                kept[topic_id] = partitions  # most heartbeats change few topics: keep the same object
                 continue
         target_set = set(target_partitions)
         stay, leave = {}, {}

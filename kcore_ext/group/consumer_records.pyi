@@ -51,7 +51,7 @@ class ConsumerRecords:
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
     def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
-        """Adds the records to a batch; returns False if one did not fit."""
+        """Adds the records to a batch. Returns False if a record did not fit."""
 
     def replay(self, shard: Any) -> None:
         """Applies the records to a group shard, with the same effect as their reference records.
@@ -79,7 +79,7 @@ def bind_consumer_records(
 def in_one(records: list[Any]) -> Any:
     """Returns the records of a decision as one `ConsumerRecords`.
 
-    Returns the list itself if it has a record of another class or one that cannot be encoded.
+    Returns the list itself if any record is of another class or cannot be encoded.
     """
 
 def member_metadata(group_id: str, member_id: str, metadata: Any) -> Any:

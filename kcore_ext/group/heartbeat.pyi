@@ -29,7 +29,7 @@ class GroupFastPath:
         """The number of requests that the fast path has served."""
 
 class EpochFastPath(GroupFastPath):
-    """The common part of the heartbeats with member epochs: settings of the group, client id and host.
+    """The common part of the fast paths of heartbeats with member epochs: group settings, client id and host.
 
     Args:
         api: the API, for responses that wait for a commit.
@@ -59,7 +59,7 @@ class EpochFastPath(GroupFastPath):
     ) -> None: ...
 
 class TupleMetadata:
-    """The comparison of a request's client with a member's metadata.
+    """A comparison of the client id and host of a request with those in a member's metadata.
 
     Args:
         metadata: the class of the metadata, a named tuple with `client_id` and `client_host`.

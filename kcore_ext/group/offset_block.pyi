@@ -10,8 +10,8 @@ R = TypeVar("R", bound=tuple[Any, ...])
 class OffsetBlock(Generic[R]):
     """The offsets of one commit of a group: a sequence of their records, in request order.
 
-    Records are made only on access. `append_to` writes the block, and `put_into` stores its offsets, without making
-    records, in a fraction of the time.
+    The records are made only on access. `append_to` writes the block and `put_into` stores its offsets without making
+    records, which takes a fraction of the time.
 
     Args:
         group_id: the group.
@@ -54,7 +54,7 @@ class OffsetBlock(Generic[R]):
             codes: the error code of each partition, which is 0 unless an earlier check has refused the partition; None
                 if no partition was refused.
             response_type: makes the response of a partition from partition_index and error_code.
-            accepted: shared responses with code 0 by partition; missing ones are added.
+            accepted: the shared responses with code 0, by partition. The function adds missing responses.
 
         Returns:
             The responses in the order of `partitions`.
@@ -98,10 +98,10 @@ class OffsetBlock(Generic[R]):
         Args:
             groups: the dictionaries.
             group_id: the group, as the string object to store.
-            first_offset: the record offset of the first record; the others follow it.
+            first_offset: the record offset of the first record. The other records have the following offsets.
 
         Returns:
-            The number of offsets that are new, so that they did not replace an earlier offset of the partition.
+            The number of offsets that did not replace an earlier offset of their partition.
 
         Raises:
             ValueError: the block was stored before.
@@ -140,7 +140,7 @@ def plan_topics(
     """Checks the topics and partitions of a commit.
 
     Args:
-        request: with topics of a name or topic_id, and partitions.
+        request: the request, whose topics have a name or a topic_id, and partitions.
         find: returns the info of a topic by its name or id (name, topic_id, number of partitions); None for an
             unknown topic.
         by_id: True if the request names topics by id.

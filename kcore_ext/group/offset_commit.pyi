@@ -90,15 +90,16 @@ class TxnOffsetCommitFastPath(CommitFastPath):
         classic: tuple[type, Any],
     ) -> None: ...
     def serve(self, context: Any, request: Any) -> Any:
-        """Writes the offsets. Returns the same as `OffsetCommitFastPath.serve`."""
+        """Writes the offsets as pending offsets. Returns the same as `OffsetCommitFastPath.serve`."""
 
 def replay_block(shard: Any, offset: int, producer_id: int, records: OffsetBlock[Any] | ConsumerRecords) -> None:
     """Applies the offsets of a commit to a group shard, or the records of a consumer group.
 
     Args:
         shard: the state to change.
-        offset: the offset of the first record; the others follow.
-        producer_id: the producer whose transaction holds the records; they are applied as pending offsets. -1: none.
+        offset: the offset of the first record. The other records have the following offsets.
+        producer_id: the producer whose transaction contains the records, which are then applied as pending offsets; -1:
+            none.
         records: the offsets; or records of a consumer group, which are never part of a transaction.
 
     Raises:

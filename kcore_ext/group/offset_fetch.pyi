@@ -7,7 +7,7 @@ class OffsetTables:
     Args:
         groups: group id -> group.
         offsets: group id -> topic -> partition -> materialised `OffsetAndMetadata`.
-        pending: group id -> topic -> partition -> producers with a pending offset. Empty dictionaries are absent.
+        pending: group id -> topic -> partition -> producers with a pending offset. No inner dictionary is empty.
     """
 
     def __init__(self, groups: dict[str, Any], offsets: dict[str, Any], pending: dict[str, Any]) -> None: ...
@@ -15,8 +15,8 @@ class OffsetTables:
 class OffsetFetchFastPath:
     """The fast path of OffsetFetch: one group, some of its topics or all, no error.
 
-    It caches the last responses of some groups. It returns a cached response while every offset in it is still the same
-    object, so that a connection need not encode it again.
+    It caches the last responses of some groups. It reuses a cached response as long as every offset of the response is
+    the same object in memory. The connection then need not encode the response again.
 
     Args:
         api: the API, for responses that wait for a commit.

@@ -4,7 +4,7 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 cdef enum:
-    EXPIRING_VERSION = 1    # the versions of written values: with an expiration time of their own, or without
+    EXPIRING_VERSION = 1    # the versions of written values: with an expiration time, or without
     VALUE_VERSION = 4
 
 

@@ -3,7 +3,7 @@ from typing import Any, final
 
 @final
 class OffsetAndMetadata:
-    """One committed offset: the value of its record, and the object in memory, materialised or pending.
+    """One committed offset, materialised or pending. The object in memory is also the value of its record.
 
     It is immutable except for its record offset, which replay sets once.
 
@@ -86,8 +86,8 @@ class OffsetDecoder:
         """Decodes an offset record (key types 0 and 1, value versions 0 to 4) or its tombstone.
 
         Returns:
-            Key and value, without a record offset yet; None for other records and for any unusual bytes, which the
-            codec must decode or refuse.
+            Key and value, without a record offset yet; None for other records and for unusual bytes, which the codec
+            must decode or refuse.
         """
 
     def replay(
@@ -110,7 +110,7 @@ class OffsetDecoder:
             other: called with (offset, key, value) for tombstones and for records that only the codec decodes.
 
         Returns:
-            The number of offsets that are new, so that they did not replace an earlier offset of the partition.
+            The number of offsets that did not replace an earlier offset of their partition.
 
         Raises:
             CorruptBatchError: a batch is damaged; the records before the damage were replayed.

@@ -65,7 +65,7 @@ cdef tuple _fields(OffsetAndMetadata entry):
 
 @cython.final
 cdef class OffsetAndMetadata:
-    """One committed offset, materialised or pending. Replay of its record completes it; it is immutable after that.
+    """One committed offset, materialised or pending. It is immutable after the replay of its record.
 
     It corresponds to Kafka's class of the same name, but includes the topic id. Topics are keyed by name; the id only
     distinguishes a recreated topic from the topic for which the offset was committed.
@@ -159,7 +159,7 @@ cdef uint8_t* put_value(uint8_t* at, OffsetAndMetadata entry, int version) excep
     cdef const char* text = PyUnicode_AsUTF8AndSize(entry.metadata, &length)
     at = put64(put16(at, <uint16_t>version), <uint64_t>entry.committed_offset)
     if version == EXPIRING_VERSION:
-        # An expiration time of its own, neither leader epoch nor topic id.
+        # Version 1 has an expiration time, and neither leader epoch nor topic id.
         at = put16(at, <uint16_t>length)
         memcpy(at, text, length)
         return put64(put64(at + length, <uint64_t>entry.commit_timestamp_ms), <uint64_t>entry.expire_timestamp_ms)

@@ -21,7 +21,7 @@ def hold(
         producer_id: the producer of the transaction.
         group_id: the group; the store's own string.
         block: the offsets.
-        first_offset: the record offset of the first record; the others follow.
+        first_offset: the record offset of the first record. The other records have the following offsets.
 
     Raises:
         ValueError: the block was stored before.

@@ -46,6 +46,6 @@ class ShareHeartbeatFastPath(EpochFastPath):
         """Re-arms the member's session.
 
         Returns:
-            The response, a `Pending` if it waits for a commit, or None if the request is not the common case. Nothing
-            has changed then.
+            The response; a `Pending` if the response waits for a commit; or None, without any change, if the generic
+            path must serve the request.
         """

@@ -1,9 +1,9 @@
 """Fast path of StreamsGroupHeartbeat: requests that only re-arm a member's session.
 
-`kcore.group.apis.streams_group_heartbeat` serves every request. When a heartbeat changed nothing and had no status,
-that generic path records this in the group (`StreamsGroup.note_rest`). Any change of the group, its topics or its
-settings removes this record. The fast path declines (returns None) unless the record exists and the request changes
-nothing. A test compares the responses and records of both paths.
+`kcore.group.apis.streams_group_heartbeat` serves every request. If a heartbeat changed nothing and had no status, the
+generic path sets a mark in the group (`StreamsGroup.note_rest`). Any change of the group, its topics or its settings
+removes the mark. The fast path declines (returns None) unless the mark exists and the request changes nothing. A test
+compares the responses and records of both paths.
 """
 
 from cpython.object cimport PyObject

@@ -55,7 +55,7 @@ COMMITTING: Final[int]
 """Bits of `EngineCore._torn`: a change is being staged; a write set is being sealed, finished or undone."""
 
 class EngineCore:
-    """The part of a log engine that runs in each commit for each of its partitions.
+    """The part of a log engine that runs in each commit, for each partition with changes.
 
     Attributes:
         _torn: the changes in progress. A bit is set before the first step of a change with several steps, and cleared
@@ -68,7 +68,7 @@ class EngineCore:
     _garbage: dict[int, StagedPartitionLog | None]
 
     def _seal_dirty(self) -> list[SealedPartition]:
-        """Seals all staged changes of the dirty partitions; none is dirty afterwards.
+        """Seals the staged changes of all dirty partitions. No partition is dirty afterwards.
 
         An exception leaves some partitions sealed: the caller must then discard all staged changes.
         """
@@ -117,7 +117,7 @@ class LogCore:
 
     @abstractmethod
     def _revive(self) -> None:
-        """Handles a call on a handle that is not live: stages a creation that failed again, or else raises an error."""
+        """Handles a call on a handle that is not live: stages a failed creation again, refuses any other state."""
 
     @abstractmethod
     def _refuse(self) -> None:
@@ -130,7 +130,7 @@ class LogCore:
 
     @abstractmethod
     def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        """Refuses an older epoch; records a newer one in the staged metadata."""
+        """Refuses an epoch below the current epoch. Adds a newer epoch to the staged metadata."""
 
     @abstractmethod
     def _rewritten(self, rewrites: Mapping[int, bytes | None]) -> None:
@@ -138,7 +138,7 @@ class LogCore:
 
     @abstractmethod
     def _mark_meta_durable(self, meta: PartitionMeta) -> None:
-        """Adopts metadata that has become durable. Can be repeated after an exception."""
+        """Adopts metadata that has become durable. The call can be repeated after an exception."""
 
     @abstractmethod
     def _out_of_range(self, offset: int) -> NoReturn:
@@ -161,7 +161,7 @@ def journal_entry(
         flags: the flags of the entry.
 
     Returns:
-        The entry, or None if there are more than `max_bytes` of batches, or changes besides new batches.
+        The entry; None if the batches exceed `max_bytes`, or if the write set has changes other than new batches.
 
     Raises:
         SystemError: a partition has more or fewer base offsets than batches.
@@ -171,7 +171,7 @@ def journal_entry(
 def sort_batches(write_sets: list[WriteSet], by_number: dict[int, list[tuple[int, bytes]]]) -> None:
     """Adds the batches of write sets, with their base offsets, to the lists of their partitions.
 
-    Can be repeated after an exception: batches at or below a partition's last base offset are skipped.
+    The call can be repeated after an exception: it skips batches at or below a partition's last base offset.
     """
 
 def log_pairs(by_number: dict[int, list[tuple[int, bytes]]]) -> tuple[list[tuple[bytes, bytes]], int]:

@@ -70,8 +70,8 @@ cdef class EngineCore:
             if log._snapshot_writer is not None:
                 sealed.chunks = log._snapshot_writer.take()
             parts.append(sealed)
-            # Everything is allocated: until the next partition nothing can fail, so that batches and base offsets
-            # change together.
+            # All memory is allocated. No step can fail until the next partition, so batches and base offsets change
+            # together.
             sealed.rewrites = NOTHING_REWRITTEN
             if rewrites is not None:
                 sealed.rewrites = log._rewrites
@@ -150,9 +150,7 @@ cdef class LogCore:
         return base
 
     cdef int pair_up(self) except -1:
-        """Removes a base offset without a batch, which exists if memory ran out between the two appends of an earlier
-        `stage`.
-        """
+        """Removes a base offset without a batch. Such an offset remains if memory ran out within an earlier `stage`."""
         if PyList_GET_SIZE(self._bases) != PyList_GET_SIZE(self._batches):
             del self._bases[PyList_GET_SIZE(self._batches):]
         return 0
@@ -189,7 +187,7 @@ cdef class LogCore:
 
 
 cdef int check_paired(SealedPartition sealed) except -1:
-    """Refuses a partition whose base offsets do not match its batches: the loops below index both."""
+    """Refuses a partition with different numbers of base offsets and batches: the loops below index both lists."""
     if PyList_GET_SIZE(sealed.bases) != PyList_GET_SIZE(sealed.batches):
         raise SystemError(f"{sealed.key}: {len(sealed.bases)} base offsets do not match {len(sealed.batches)} batches")
     return 0
@@ -250,7 +248,7 @@ def sort_batches(list write_sets not None, dict by_number not None):
             if PyList_GET_SIZE(batches):
                 last = (<tuple>batches[PyList_GET_SIZE(batches) - 1])[0]
             for place in range(PyList_GET_SIZE(sealed.batches)):
-                # A call that ran out of memory is repeated: skip the batches that it had added.
+                # If this call repeats a call that ran out of memory, skip the batches that the earlier call has added.
                 if <int64_t>sealed.bases[place] > last:
                     batches.append((sealed.bases[place], sealed.batches[place]))
 

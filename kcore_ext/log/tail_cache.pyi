@@ -3,7 +3,7 @@ from typing import Final, final
 TRIM_THRESHOLD: Final[int]
 """Number of released entries at the head of a partition's list before the list is rebuilt without them."""
 BATCH_OVERHEAD: Final[int]
-"""Size that is counted for a batch besides its bytes: the objects around it."""
+"""The size that a batch counts in addition to its bytes, for the objects around it."""
 
 @final
 class PartitionTail:
@@ -17,18 +17,21 @@ class PartitionTail:
         """Releases every batch."""
 
     def read(self, offset: int, limit: int, max_bytes: int, at_least_one: bool) -> list[bytes] | None:
-        """Reads as `PartitionLog.read`, with `limit` at most the high watermark; None if `offset` is not cached."""
+        """Reads like `PartitionLog.read`. Returns None if `offset` is not cached.
+
+        `limit` is at most the high watermark.
+        """
 
 @final
 class TailCache:
-    """The size limit over all partitions: records the order in which batches were committed.
+    """The size limit of the cached batches of all partitions. The cache releases batches in the order of their commits.
 
     Args:
         max_bytes: the limit, including `BATCH_OVERHEAD` per batch; 0: no batch is cached.
 
     Attributes:
-        size_bytes: the size of the cached batches; also of batches that `drop_below` or `clear` released, until their
-            turn comes.
+        size_bytes: the size of the cached batches. A batch that `drop_below` or `clear` has released counts until all
+            batches committed before it are released.
     """
 
     def __init__(self, max_bytes: int) -> None: ...
@@ -39,5 +42,5 @@ class TailCache:
 
         Releases the oldest batches of all partitions until the limit holds.
 
-        If memory runs out, the partition's tail is emptied instead; its batches are then read from the storage.
+        If memory runs out, releases all batches of the partition; readers then read them from the storage.
         """

@@ -1,7 +1,7 @@
 """The newest committed batches of each partition in memory, so that readers at the end need no storage access.
 
-The size of all partitions together is limited: the batches that were committed first are released first. Any thread may
-read: each call of this module completes before another thread gets the interpreter's lock.
+The total size of all partitions is limited: the cache first releases the batches that were committed first. Any thread
+may read: each call of this module completes before another thread gets the interpreter's lock.
 """
 
 cimport cython
@@ -75,8 +75,8 @@ cdef class PartitionTail:
         while head < PyList_GET_SIZE(self.batches) and self.bases[head] < offset:
             self.batches[head] = None
             head += 1
-        # The cache still counts these batches. Later it releases as many newer batches of this partition in their
-        # place.
+        # The cache still counts these batches. Instead of them, it later releases as many newer batches of this
+        # partition.
         self.head = head
 
     def clear(self):
@@ -147,7 +147,8 @@ cdef class TailCache:
         self.take(tail, bases, batches)
 
     cdef int take(self, PartitionTail tail, list bases, list batches) except -1:
-        """Adds committed batches. If memory runs out, the tail is emptied, and readers use the storage."""
+        """Adds committed batches. If memory runs out, releases all batches of the tail; readers then use the storage.
+        """
         cdef Py_ssize_t place, size
         cdef PartitionTail oldest
         if not self.max_bytes:
@@ -159,7 +160,7 @@ cdef class TailCache:
                 self.remember(tail, size)
                 self.size_bytes += size
         except MemoryError:
-            # If a batch between two others were missing, readers would skip it.
+            # Without this, a batch in the middle of the tail could be missing, and readers would skip it.
             tail.release_all()
         while self.size_bytes > self.max_bytes:
             oldest = <PartitionTail>self.order[self.first].tail

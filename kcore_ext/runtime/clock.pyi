@@ -2,9 +2,9 @@ from collections.abc import Callable
 from typing import Final, Protocol, final
 
 LATE_MS: Final[int]
-"""Time without a round, in ms, after which the loop may have been late.
+"""The time without a round, in ms, after which kcore assumes that the event loop may have been late.
 
-Much shorter than any sensible session timeout.
+It is much shorter than any sensible session timeout.
 """
 
 class _Clock(Protocol):
@@ -31,7 +31,8 @@ class Now:
     Attributes:
         now_ms: monotonic milliseconds, for deadlines.
         wall_ms: milliseconds since the epoch, for records.
-        resumed_ms: the monotonic time of the latest `update` that came more than `LATE_MS` after its previous `update`.
+        resumed_ms: the monotonic time of the latest `update` that came more than `LATE_MS` after the `update` before
+            it.
     """
 
     now_ms: int
@@ -46,7 +47,7 @@ class Now:
 class RoundClock:
     """The clock, read once for all requests of a round.
 
-    If the round has lasted for more than 100 ms, the clock is read again. Otherwise sessions that begin after a long
+    If the last reading is more than 100 ms old, reads the clock again. Otherwise, sessions that begin after a long
     request would begin in the past.
 
     Args:
@@ -55,7 +56,7 @@ class RoundClock:
 
     Attributes:
         now: the clock, which is read once per round.
-        read: True if the clock was read for this round. The driver resets it at the end of the round.
+        read: True if the clock was read for this round. The driver sets it to False at the end of the round.
         open_round: the argument `open_round`.
     """
 

@@ -8,7 +8,7 @@ class LocalLease:
     """A node's lease, measured by the node's own clock.
 
     A node of a cluster checks the lease before and after the decision of every request, so the check is compiled. On
-    the system's clock the check reads the coarse clock, which may be some ms late; the margin of `Timing` covers that.
+    the system's clock the check reads the coarse clock, which may be some ms late; `Timing` has a margin for this.
 
     Args:
         clock: the node's clock.

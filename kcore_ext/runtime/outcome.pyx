@@ -71,7 +71,7 @@ cdef class Pending:
                 try:
                     logger.error("the receiver of a response of %s raised an error", type(self.api).__name__, exc_info=error)
                 except Exception:
-                    pass    # no memory for a line of the log: the other responses of the round are completed anyway
+                    pass    # no memory for a log line: the other responses of the round are completed anyway
                 fail_receiver(callback, error)
 
     def fail(self, code):

@@ -5,9 +5,9 @@ An operation is completed exactly once: by its condition (a call of `check_and_c
 an expiry.
 
 Differences from Kafka, because one thread needs no locks:
-    * An operation is tried once before it is watched, not twice: nothing can happen between the try and the watch.
+    * An operation is tried once before it is watched, not twice: no event can happen between the try and the watch.
     * Each (operation, key) pair is a node in an intrusive list, so a completed operation leaves the lists of all its
-      keys at once. There is nothing to purge, and the gauges count live operations only.
+      keys at once. No purge is needed, and the gauges count live operations only.
     * `cancel_for_key` also removes an operation from the lists of its other keys. Kafka leaves the operation in these
       lists without a timeout, possibly forever.
 
@@ -52,7 +52,7 @@ cdef class Watchers:
         self.head.prev = &self.head
 
     def __dealloc__(self):
-        # Only the garbage collector drops a list that is not empty. The operations must no longer refer to the list.
+        # Only the garbage collector frees a list that is not empty. Its operations must no longer refer to the list.
         cdef Watch* watch = self.head.next
         while watch is not &self.head:
             watch.watchers = NULL
@@ -297,7 +297,7 @@ cdef class Purgatory:
         try:
             operation.timer = self.wheel.arm(deadline_ms, operation)
         except:
-            leave(operation)  # without a deadline it could wait forever
+            leave(operation)  # without a deadline, the operation could wait forever
             raise
         self.delayed_total += 1
         return False

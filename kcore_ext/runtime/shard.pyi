@@ -20,7 +20,7 @@ class EncodedRecords:
     @property
     def size_bytes(self) -> int: ...
     def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
-        """Adds the records to a batch, all with the same timestamp. Returns False if a record did not fit."""
+        """Adds the records to a batch, all with the same timestamp. Returns False if a record does not fit."""
 
 class PipelineCore:
     """The part of `CommitPipeline` that runs for every request: collects participants and waiting responses.
@@ -32,7 +32,7 @@ class PipelineCore:
     _responses: list[tuple[Pending, Any]]
     _background_responses: list[tuple[Pending, Any]] | None
     allows_background_commit: bool
-    """True if every participant of the round allows writing it while the next one is decided."""
+    """True if every participant of the round allows a background commit of the round."""
     changing: int
     """The number of changes of memory that have begun and not ended.
 
@@ -45,7 +45,7 @@ class PipelineCore:
 
     @property
     def dirty(self) -> bool:
-        """True if there is something to commit, besides a background commit."""
+        """True if the current round has changes to commit. A background commit does not count."""
 
     @property
     def committing(self) -> bool:
@@ -60,12 +60,14 @@ class PipelineCore:
         """The number of responses that wait for the next commit."""
 
     def when_dirty(self, callback: Callable[[], None]) -> None:
-        """Sets the driver's callback, called once a round when the first participant enlists."""
+        """Sets the driver's callback. The pipeline calls it once a round, when the first participant enlists."""
 
     def enlist(self, participant: Any) -> None:
-        """Adds `participant` to the round, before it changes anything. A second call in the same round has no effect.
+        """Adds a participant to the round, before the participant changes its state.
 
-        If this raises, nothing changed.
+        A second call in the same round has no effect.
+
+        If this call raises, the round is unchanged.
         """
 
     def respond_after_commit(self, pending: Pending, response: Any) -> None:
@@ -77,7 +79,7 @@ class PipelineCore:
     def _take_round(self) -> tuple[dict[Any, None], list[tuple[Pending, Any]]]:
         """Returns the round's participants and responses, and begins the next round; sets `settling`.
 
-        If it raises, nothing changed.
+        If this call raises, the round is unchanged.
         """
 
     def _give_back(self, participants: dict[Any, None], responses: list[tuple[Pending, Any]]) -> None:
@@ -150,7 +152,7 @@ class ShardCore:
         """
 
     def _append_transactional(self, outcome: Outcome, records: Any) -> Any:
-        """Writes and applies the records of a producer's transaction as a batch of their own.
+        """Writes the records of a producer's transaction as a separate batch, and applies them.
 
         Returns:
             None, or an error code if the records were refused.
@@ -174,7 +176,7 @@ class ShardCore:
             transaction_version: the transaction.version in the marker (KIP-1228).
 
         Returns:
-            NONE, or the error code for which nothing was written.
+            NONE, or an error code if the marker was not written.
         """
 
     def _replay(self, records: Any, producer_id: int, first_offset: int) -> None:

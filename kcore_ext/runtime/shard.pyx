@@ -210,7 +210,7 @@ cdef class ShardCore:
 
     def respond(self, Pending pending not None, response):
         self._outbox.append((pending, response))
-        self._parked.pop(pending, None)     # last: a request is always in `_outbox` or `_parked`
+        self._parked.pop(pending, None)     # last, so that a request is always in `_outbox` or `_parked`
 
     cpdef object write(self, Outcome outcome):
         if not self._active:
@@ -274,7 +274,7 @@ cdef class ShardCore:
         return refused
 
     def _append_transactional(self, Outcome outcome not None, records):
-        """Writes the records as a batch of their own, staged before the replay: the log may refuse the epoch."""
+        """Writes the records as a separate batch. Stages it before the replay, because the log may refuse the epoch."""
         cdef BatchBuilder batch
         cdef int64_t base_offset = 0
         cdef object refused = None

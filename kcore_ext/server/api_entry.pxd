@@ -12,7 +12,7 @@ cdef enum:
 cdef struct CachedFrame:                # a response that may be sent again
     PyObject* response                  # owned, as is the frame
     PyObject* frame
-    PyObject* walk                      # the walk that found no error in it; NULL: no walk ran. Only compared
+    PyObject* walk                      # the walk that found no error in the response; NULL: no walk ran. Only compared
     int version
 
 

@@ -20,8 +20,8 @@ class ApiEntry:
             not enough memory is left. None: the sizes are not reported.
         max_request_bytes: the largest request; a longer request is refused once that many bytes of it have arrived.
         max_request_elements: the largest number of array elements and tagged fields in a request.
-        slice_bytes: responses of more bytes are passed to `Owner.write_later`; 0: no response is passed to it. Entries
-            with `caches_responses` have 0.
+        slice_bytes: the queue passes responses of more bytes to `Owner.write_later`; 0: it never calls `write_later`.
+            Entries with `caches_responses` have 0.
 
     Attributes:
         api: the API.
@@ -31,7 +31,7 @@ class ApiEntry:
             valid.
         checked: replaces a response of `fast` if the lease may end before it is sent: (context, request, response) ->
             the response, an error, or a `Pending` that is checked at its completion.
-        meter: measures requests, which it serves with `decide`; usually None.
+        meter: serves requests through `decide` and measures them; None: no measurement.
         times: records the time of each request; None: the time is not measured.
         caches_requests: as `kcore.runtime.Api.caches_requests`.
         small_responses: as `kcore.runtime.Api.small_responses`.

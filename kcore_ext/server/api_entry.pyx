@@ -72,7 +72,8 @@ cdef class ApiEntry:
         if self.fast is not None and (self.lease is None or self.lease.valid()):
             response = self.fast(context, request)
             if self.lease is not None and response is not None:
-                # The store refuses the commit of a `Pending` that waits for one, if the lease has ended.
+                # A `Pending` that waits for a commit needs no check: if the lease has ended, the store refuses the
+                # commit.
                 if (<Pending>response).parked if isinstance(response, Pending) else not self.lease.valid():
                     return self.checked(context, request, response)
         return self.handle(context, request) if response is None else response

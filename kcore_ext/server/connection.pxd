@@ -14,8 +14,8 @@ cdef class Traffic:
 cdef class FlushQueue:
     cdef dict _connections                  # in the order in which their responses were completed; the values are None
     cdef object _round_is_open
-    cdef bint _scheduled                    # the end of the round takes the connections
-    cdef int64_t _until_ns                  # further connections wait from then on for a later turn
+    cdef bint _scheduled                    # the end of the round is scheduled
+    cdef int64_t _until_ns                  # from this time on, further connections wait for a later turn
     cdef public int64_t phase_ns
 
     cpdef void begin_phase(self) noexcept

@@ -7,10 +7,12 @@ from typing import Any
 from kcore_ext.server.request_queue import RequestQueue
 
 UNREAD_CHECK_BYTES: int
-"""Number of response bytes that are encoded before a write, and sent between two checks of the unread bytes."""
+"""Number of response bytes that are encoded before a write. Also the number of bytes sent between two checks of the
+unread bytes.
+"""
 
 READ_AHEAD_BYTES: int
-"""Number of bytes that are read ahead after a waiting request: enough to notice a broken connection."""
+"""Number of bytes that a connection reads ahead while a request waits: enough to notice a broken connection."""
 
 class Traffic:
     """The bytes that a server has exchanged with its clients.
@@ -30,8 +32,8 @@ class FlushQueue:
         round_is_open: schedules the end of the round.
 
     Attributes:
-        phase_ns: the time in ns for the requests of all connections that are read in one turn of the event loop; the
-            same for the connections that are flushed. A request that has begun is completed.
+        phase_ns: the time in ns that the requests of all connections may take that are read in one turn of the event
+            loop. The connections that are flushed have another such period. A request that has begun is completed.
     """
 
     phase_ns: int
@@ -41,7 +43,7 @@ class FlushQueue:
     def discard(self, connection: ConnectionCore) -> None:
         """Removes a connection from the queue, if it is queued."""
     def flush(self) -> None:
-        """Lets each waiting connection in order send its responses and serve further requests, until the queue is
+        """Lets each queued connection, in order, send its responses and serve further requests, until the queue is
         empty.
 
         A connection that raises is closed.
@@ -99,8 +101,8 @@ class ConnectionCore:
         """Sends ready responses and serves waiting requests.
 
         Args:
-            shares_time: True at the end of a round, or when the buffer has room again: this connection then shares its
-                time with other connections. False in a turn of this connection alone.
+            shares_time: True at the end of a round, or when the buffer has room again: other connections then share the
+                time of this turn. False in a turn that only this connection uses.
         """
     def _flush(self) -> None:
         """Sends the responses that are complete."""

@@ -13,7 +13,7 @@ from kcore_ext.util.monotonic cimport coarse_now_ns
 cdef enum:
     UNREAD_CHECK_LIMIT = 16_384
     READ_AHEAD_LIMIT = 16_384
-    SINGLE_BYTES = 1_024            # these three are explained in the stub
+    SINGLE_BYTES = 1_024            # the stub explains this limit and the next two
     BULK_BYTES = 131_072
     MAX_FLUSHES = 16
     PHASE_NS = 20_000_000           # time for the requests of all connections that are read, or flushed, in one turn
@@ -64,7 +64,7 @@ cdef class FlushQueue:
                     connection.go_on()
                 except Exception as error:
                     connection._flush_failed(error)
-        self.begin_phase()      # the connections that are read next have a time of their own
+        self.begin_phase()      # the connections that are read next have a new period
 
 
 cdef class ConnectionCore:
@@ -147,8 +147,8 @@ cdef class ConnectionCore:
         return self.flush()
 
     cdef int share_time(self) except -1:
-        """Schedules the requests for a later turn if other connections have used up the time of this turn, or wait for
-        their turns.
+        """Schedules the requests for a later turn, if the time of this turn is used up or other connections wait for a
+        turn.
         """
         if coarse_now_ns() >= self._flushes._until_ns or self._queue.unserved() > SINGLE_BYTES and self._turns.waiting:
             self._continue_later()

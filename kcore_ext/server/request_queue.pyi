@@ -13,8 +13,8 @@ class Owner(Protocol):
         ...
 
     def route(self, api_key: int) -> ApiEntry | None:
-        """Returns the entry of a key that `routes` does not contain, and may add the entry to `routes`; None if the key
-        is not served.
+        """Returns the entry of an API key that is not in `routes`; None if no entry serves the key. May add the entry
+        to `routes`.
         """
         ...
 
@@ -72,7 +72,7 @@ class Owner(Protocol):
         ...
 
     def arrived(self) -> None:
-        """Handles the completion of a response: `take` may return bytes now, and later requests may be served.
+        """Handles the completion of a response: `take` may now return bytes, and `serve` may serve later requests.
 
         Called at most once between two calls of `take`.
         """
@@ -86,11 +86,11 @@ def lost_responses(*, forget: bool = False) -> bool:
     """Returns True if a queue of this process has lost a response since the last call with `forget`.
 
     Args:
-        forget: the connections of all these queues are closed.
+        forget: True if the caller has closed the connections of all these queues.
     """
 
 class ResponseSlot:
-    """The slot of one response in the queue. It has the frame once the response is complete.
+    """The slot of one response in the queue. Once the response is complete, the slot contains its frame.
 
     Args:
         queue: the queue of the response.
@@ -118,12 +118,12 @@ class RequestQueue:
         routes: the entries by API key; None for keys that are not served or were not used yet.
         frame_error: creates the exception for an invalid frame length.
         max_frame_bytes: the largest accepted frame length.
-        buffer_bytes: the size of complete, not taken responses at which requests must wait.
+        buffer_bytes: the size of complete responses that were not taken, from which on requests must wait.
 
     Attributes:
         gate: None, or a function that gets every frame first; it passes accepted frames to `request`.
-        parked: True if the last request waits for more than a commit, or its response may be large; later requests are
-            not served meanwhile.
+        parked: True if the last request waits for more than a commit, or if its response may be large. The queue serves
+            no later requests meanwhile.
         stopped: True if no more requests are served.
         lost: True if there was no memory for a response; the connection must be closed.
         muted: True while no request is served, because the client is above a quota.
@@ -152,7 +152,7 @@ class RequestQueue:
         clock_ns: Callable[[], int] | None = None,
     ) -> None: ...
     def __len__(self) -> int:
-        """Returns the number of received bytes that were not taken yet."""
+        """Returns the number of received bytes that the queue has not consumed yet."""
     @property
     def claim_bytes(self) -> int:
         """Returns the number of bytes in the receive buffer, or the larger size of the frame that has begun."""

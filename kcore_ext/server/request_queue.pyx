@@ -1,8 +1,8 @@
 """The request queue of a connection: cuts frames, decides requests, and returns the responses in request order.
 
-This is the whole hot path of a server: a heartbeat passes only through this module and its group's decision.
-`tests.reference.request_queue` is the reference implementation in pure Python; a test compares the two. This module does
-no I/O: its owner feeds received bytes and takes response bytes.
+This is the whole hot path of a server: only this module and the decision of the group handle a heartbeat.
+`tests.reference.request_queue` is the reference implementation in pure Python; a test compares the two. This module
+does no I/O: its owner feeds received bytes and takes response bytes.
 
 Besides the compilation, three measures make the module fast:
 
@@ -52,7 +52,7 @@ cdef class CachedRequest:
 
 @cython.freelist(256)
 cdef class ResponseSlot:
-    """The slot of one response in the queue. It has the frame once the response is complete."""
+    """The slot of one response in the queue. Once the response is complete, the slot contains its frame."""
 
     def __init__(self, RequestQueue queue not None, ApiEntry route, int version, int correlation_id):
         fill_slot(self, queue, route, version, correlation_id)
@@ -251,7 +251,7 @@ cdef class RequestQueue:
     cdef int _check_size(self, const unsigned char* frame, Py_ssize_t size, Py_ssize_t received) except -1:
         """Refuses a frame once more bytes of it have arrived than its API allows.
 
-        Before that the server waits, like Kafka.
+        Until then, the server waits, like Kafka.
         """
         cdef int api_key = read_int16(frame)
         cdef ApiEntry route = None
@@ -312,7 +312,7 @@ cdef class RequestQueue:
     cdef object _new_context(self, int version, object client_id):
         context = self._owner.make_context(version, client_id)
         if len(<str>client_id) <= MAX_REMEMBERED_NAME:
-            if len(self._contexts) >= MAX_CONTEXTS:  # the client changes its id with every request
+            if len(self._contexts) >= MAX_CONTEXTS:  # the client sends many different ids
                 self._contexts.clear()
             self._contexts[version, client_id] = context
         return context

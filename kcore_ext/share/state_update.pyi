@@ -7,11 +7,11 @@ from kcore_ext.runtime.outcome import Pending
 
 @final
 class StateUpdate:
-    """One ShareUpdate record and its effect; a sequence of records for `Outcome`."""
+    """One ShareUpdate record, and the state that follows from it. `Outcome` takes it as a sequence of one record."""
 
     @property
     def size_bytes(self) -> int:
-        """The size of the record in a batch, at most."""
+        """The maximum size of the record in a batch."""
 
     def __len__(self) -> int: ...
     def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
@@ -63,5 +63,6 @@ class StateWriter:
             batches: the changed states.
 
         Returns:
-            A `Pending` of the error code, 0 once the record is durable; None if WriteShareGroupState must decide.
+            A `Pending` of the error code, which is 0 once the record is durable; None if WriteShareGroupState must
+            decide the write.
         """

@@ -1,9 +1,9 @@
 """Updates of share partitions that a partition leader writes in the share coordinator of the same node.
 
-`kcore.share.apis.write_share_group_state` serves every write. A `StateWriter` declines each write that does not become
-one ShareUpdate record. Reasons are a share partition without state, a fenced epoch, a due snapshot, and a shard that is
-not ready. Only the general `combine` of `kcore.share.batches` joins and splits state batches; the loops here handle
-batches that lie apart. A test compares records and states of both.
+`kcore.share.apis.write_share_group_state` serves every write. A `StateWriter` serves only writes that become one
+ShareUpdate record. It declines a write if the share partition has no state, an epoch is fenced, a snapshot is due, or
+the shard is not ready. Only the general `combine` of `kcore.share.batches` joins and splits state batches; the loops
+here handle batches that lie apart. A test compares records and states of both.
 """
 
 cimport cython

@@ -7,12 +7,12 @@ class ShareState:
     """The state of one share partition. Only `ShareShard.replay` changes it.
 
     Attributes:
-        group_id: the share group; None outside of a table, as the topic and the partition then have no meaning.
+        group_id: the share group; None while the state is in no table; topic and partition then have no meaning.
         topic_id: the topic's id.
         partition: the partition.
-        snapshot_epoch: the number of the last snapshot.
+        snapshot_epoch: the epoch of the last snapshot.
         state_epoch: increases when the group initializes the share partition.
-        leader_epoch: the leader epoch of the last Read.
+        leader_epoch: the leader epoch that ReadShareGroupState has recorded last.
         start_offset: the first offset that may be delivered; -1 if the group's reset policy decides.
         delivery_complete_count: the number of offsets from `start_offset` on whose delivery is complete; -1 if unknown.
         batches: the delivery states from `start_offset` on.
@@ -20,9 +20,10 @@ class ShareState:
         write_timestamp: the time of the last snapshot.
         highest_state_epoch: requests with a lower state epoch are fenced.
         highest_leader_epoch: requests with a lower leader epoch are fenced.
-        updates: the number of updates since the last snapshot that the number of updates caused; smaller after a load
-            of a pruned log.
-        snapshot_offset: the offset of the last snapshot. Records below the lowest of these offsets can be deleted.
+        updates: the number of updates since the last snapshot that the limit of updates caused. A load of a pruned log
+            counts fewer updates.
+        snapshot_offset: the offset of the last snapshot. Records below the lowest such offset of all states can be
+            deleted.
     """
 
     @property
@@ -67,7 +68,7 @@ class ShareState:
         create_timestamp: int,
         write_timestamp: int,
     ) -> None:
-        """Sets all fields but the number of updates; the highest epochs do not decrease.
+        """Sets all fields except the number of updates. The highest epochs do not decrease.
 
         Args:
             offset: the offset of the snapshot.
@@ -87,8 +88,8 @@ class ShareState:
         """Sets the fields that an update contains, and counts the update.
 
         Args:
-            snapshot_epoch: the number of the snapshot that the update belongs to.
-            leader_epoch: the leader epoch; -1 keeps the present one.
+            snapshot_epoch: the epoch of the snapshot that the update belongs to.
+            leader_epoch: the leader epoch; -1: no change.
             start_offset: the start offset after the update.
             complete_count: the delivery complete count.
             batches: the delivery states after the update.
@@ -108,7 +109,7 @@ class ShareState:
 
 @final
 class ShareStates:
-    """The share partitions of one share shard: a hash table that takes the keys from the states."""
+    """The states of the share partitions of one share shard: a hash table that reads the keys from the states."""
 
     def __len__(self) -> int: ...
     def __contains__(self, key: tuple[str, bytes, int]) -> bool: ...
@@ -123,14 +124,14 @@ class ShareStates:
             state: its state, which becomes part of this table alone.
 
         Raises:
-            ValueError: the share partition has a state, or the state is in a table.
+            ValueError: the share partition has a state already, or the state is in a table already.
         """
 
     def discard(self, key: tuple[str, bytes, int]) -> None:
         """Removes the state of a share partition, if it has one."""
 
     def values(self) -> list[ShareState]:
-        """Returns the states, in no particular order. Each one has the identity of its share partition."""
+        """Returns the states, in no particular order. Each state has the identity of its share partition."""
 
     def lowest_offset(self) -> int:
         """Returns the lowest offset of a snapshot; -1 if there is no state."""

@@ -73,7 +73,7 @@ cdef class ShareState:
         self.updated(batches, start_offset, complete_count)
 
     cdef void updated(self, tuple batches, int64_t start_offset, int32_t complete_count) noexcept:
-        """Sets what an update of the present leader changes."""
+        """Sets the fields that an update of the current leader changes."""
         self.batches = batches
         self.start_offset = start_offset
         self.delivery_complete_count = complete_count
@@ -163,8 +163,8 @@ cdef class ShareStates:
         if self._slots[hole] is NULL:
             return
         state = <ShareState>self._slots[hole]
-        # Close the gap: a later state of the run moves into it, unless its search begins after the gap. The hashes
-        # are kept by the strings, so none of these steps can fail.
+        # Close the gap: a later state of the run moves into it, unless the search for that state begins after the gap.
+        # The strings store their hashes, so none of these steps can fail.
         while True:
             at = (at + 1) & mask
             if self._slots[at] is NULL:

@@ -41,8 +41,7 @@ class EventReplay:
         latest_ms: the first event with a later timestamp ends the replay.
         watch_keys: True to find the first repeated key.
         partitions_of: (group, topic) -> its dictionary of offsets by partition; None if the topic has no offsets.
-        other: called with the fields of an `EventRow` for each event that is not a non-transactional committed
-            offset.
+        other: called with the fields of an `EventRow` for each event, except non-transactional committed offsets.
     """
 
     def __init__(
@@ -75,11 +74,11 @@ class EventReplay:
             log_first: the value of the attribute `log_first`.
             last_gap: the value of the attribute `last_gap`.
             missing: called at a gap before the replay's end, with the first missing offset and the next existing
-                offset. It must raise an exception.
+                offset. The function must raise an exception.
         """
 
     def replay(self, events: EventInput) -> None:
-        """Replays the next events. Propagates exceptions of `other`, and of `missing` at a checkpoint."""
+        """Replays the next events. Propagates exceptions of `other` and `missing`."""
 
     @property
     def log_first(self) -> int:
@@ -87,7 +86,7 @@ class EventReplay:
 
     @property
     def log_last(self) -> int:
-        """The offset of the log's last event, replayed or not."""
+        """The offset of the log's last event, even if the replay has skipped it."""
 
     @property
     def first(self) -> int:

@@ -21,7 +21,7 @@ class EventColumns:
 
         Args:
             batch: a buffer that contains the batch. position: the position of the batch's first byte.
-            first: the first offset to append; stop: the offset before which to stop.
+            first: the first offset to append. stop: the offset after the last one to append.
             decompress: as for `kcore_ext.batch.iter_records`.
 
         Raises:

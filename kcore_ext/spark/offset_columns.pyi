@@ -26,7 +26,7 @@ class OffsetColumns:
 
 @final
 class OffsetRecords:
-    """The records of committed offsets as columns, in the version written now. `len` is the number of records."""
+    """The records of committed offsets as columns, in the version that kcore writes. `len` is the number of records."""
 
     def __init__(self) -> None: ...
     def __len__(self) -> int: ...
@@ -41,7 +41,7 @@ class OffsetRecords:
 def load_offsets(
     size: int, columns: list[Input], topics_of: Callable[[str], dict[str, dict[int, OffsetAndMetadata]]]
 ) -> int:
-    """Adds committed offsets to the engine's dictionaries; returns the number of new ones.
+    """Adds committed offsets to the engine's dictionaries; returns the number of new offsets.
 
     Args:
         size: the number of offsets.
@@ -50,5 +50,5 @@ def load_offsets(
         topics_of: group -> its dictionary of offsets by topic and partition.
 
     Raises:
-        ValueError: an offset has no group or no topic, or its topic id has not 32 hexadecimal digits.
+        ValueError: an offset has no group or no topic, or its topic id does not have 32 hexadecimal digits.
     """

@@ -4,7 +4,7 @@ from typing import Any, Final, final
 from kcore_ext.spark.column_store import Input
 
 STATUSES: Final[tuple[str, ...]]
-"""The statuses of rows, indexed by the numbers in heads."""
+"""The names of the statuses of rows, indexed by the numbers that `RecordColumns.take_heads` returns."""
 
 Finished = tuple[int, int, list[Any], list[Any]]
 """A column in Arrow's layout: length, null count, buffers (None for an unneeded validity), child columns."""
@@ -14,15 +14,15 @@ class RecordColumns:
     """The decoded keys and values of internal records as typed columns, batch by batch.
 
     Args:
-        topics: topic -> (record type, name, key class, value class) of each of its record types; the classes are
-            declared ones (`kcore.protocol.schema`).
+        topics: topic -> (record type, name, key class, value class) of each of its record types. The classes are
+            declared with `kcore.protocol.schema`.
         types: the names of the record types that get columns; records of other types are decoded, but not stored.
     """
 
     def __init__(self, topics: Mapping[str, Sequence[tuple[int, str, type, type]]], types: Collection[str]) -> None: ...
     @property
     def names(self) -> list[str]:
-        """The names of the record types, indexed by the numbers in heads."""
+        """The names of the record types, indexed by the numbers that `take_heads` returns."""
 
     def read(
         self, size: int, topics: Input, keys: Input, values: Input, control: Input | None, batch_only: Input | None
@@ -47,6 +47,7 @@ class RecordColumns:
         """
 
     def take(self, name: str) -> Finished | None:
-        """Returns the column of a record type: structs {key, value}, null in rows of other types; None if no row has
-        the type.
+        """Returns the column of a record type; None if no row has the type.
+
+        The column has structs {key, value}, and null in rows of other types.
         """

@@ -306,7 +306,7 @@ cdef int _put_tags(Route* route, Reader* reader) noexcept:
         for i in range(plan.n_tags):
             if <unsigned int>plan.tags[i].tag != tag:
                 continue
-            truncate(route.tags[i].column, row)  # of a repeated tag, the last one counts
+            truncate(route.tags[i].column, row)  # if a tag is repeated, its last value counts
             reader.end = behind
             if _put(&plan.tags[i], &route.tags[i], reader) < 0:
                 return -1

@@ -11,7 +11,7 @@ class LocalMarkersCore:
 
     @abstractmethod
     def look_up(self, topic: str, index: int) -> tuple[Any, ShardCore | None] | None:
-        """Returns a partition's log and the shard that owns it, if any; None if this node does not have it."""
+        """Returns (partition, shard that owns it or None), or None if this node does not have the partition."""
 
 class TransactionCounters:
     """The numbers of ended transactions on a node since it was opened.
@@ -34,7 +34,7 @@ class TransactionShardCore:
 
     Attributes:
         timers: the timers of open transactions, by transactional id.
-        interval_ms: timeouts are checked at multiples of this.
+        interval_ms: the time in ms between two checks of timeouts, which happen at its multiples.
         live: True if the shard decides requests; False during a load.
         counters: counts ends of transactions; a new object unless the subclass sets it.
     """
@@ -72,7 +72,7 @@ class TransactionShardCore:
         """Adds partitions to a transaction, which may begin it.
 
         Returns:
-            None if the shard wrote a record; a code if there is nothing to write, or if the addition was refused.
+            None if the shard wrote a record; a code if no record was necessary, or if the addition was refused.
         """
 
     def replay(self, offset: int, producer_id: int, key: Any, value: Transaction | None) -> None:
@@ -85,7 +85,7 @@ class TransactionShardCore:
         """Returns the time at which the timeout of an open transaction is checked, in monotonic ms."""
 
     def await_markers(self, transactional_id: str) -> None:
-        """Queues a prepared transaction, whose missing markers `send_markers` then writes."""
+        """Queues a prepared transaction, so that `send_markers` writes its missing markers."""
 
     def take_prepared(self) -> list[str]:
         """Returns the queued transactional ids, and empties the queue."""
@@ -126,8 +126,8 @@ class CoordinatorCore:
     ) -> Any:
         """Adds partitions to a transaction, which may begin it.
 
-        The records are part of the current round. If the caller continues before the commit, its own records must be
-        part of the same round.
+        The coordinator's record is part of the current round. If the caller continues before the commit, the caller's
+        records must be part of the same round.
 
         Returns:
             The error code; `taken` on success.
@@ -152,11 +152,11 @@ class CoordinatorCore:
         partitions: Iterable[tuple[str, int]],
         client_version: int,
     ) -> Any:
-        """Adds partitions as `add` does, but also if the shard is not active: the result is then an error code."""
+        """Adds partitions like `add`. If the shard is not active, the result is an error code."""
 
     @abstractmethod
     def run_generic(self, api: Any, context: Any, transactional_id: str, request: Any) -> Any:
-        """Runs a request as `run` does, but also if the shard is not active: the result is then an error response."""
+        """Runs a request like `run`. If the shard is not active, the result is an error response."""
 
     @abstractmethod
     def add_failed(self, shard: Any, transactional_id: str, error: Exception) -> Any:
@@ -164,4 +164,4 @@ class CoordinatorCore:
 
     @abstractmethod
     def refused(self, code: int) -> Any:
-        """Returns the code for an addition that was refused, or that had nothing to write."""
+        """Converts the result of an addition that wrote no record to an error code or NONE."""

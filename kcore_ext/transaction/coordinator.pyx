@@ -158,8 +158,8 @@ cdef class TransactionShardCore:
 
     cpdef int64_t deadline(self, Transaction value):
         cdef int64_t left_ms = value.start_ms + value.timeout_ms - self.now.wall_ms
-        # At most the timeout. If the clock was ahead when the transaction began and was then set back, the remaining
-        # time would otherwise exceed the timeout.
+        # The remaining time is at most the timeout. It would be longer if the clock was ahead when the transaction
+        # began, and was then set back.
         cdef int64_t soonest_ms = self.now.now_ms + max(0, min(left_ms, <int64_t>value.timeout_ms))
         # The next time at which Kafka's scanner would find the transaction due; always later than now.
         return soonest_ms // self.interval_ms * self.interval_ms + self.interval_ms

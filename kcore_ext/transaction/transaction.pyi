@@ -13,14 +13,15 @@ class Transaction:
 
     Attributes:
         producer_id: the current producer id.
-        previous_producer_id: the producer id before this transition. It differs only after an exhausted epoch.
+        previous_producer_id: the producer id before this transition. It differs from `producer_id` only after an
+            exhausted epoch.
         next_producer_id: the producer id after the completion, if the epoch is exhausted (KIP-890); -1: none.
         producer_epoch: the current producer epoch.
-        last_producer_epoch: the epoch of the producer before the last request that increased it. A request with this
-            epoch is a repetition (KIP-360). -1: none.
+        last_producer_epoch: the epoch of the producer before the last request that increased the epoch; -1: none. A
+            request with this epoch is a repetition (KIP-360).
         timeout_ms: the timeout of a transaction.
         partitions: topic -> partitions of the transaction.
-        start_ms: the start of the transaction, in ms since the epoch; -1 before the first one.
+        start_ms: the start of the transaction, in ms since the epoch; -1 before the first transaction.
         last_update_ms: the time of the last transition, in ms since the epoch.
         client_version: the transaction.version of the request that caused this transition (KIP-890).
 
@@ -68,7 +69,7 @@ class Transaction:
 
     @property
     def exhausted(self) -> bool:
-        """True if there is no higher epoch for the producer, which therefore needs another producer id."""
+        """True if the producer has the highest epoch, and therefore needs another producer id next."""
 
     @property
     def completed_identity(self) -> tuple[int, int]:
@@ -167,7 +168,7 @@ def prepare(
 ) -> Transaction | None:
     """Returns the prepared end of a transaction, like `kcore.transaction.ending.prepare`.
 
-    Returns None, instead of raising an exception, if the transaction needs another producer id and `take` returns None.
+    If the transaction needs another producer id and `take` returns None, returns None instead of raising an exception.
     """
 
 def prepared(

@@ -306,8 +306,8 @@ cpdef add(
     if transaction is None:
         return INVALID_PRODUCER_ID_MAPPING
     if is_prepared(transaction):
-        # Before any check of the producer: since KIP-890 the producer may already know its id and epoch after the
-        # completion.
+        # This check precedes all checks of the producer: since KIP-890, the producer may already know its id and epoch
+        # after the completion.
         return CONCURRENT_TRANSACTIONS
     if transaction.producer_id != producer_id:
         return INVALID_PRODUCER_ID_MAPPING

@@ -1,1 +1,1 @@
-"""Compiled helpers: byte order, Java hashes, limits of records, and slots of Python objects read as C fields."""
+"""Compiled helpers: byte order, Java hashes, limits of records, and access to the slots of Python objects from C."""

@@ -16,7 +16,7 @@ cdef Py_ssize_t ENTRY_BYTES = 160
 """The memory of an empty text and its entry in the table."""
 
 MAX_TABLE_BYTES = 16_777_216
-"""The counted size at which the table is emptied; texts that are in use stay with their users."""
+"""The counted size at which the table is emptied. Texts that are in use stay in memory."""
 
 cdef Py_ssize_t max_table_bytes = MAX_TABLE_BYTES
 cdef dict _table = {}

@@ -9,7 +9,7 @@ def names_by_index(names: dict[int, str]) -> tuple[str, ...]:
 
 @final
 class SlotLayout:
-    """The offsets of some slots of one Python class. Other compiled modules read these slots and never set them.
+    """The offsets of some slots of a Python class. Other compiled modules read these slots, but never set them.
 
     Args:
         cls: the class; objects of its subclasses are not read.

@@ -242,7 +242,9 @@ def test_wrong_credentials_between_nodes_are_logged(caplog: pytest.LogCaptureFix
             node.ended.set()  # a node without peers cannot hand its partitions over
 
     run(test, settings=settings, listener="INTERNAL")
-    [refused, *_] = [record for record in caplog.records if "EnvelopeRequest to node 1 failed" in record.getMessage()]
+    [refused, *_] = [
+        record for record in caplog.records if "cluster: node 1 did not respond to Envelope: " in record.getMessage()
+    ]
     assert refused.levelname == "ERROR"
     assert "secret" not in caplog.text
 

@@ -89,7 +89,9 @@ async def test_no_step_follows_the_last_step_or_a_failed_one(last: Any, caplog: 
     assert (steps.made, steps.ends) == (2, 1)
     assert steps.stepper._timer is None
     messages = [record.message for record in caplog.records]
-    assert messages == (["client: a background task failed and has ended"] if isinstance(last, MemoryError) else [])
+    assert messages == (
+        ["client: Steps.step failed, and its background task has ended"] if isinstance(last, MemoryError) else []
+    )
 
 
 async def test_an_interrupted_step_ends_the_waits_before_it_is_raised() -> None:
@@ -168,7 +170,7 @@ async def test_a_callback_that_fails_is_logged_and_later_commits_succeed(
             await member.commit({(name, 0): 1}, on_done=fail)
             await member.commit({(name, 0): 2})
         assert [record.message for record in caplog.records] == [
-            "client: the callback of an offset commit raised an error"
+            "client: the callback of an offset commit raised an error; the member continues"
         ]
 
 
@@ -187,7 +189,9 @@ async def test_a_failed_step_ends_the_member_and_every_wait(
         with pytest.raises(MemberClosedError):
             await member.commit({(name, 0): OffsetAndMetadata(1)})
         assert await member.wait(60.0) is True
-    assert [record.message for record in caplog.records] == ["client: a background task failed and has ended"]
+    assert [record.message for record in caplog.records] == [
+        "client: AsyncMember._step failed, and its background task has ended"
+    ]
 
 
 ERRORS = pytest.mark.parametrize("error", [MemoryError("injected"), KeyboardInterrupt()], ids=["memory", "interrupt"])

@@ -126,7 +126,7 @@ def test_refusals_are_logged_at_info_with_the_client(stream: io.StringIO) -> Non
             engine.send(heartbeat(f"g{number}", "m", 1), client_id="c").error_code for number in range(500)
         ].count(16)
     assert refused > 0
-    lines = [event for event in events(stream) if str(event["message"]).startswith("HeartbeatRequest was refused")]
+    lines = [event for event in events(stream) if str(event["message"]).startswith("Heartbeat of client ")]
     assert len(lines) == refused
     assert {(event["level"], event["api"], event["error"], event["client_id"]) for event in lines} == {
         ("info", "Heartbeat", "NOT_COORDINATOR", "c")

@@ -96,14 +96,16 @@ class AclAuthorizer(AclAuthorizerCore):
 
 
 def make_authorizer(config: Config, topics: Topics, now: Now) -> Authorizer | None:
-    """Makes the authorizer that `authorizer.class.name` names. Without one (None), every operation is allowed.
+    """Makes the authorizer that `authorizer.class.name` names.
+
+    Returns None if the setting is empty; every operation is then allowed.
 
     A custom class is called with the configuration. It must have the method `allowed` of
     `kcore.protocol.authorizer.Authorizer`.
 
     Raises:
-        ConfigError: the class does not exist, cannot be called with the configuration, or lacks `allowed`, or a super
-            user does not have the form TYPE:NAME.
+        ConfigError: the class does not exist, cannot be called with the configuration, or has no method `allowed`. Or a
+            super user does not have the form TYPE:NAME.
     """
     name = config.authorizer_class_name
     if not name:

@@ -14,7 +14,9 @@ logger = logging.getLogger("kcore.authorizer")
 
 WINDOW_MS = 10_000
 MAX_LINES = 10
-"""Lines for one principal, operation and resource type in each window; one more line reports that others are omitted.
+"""Maximum number of log lines for one principal, operation and resource type in each window.
+
+One further line reports the number of denials that were not logged.
 """
 MAX_WINDOWS = 1_000
 MAX_PRINCIPAL_CHARACTERS = 300

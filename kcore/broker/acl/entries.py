@@ -4,12 +4,13 @@ The rules for an operation on a resource are those of Kafka's StandardAuthorizer
 
 1. The candidates are the entries of the resource's type whose pattern covers its name: the name itself (LITERAL), a
    prefix of it (PREFIXED), or LITERAL "*".
-2. Of these, an entry applies if its principal is the client's or "User:*", and its host the client's or "*". The host
-   of an entry may have any notation of an IPv6 address, with or without "::".
-3. A DENY entry for the operation, or for ALL, denies it. It does not deny the operations that the operation implies.
-4. Else an ALLOW entry for the operation, for ALL, or for an operation that implies it, allows it. READ, WRITE,
-   DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS.
-5. Else it is denied, unless no entry covers the name and `allow.everyone.if.no.acl.found` is true.
+2. Of these, an entry applies if its principal is the client's or "User:*", and its host is the client's or "*". The
+   host of an entry may have any notation of an IPv6 address, with or without "::".
+3. A DENY entry for the operation, or for ALL, denies the operation. Implied operations are not denied: an entry that
+   denies READ does not deny DESCRIBE.
+4. Else an ALLOW entry for the operation, for ALL, or for an operation that implies it, allows the operation. READ,
+   WRITE, DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS.
+5. Else the operation is denied, unless no entry covers the name and `allow.everyone.if.no.acl.found` is true.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class AclFilter(NamedTuple):
     def unknown(self) -> bool:
         """True if a field of the filter has a number that kcore does not know.
 
-        Such a filter is refused, or matches nothing.
+        DeleteAcls refuses such a filter; in DescribeAcls, it matches no entry.
         """
         return (
             self.resource_type not in _RESOURCE_TYPES
@@ -217,7 +218,7 @@ def _canonical(host: str) -> str:
 def _without_longer(prefixes: set[str]) -> list[str]:
     """Returns the sorted prefixes, except prefixes that begin with another prefix.
 
-    So only the last prefix before a name can match the name.
+    At most one prefix of the result can match a name: the last one that sorts before the name or equals it.
     """
     shortest: list[str] = []
     for prefix in sorted(prefixes):

@@ -41,10 +41,10 @@ class AclApi(ControlApi[Request, Response]):
 
 
 def refuse_zeroes(resource_type: int, pattern_type: int, operation: int, permission: int) -> None:
-    """Refuses an entry or filter with a number that means "unknown", which Kafka cannot parse.
+    """Refuses an entry or filter in which a field has the number of UNKNOWN, which Kafka cannot parse.
 
     Raises:
-        CloseConnectionError: one of the numbers means "unknown".
+        CloseConnectionError: one of the fields is UNKNOWN.
     """
     if (
         resource_type == ResourceType.UNKNOWN

@@ -57,7 +57,7 @@ class AlterClientQuotasApi(ControlApi[AlterClientQuotasRequest, AlterClientQuota
     def decide(self, machine: MetadataMachine, context: RequestContext, request: AlterClientQuotasRequest) -> Any:
         """Checks and changes each entity.
 
-        If the request names an entity twice, its first change is made, and the second is refused.
+        If the request names an entity twice, only the first change is made, and the entity's result is an error.
         """
         if not self.allowed(context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (key 45, versions 0-1): only the present replicas are accepted (KIP-455)."""
+"""AlterPartitionReassignments (key 45, versions 0-1): accepts only the current replicas (KIP-455)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class AlterPartitionReassignmentsApi(
     ControlApi[AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse]
 ):
-    """Handler of AlterPartitionReassignments requests. Only the present replicas of a partition are valid, so nothing
-    ever moves.
+    """Handler of AlterPartitionReassignments requests. It accepts only the current replicas of a partition, so that no
+    replica ever moves.
 
     Args:
         shard: the metadata shard.
@@ -53,7 +53,7 @@ class AlterPartitionReassignmentsApi(
     def decide(
         self, machine: MetadataMachine, context: RequestContext, request: AlterPartitionReassignmentsRequest
     ) -> AlterPartitionReassignmentsResponse:
-        """Returns the result of each partition: only the present replicas are accepted."""
+        """Returns the result of each partition: success only if the request names the current replicas."""
         if not self.allowed(context, Operation.ALTER, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if request.timeout_ms <= 0 and request.topics:

@@ -59,7 +59,7 @@ class AlterUserScramCredentialsApi(ControlApi[AlterUserScramCredentialsRequest, 
     def decide(
         self, machine: MetadataMachine, context: RequestContext, request: AlterUserScramCredentialsRequest
     ) -> Any:
-        """Checks and applies each change; a user that is named twice is refused."""
+        """Checks and applies each change. Refuses all changes of a user that the request names twice."""
         if not self.allowed(context, Operation.ALTER, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         faults: dict[str, Fault | None] = {}
@@ -105,7 +105,10 @@ def _result(user: str, fault: Fault | None) -> AlterUserScramCredentialsResult:
 
 
 def _repeated(fault: Fault | None) -> Fault:
-    """Returns the error of a user that is named twice: that of the first change, if Kafka finds it before the end."""
+    """Returns the error for a user that the request names twice, given the fault of the first change.
+
+    That fault takes precedence, unless it is an empty salted password: Kafka checks for this only after duplicates.
+    """
     return _TWICE if fault in (None, _NO_KEYS) else fault
 
 

@@ -26,13 +26,13 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SUPPORTED_VERSIONS = (0, 4)
 
 MAX_READABLE = 64
-"""Maximum number of cached pairs: the legal name and version of a client's software."""
+"""Maximum number of cached pairs. A pair is the name and version of a client's software, which were found legal."""
 
 MAX_READABLE_CHARACTERS = 128
 """Maximum length of a cached pair."""
 
 ADVERTISED_FROM: dict[int, int] = {ApiKey.PRODUCE: 0}
-"""The first advertised version of APIs whose advertised range begins below the served one.
+"""API -> the first advertised version, for APIs that are advertised from a lower version than they are served.
 
 Without Produce v0, some librdkafka releases assume that the broker does not support compression (KAFKA-18659).
 """

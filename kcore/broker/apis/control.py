@@ -32,7 +32,7 @@ ITEM_COST = 100
 """The cost of deciding one item and of its commit, in microseconds."""
 
 SHARD_REFUSALS = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR})
-"""Error codes of a shard that cannot serve now; the clients of these APIs expect other codes."""
+"""Error codes of a shard that cannot serve now. `client_code` replaces them with a code that clients expect."""
 
 
 class ControlApi(Api[Request, Response]):
@@ -41,7 +41,7 @@ class ControlApi(Api[Request, Response]):
     Args:
         shard: the metadata shard.
         authorizer: decides about each operation; None allows all.
-        opening: returns true while logs of new partitions are being opened; None if the API creates none.
+        opening: returns true while logs of new partitions are being opened; None if the API creates no partitions.
         quotas: limits the partitions that a client creates and deletes; None: there are no quotas.
     """
 
@@ -107,8 +107,8 @@ class ControlApi(Api[Request, Response]):
             part: makes a request about the given items.
             merge: makes the response from the parts' responses.
             key: returns the key of an item. Items with equal keys go into the same part, because the decision refuses
-                duplicates. None: each item may be in another part than its duplicates.
-            weight: returns the number of items that an item counts for; None: each counts once.
+                duplicates. None: duplicates may go into different parts.
+            weight: returns the number of items that an item counts for; None: each item counts as one.
             cost: the cost of one item, in microseconds.
 
         Returns:

@@ -43,7 +43,8 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
         shard: the metadata shard.
         creation: assigns partitions to nodes.
         authorizer: decides about each operation; None allows all.
-        opening: returns true while logs of new partitions are being opened; None if the API creates none.
+        opening: returns true while logs of new partitions are being opened. The response to a long request waits until
+            then. None: it does not wait.
         quotas: limits the partitions that a client creates; None: there are no quotas.
     """
 
@@ -70,7 +71,7 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
         self._creation = creation
 
     def handle(self, context: RequestContext, request: CreatePartitionsRequest) -> Any:
-        """Decides the request, in parts if it names many topics whose new partitions are within the limit."""
+        """Decides the request: in parts if it names many topics, at once if it adds more partitions than allowed."""
         by_name = self.shard.machine.image.by_name
 
         def added(requested: CreatePartitionsTopic) -> int:

@@ -1,4 +1,4 @@
-"""CreateTopics (key 19, versions 2-7): KIP-4, settings in the response since KIP-525, ids since KIP-516."""
+"""CreateTopics (key 19, versions 2-7): creates topics (KIP-4); responses have settings (KIP-525) and ids (KIP-516)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
         creation: checks and plans topics.
         view: describes the settings of a new topic.
         authorizer: decides about each operation; None allows all.
-        opening: returns true while logs of new partitions are being opened; None if the API creates none.
+        opening: returns true while logs of new partitions are being opened. The response to a long request waits until
+            then. None: it does not wait.
         quotas: limits the partitions that a client creates; None: there are no quotas.
     """
 

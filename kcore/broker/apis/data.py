@@ -51,7 +51,7 @@ class DataApi(Api[Request, Response]):
 
 
 class ReadApi(DataApi[Request, Response]):
-    """Base of the APIs that read durable state: a response waits for the commit of appends with acks=0."""
+    """Base of the APIs that read durable state. A response waits until earlier appends with acks=0 are durable."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ class ReadApi(DataApi[Request, Response]):
 
     @abstractmethod
     def read(self, context: RequestContext, request: Request) -> Response:
-        """Makes the response at once from the present durable state."""
+        """Makes the response at once from the current durable state."""
 
     @abstractmethod
     def steps(self, context: RequestContext, request: Request) -> Work:

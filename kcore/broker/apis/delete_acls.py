@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 
 STEP_ENTRIES = 1_000
-"""Entries that are compared with a filter in one step, about a microsecond each."""
+"""Number of entries that one step compares with a filter. Each comparison takes about a microsecond."""
 FILTER_COST = 5
-"""The cost of one filter besides its entries, in microseconds."""
+"""The cost of one filter without the comparisons, in microseconds."""
 DESCRIPTION_COST = 3
 """The cost of describing a selected entry in the response, in microseconds."""
 STEP_REMOVALS = 500
-"""Entries that one decision deletes."""
+"""Maximum number of entries that one decision deletes."""
 REMOVAL_COST = 10
 """The cost of deleting an entry and of its commit, in microseconds."""
 MAX_SELECTED = 200_000
-"""Entries in one response. An entry that several filters select is in the response several times."""
+"""Maximum number of entries in one response. An entry counts once for each filter that selects it."""
 
 
 class Selection(NamedTuple):

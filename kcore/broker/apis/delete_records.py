@@ -36,7 +36,7 @@ PRODUCERS_A_PARTITION = 30
 
 
 class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
-    """Handler of DeleteRecords requests, which need the right to DELETE a topic. The state of producers stays."""
+    """Handler of DeleteRecords requests, which need the right to DELETE a topic. It keeps the state of producers."""
 
     __slots__ = ()
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
 
 STEP_ENTRIES = 1_000
-"""Entries that are compared with the filter in one step, about a microsecond each."""
+"""Number of entries that one step compares with the filter. Each comparison takes about a microsecond."""
 MATCH_COST = 3
 """The cost of describing an entry, in microseconds."""
 

@@ -42,7 +42,7 @@ class DescribeClusterApi(Api[DescribeClusterRequest, DescribeClusterResponse]):
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-        """Lists the nodes with their addresses for the client's listener. A node is never fenced."""
+        """Lists the nodes with their addresses for the client's listener. No listed node is fenced."""
         if request.endpoint_type == CONTROLLERS:
             return self.error(context, request, ErrorCode.MISMATCHED_ENDPOINT_TYPE)
         if request.endpoint_type != BROKERS:

@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from kcore_ext.broker.producers import ProducerEntry
 
 PARTITION_COST = 1
-"""The cost of a partition that does not exist or was described before, in microseconds."""
+"""The cost of a partition without the description of its producers, in microseconds."""
 STEP_COST = 200
-"""The cost after which a step ends, in microseconds. The producers of a partition have steps of their own."""
+"""The cost after which a step ends, in microseconds. Separate steps describe the producers of a partition."""
 
 FEW_PRODUCERS = 1_000
 """Number of producers that a step describes. Each takes about a microsecond."""
 
 MAX_PRODUCERS = 500_000
-"""Limit of producers in one response; those of a partition that is requested twice count twice."""
+"""Maximum number of producers in one response. If a partition is requested twice, its producers count twice."""
 
 
 class DescribeProducersApi(Api[DescribeProducersRequest, DescribeProducersResponse]):
@@ -135,9 +135,9 @@ def refused(index: int, error: ErrorCode) -> PartitionResponse:
 
 
 def _describe(partition: Partition) -> Generator[int, None, list[ProducerState]]:
-    """Describes, in steps, the producers that a partition has at the first step.
+    """Describes the producers of a partition, in steps.
 
-    Each step reads the state of its producers.
+    The first step lists the producers. Each step reads the current state of the producers that it describes.
     """
     described: list[ProducerState] = []
     entries = list(partition.producers.entries.values())

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TOPIC_COST = 100
 """The cost of one topic, mostly of its authorized operations, in microseconds."""
 NAME_COST = 10
-"""The cost of one topic after the end of the page, in microseconds."""
+"""The cost of one topic after the end of the page, of which only the permission is checked, in microseconds."""
 NAMES_PER_COST = 4
 """The number of names that are copied in a microsecond."""
 PARTITION_COST = 3

@@ -58,8 +58,9 @@ class ElectLeadersApi(SlicedReadApi[ElectLeadersRequest, ElectLeadersResponse]):
         self._cluster = cluster
 
     def steps(self, machine: MetadataMachine, context: RequestContext, request: ElectLeadersRequest) -> Work:
-        """Checks each partition; the response to a request for all partitions omits the partitions that need no
-        election.
+        """Checks each partition.
+
+        If the request is for all partitions, the response omits partitions that need no election.
         """
         if not self.allowed(context, Operation.ALTER, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

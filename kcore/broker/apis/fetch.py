@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from kcore_ext.runtime.purgatory import Purgatory
 
 COMMIT_WAIT_MS = 30_000
-"""The timeout of a fetch with `max_wait_ms` 0 that must wait for a commit. A commit takes milliseconds, so only a
-hanging commit reaches it.
+"""The timeout of a fetch with `max_wait_ms` 0 that must wait for a commit. A commit takes milliseconds, so the
+timeout expires only if a commit hangs.
 """
 
 
@@ -151,9 +151,9 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         return FetchResponse(responses=self.reader.by_topic(items, results))
 
     def handle(self, context: RequestContext, request: FetchRequest) -> Any:
-        """Responds at once if there is enough data or an error; else parks the fetch until then or its timeout.
+        """Responds at once if there is enough data or an error; else parks the fetch until there is, or its timeout.
 
-        The permissions of many topics are decided in slices before that.
+        If the request has many topics, it first decides the permissions in slices.
         """
         version = context.api_version
         fetch_context = session = None
@@ -176,7 +176,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         if (len(request.topics) if session is None else len(session.partitions)) <= FEW_TOPICS:
             return self._decide(context, request, fetch_context, session, readable.__getitem__)
         work = self._steps(context, request, fetch_context, readable)
-        # The partitions of a session may have few topics. Then it waits for no other request.
+        # The partitions of a session may have few topics, so the first slice does not wait for other long requests.
         return self._partitions.slices.requests.run(self, context, request, work, eager=session is not None)
 
     def _steps(
@@ -304,7 +304,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         params: FetchParams,
         fetch_context: FetchContext | None,
     ) -> FetchResponse:
-        """Makes the response of a parked fetch from the present state."""
+        """Makes the response of a parked fetch from the current state."""
         params.max_bytes = min(params.max_bytes, self.room.most_bytes)
         sparse = fetch_context is not None and fetch_context.session is not None
         return self._respond(fetch_context, context, items, self.reader.read(items, params, sparse))
@@ -342,9 +342,10 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
     def _throttled(
         self, quotas: ClientQuotas, fetch_context: FetchContext | None, context: RequestContext, size_bytes: int
     ) -> FetchResponse | None:
-        """Counts the bytes of a response for the client's quota; returns an empty response if the client is above it.
+        """Counts the bytes of a response for the client's quota.
 
-        The bytes of an empty response do not count, and a new session is not opened: the client fetches again.
+        Returns None if the client is within its quota, else an empty response. In that case the bytes do not count, and
+        no session is opened, because the client fetches again.
         """
         session = None if fetch_context is None else fetch_context.session
         if fetch_context is not None and session is not None and session.epoch != next_epoch(fetch_context.epoch):

@@ -113,7 +113,7 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
         return self._transactional.handle(context, request)
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: InitProducerIdRequest) -> Any:
-        """Allocates a new id with epoch 0, also if the request has the id and epoch of an earlier InitProducerId."""
+        """Allocates a new id with epoch 0. An earlier id and epoch in the request have no effect."""
         producer_id = self._ids.take()
         if producer_id is None:
             return self.error(context, request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

@@ -108,7 +108,7 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
     def _index_steps(
         self, context: RequestContext, topic: str, entries: Sequence[ListOffsetsPartition]
     ) -> Iterator[int]:
-        """Prepares the logs that are searched. An index is built only once, but a long log has many batches."""
+        """Builds the indexes of the logs to search, in steps for long logs. Each index is built only once."""
         if not self.allowed(context, Operation.DESCRIBE, topic):
             return
         for entry in entries:
@@ -129,7 +129,7 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
     ) -> Generator[ListOffsetsPartitionResponse | int, None, None]:
         """Yields the response of each partition.
 
-        Before it, yields the cost of each long step of the search, in microseconds.
+        Before a response, yields the cost of each long step of its search, in microseconds.
         """
         allowed = self.allowed(context, Operation.DESCRIBE, topic)
         for entry in entries:
@@ -159,7 +159,7 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
 
 
 def _refusal(partition: Partition | None, entry: ListOffsetsPartition, version: int, duplicate: bool) -> ErrorCode:
-    """Returns the error of a partition by Kafka's checks in Kafka's order; NONE if there is none."""
+    """Returns the error of a partition by Kafka's checks in Kafka's order; NONE if all checks pass."""
     if duplicate:
         return ErrorCode.INVALID_REQUEST
     if entry.timestamp < 0 and version < FIRST_VERSIONS.get(entry.timestamp, version + 1):

@@ -51,7 +51,7 @@ CREATION_COST = 130
 """The cost of creating one topic, in microseconds."""
 
 PARTITIONS_A_TOPIC = 10
-"""Number of partitions for which a topic counts as one more topic in the cost of a request."""
+"""Number of partitions for which a topic counts as one further topic in the cost of a request."""
 
 
 class AllTopics(NamedTuple):
@@ -210,7 +210,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         request: MetadataRequest,
         some: list[TopicInfo] | None,
     ) -> list[MetadataResponseTopic]:
-        """Describes all topics, or the existing ones of `some`, that the client may see."""
+        """Describes the topics that the client may see: all topics, or the topics of `some` that still exist."""
         authorizer, image = self.authorizer, machine.image
         topics = image.all() if some is None else [topic for topic in some if image.by_id(topic.topic_id) is not None]
         return [

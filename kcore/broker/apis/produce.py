@@ -59,8 +59,11 @@ CONTROL = 0x20
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_LEADER = 10
 ADMIN_CLIENT_ID = "__admin_client"
-"""The only client id that may write to internal topics, if an authorizer allows it. Without an authorizer it may not,
-unlike in Kafka: any client can use this id, and an unreadable record fails the load of its coordinator."""
+"""The only client id that may write to internal topics, and only if an authorizer allows the write.
+
+Kafka also allows it without an authorizer. kcore does not, because any client can use this id. An unreadable record
+would make the load of its coordinator fail.
+"""
 
 # Errors of the log whose responses do not contain the log's start offset; responses to other errors contain it.
 _WITHOUT_LOG_START = frozenset(
@@ -79,8 +82,8 @@ _WITHOUT_LOG_START = frozenset(
 class ProduceApi(Api[ProduceRequest, ProduceResponse]):
     """Handler of Produce requests.
 
-    The fast path serves requests whose batches are all valid and next in their sequence, outside of a transaction or in
-    one that is open in the partition.
+    The fast path serves requests whose batches are all valid and next in their sequence. Each batch belongs to no
+    transaction, or to a transaction that is open in the partition.
 
     Args:
         partitions: the node's partitions.
@@ -203,7 +206,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
     def _append_parked(
         self, context: RequestContext, request: ProduceRequest, writable: TopicPermissions, _: Any
     ) -> Any:
-        """Appends the batches of a request that was parked. With acks=0 it has no response, also for an error."""
+        """Appends the batches of a request that was parked. With acks=0, returns None even after an error."""
         try:
             return self._append(context, request, writable)
         except CloseConnectionError:
@@ -330,8 +333,8 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         """Appends the batch of one partition unless it is refused, and makes the partition's response.
 
         Returns:
-            The response. If the batch is long when decompressed or must be converted, a generator that returns it: it
-            yields the cost of each step in microseconds, and changes nothing before its end.
+            The response, or a generator that returns the response if the batch is long when decompressed or must be
+            converted. The generator yields the cost of each step in microseconds, and appends the batch at its end.
         """
         partition, header = item.partition, item.header
         index = item.data.index
@@ -391,7 +394,8 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         """Returns the response at once if all partitions are durable, else a response that waits for the commit.
 
         While the pipeline is uncertain, the producers in memory may have batches of a failed round that the log has
-        discarded. A repeated batch looks like a duplicate then, so the response waits for the next commit, too.
+        discarded. If a client repeats such a batch, it looks like a duplicate. Its response therefore also waits for
+        the next commit.
 
         Raises:
             CloseConnectionError: an error in a request with acks=0, which has no response.
@@ -453,7 +457,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
 
 
 def unreadable_record(topic: str, batch: bytes | memoryview, budget: DecompressionBudget) -> str | None:
-    """Returns the reason why a coordinator could not load a batch; None if it could, or if the bytes are damaged.
+    """Returns the reason why a coordinator cannot load a batch; None if it can, or if the bytes are damaged.
 
     Raises:
         KafkaError: the records exceed the budget.
@@ -467,7 +471,7 @@ def unreadable_record(topic: str, batch: bytes | memoryview, budget: Decompressi
             except DecodeError as error:
                 return f"the coordinator cannot decode the record at offset {offset}: {error}"
     except CorruptBatchError:
-        return None  # the log's own checks refuse it
+        return None  # the log's own checks refuse the batch
     return None
 
 

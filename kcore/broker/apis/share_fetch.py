@@ -67,14 +67,15 @@ RECORD_LIMIT: Final = 1
 MAX_LOADS: Final = 500
 """Maximum number of share partitions that one request begins to load; further requests load the others.
 
-Each takes about 50 µs. One with many state batches, or with a search by time for its start offset, counts as several.
+A load takes about 50 µs. A load with many state batches, or with a search by time for its start offset, counts as
+several loads.
 """
 
 LOAD_BATCHES: Final = 25
-"""The number of state batches whose load takes as long as that of a share partition without any."""
+"""Number of state batches that take as long to load as a share partition without state batches."""
 
 MAX_WASTED_BYTES: Final = 8 << 20
-"""The size of the log batches that a request reads without a record for the member, and its other work in bytes."""
+"""Number of bytes read but not delivered after which a request reads no more partitions. Other work counts as bytes."""
 
 FEW_FETCHED: Final = 1_000
 """Maximum number of partitions of a session that are fetched at once; more are fetched in slices."""
@@ -84,12 +85,12 @@ STEP_COST: Final = 500
 LOOK_UP_COST: Final = 2
 ACQUIRE_COST: Final = 3
 LOAD_COST: Final = 50
-"""The cost of each partition and load, in microseconds."""
+"""The costs of looking up a partition, of acquiring its records, and of a load, in microseconds."""
 READ_BYTES_A_MICROSECOND: Final = 1_000
 """Approximate speed at which records are read and copied."""
 
 MAX_AWAITED_BYTES: Final = 1 << 20
-"""The size of the records for which a request waits at most: each try reads that much."""
+"""Maximum size of the records for which a request waits, because each try may read as many bytes."""
 
 _SERVER_ERROR: Final = ShareFetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
 """The response after an internal error. It is made in advance, because memory may be short then, and never changed."""
@@ -282,7 +283,11 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
 
     def unreadable(self, share_partition: SharePartition, error: LogError) -> None:
         """Logs a share partition whose records cannot be read; the client gets KAFKA_STORAGE_ERROR."""
-        logger.error("share partition %r: the log cannot be read: %s", share_partition, error)
+        logger.error(
+            "share partition %r: cannot read the log, and the client gets KAFKA_STORAGE_ERROR: %s",
+            share_partition,
+            error,
+        )
 
     # ---- sessions
 
@@ -292,7 +297,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         """Opens or continues the session of a request; returns None for the final request.
 
         Raises:
-            KafkaError: the epoch is wrong, there is no session, or there are too many.
+            KafkaError: the epoch is wrong, the session does not exist, or there are too many sessions or partitions.
         """
         sessions = self.share_partitions.sessions
         epoch = request.share_session_epoch
@@ -305,7 +310,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             if acknowledges:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             if key in self.share_partitions.releasing:
-                # Otherwise the rest of the release would take the records of the new session, too.
+                # Otherwise the rest of the release would also release the records of the new session.
                 raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
             opened = sessions.open(key, Client(context.client_host, context.connection_id), requested)
             if opened is None:
@@ -439,7 +444,8 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
     def _look_up(self, run: _Run, session: ShareSession) -> Generator[int, None, bool]:
         """Finds the session's share partitions, and begins to load some of the share partitions that are not loaded.
 
-        Yields the cost of each step in microseconds. Returns True if the next request has to load others.
+        Yields the cost of each step in microseconds. Returns True if share partitions remain that the next request has
+        to load.
         """
         loads, postponed, group_id = 0, False, run.key.group_id
         topics: dict[bytes, TopicPartitions | ErrorCode] = {}
@@ -473,7 +479,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         return postponed
 
     def _load_weight(self, group_id: str, key: TopicIdPartition) -> int:
-        """Returns the cost of loading a share partition; 1 is the cost of loading one without stored state."""
+        """Returns the cost of loading a share partition, as a multiple of the cost without stored state."""
         shares = self.share_partitions
         state = shares.persister.stored(group_id, key.topic_id, key.partition)
         if (state is None or state.start_offset == -1) and shares.settings_of(group_id).reset.startswith("by_duration"):
@@ -586,7 +592,7 @@ def _requests_records(request: ShareFetchRequest) -> bool:
 
 
 def _error_of(share_partition: SharePartition) -> ErrorCode:
-    """Returns the error of a share partition for a fetch; NONE for one that is active or loading."""
+    """Returns the error of a share partition for a fetch; NONE while it is active or loading."""
     if share_partition.partition.closed:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if share_partition.state in (SharePartitionState.ACTIVE, SharePartitionState.INITIALIZING):

@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 UNDOWNGRADABLE = frozenset({"metadata.version", "kraft.version"})
-"""Features that no kind of downgrade may lower: Kafka refuses each step that changed the format of records."""
+"""Features that neither a safe nor an unsafe downgrade may lower. Kafka does not lower them below a level that changed
+the format of records."""
 SUCCESS_TEXT = "NONE"
-"""Error message of a successful feature in versions 0 and 1."""
+"""Error message of a feature whose update succeeded, in versions 0 and 1."""
 
 
 class UpdateFeaturesApi(ControlApi[UpdateFeaturesRequest, UpdateFeaturesResponse]):
@@ -61,7 +62,7 @@ class UpdateFeaturesApi(ControlApi[UpdateFeaturesRequest, UpdateFeaturesResponse
         self._broker = broker
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: UpdateFeaturesRequest) -> Any:
-        """Checks every update and changes the levels; an invalid update refuses the whole request."""
+        """Checks every update and changes the levels. Refuses the whole request if an update is invalid."""
         if not self.allowed(context, Operation.ALTER, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         records = []

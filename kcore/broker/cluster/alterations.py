@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class SplitAlteration(Pending):
     """The response to an AlterConfigs or IncrementalAlterConfigs, as Kafka's brokers make it.
 
-    The node changes the levels of its own loggers, which are not stored. It checks changes of its own settings, because
-    the controller cannot read its key stores, and its other settings may differ. The controller decides about the
-    changes that pass this check.
+    The node changes the levels of its own loggers, which are not stored. It also checks changes of its own settings:
+    the controller cannot read the node's key stores, and may have other settings than the node. The controller decides
+    about the changes that pass this check.
 
     Args:
         api: the API.
@@ -39,7 +39,7 @@ class SplitAlteration(Pending):
     def begin(self, handle: Handler, name: str) -> None:
         """Decides the changes of this node's loggers, and checks the changes of its settings, with `handle`.
 
-        `name` is the node id as text, which names both resources.
+        `name` is the node id as text. It is the resource name of the node's loggers and of the node's settings.
         """
         loggers, settings = [], []
         for resource in self.request.resources:

@@ -80,7 +80,7 @@ class Placement:
         return min(self._targets, key=lambda node: (counts[node], racks[self._racks[node]], self.totals[node], node))
 
     def move(self, topic: TopicInfo, partition: int, leader: int) -> Move:
-        """Plans a new leader and counts it."""
+        """Plans a new leader and updates the numbers of led partitions."""
         leaders = self.leaders[topic.topic_id]
         before = leaders[partition]
         leaders[partition] = leader
@@ -92,7 +92,7 @@ class Placement:
         )
 
     def leaderless(self, alive: Collection[int]) -> Iterator[Move]:
-        """Yields moves of the partitions whose leader is not alive. Without a target they get no leader."""
+        """Yields moves of the partitions whose leader is not alive. If there is no target, they get no leader."""
         alive_nodes = set(alive)
         for topic in self._image.all():
             leading = self._image.leading_nodes(topic.topic_id)
@@ -111,9 +111,9 @@ class Placement:
                     yield self.move(topic, partition, target)
 
     def cancelled_plans(self, alive: Collection[int]) -> Iterator[Move]:
-        """Yields moves that end plans whose next leader is not alive any more: the present leader leads again.
+        """Yields moves that end plans whose next leader is not alive any more: the current leader stays the leader.
 
-        Partitions without a live leader are left to `leaderless`: a decision has one new leader for each partition.
+        `leaderless` moves partitions without a live leader, so that a decision names a partition only once.
         """
         for topic in self._image.all():
             for partition, successor in self._image.successors.get(topic.topic_id, {}).items():
@@ -122,7 +122,7 @@ class Placement:
                     yield Move(topic, partition, leader, self._image.replicas[topic.topic_id][partition])
 
     def drained(self) -> Iterator[Move]:
-        """Yields moves of partitions away from live nodes that may not get any, if there is a target."""
+        """Yields moves of partitions from live nodes that are not targets, such as draining nodes, to targets."""
         if not self._targets:
             return
         targets = {-1, *self._targets}
@@ -137,8 +137,8 @@ class Placement:
     def evened(self) -> Iterator[Move]:
         """Yields moves after which nodes lead equal numbers of partitions of each topic, and similar numbers in total.
 
-        Numbers that differ by one count as equal. Among such placements, the racks lead numbers of each topic that are
-        as equal as possible, so that the loss of a rack affects few partitions.
+        Numbers that differ by one count as equal. Among such placements, the moves also even the numbers of each topic
+        by rack as far as possible. So the loss of a rack affects few partitions.
         """
         if len(self._targets) < 2:
             return
@@ -183,7 +183,7 @@ class Placement:
             return None
         racks = self._in_racks(counts)
         if self._racks[most] != self._racks[least] and racks[self._racks[most]] <= racks[self._racks[least]]:
-            return None  # the next decision would move it back, for the racks
+            return None  # the next decision would move it back to even the racks
         return self.move(topic, _last(leaders, most), least)
 
 
@@ -192,7 +192,7 @@ def moved_replicas(previous_replicas: tuple[int, ...], before: int, leader: int)
 
     Args:
         previous_replicas: the replicas before the move.
-        before: the leader before.
+        before: the leader before the move.
         leader: the new leader; -1: none.
     """
     if leader < 0 or leader == before:

@@ -128,9 +128,7 @@ class Controller:
                 if self._membership.controller == controller and controller is not None:
                     self._membership.resign_controller()
             elif isinstance(result, LogError):
-                logger.warning(
-                    "controller: node %d could not be fenced; the next poll tries again: %s", node_id, result
-                )
+                logger.warning("controller: cannot fence node %d; the next poll tries again: %s", node_id, result)
             elif result:
                 logger.warning("controller: fenced node %d, whose lease has expired", node_id)
                 self._membership.refresh_soon()

@@ -1,8 +1,9 @@
 """The leaders and leader epochs in the metadata of a data folder that several processes are about to serve.
 
-A process that serves a folder alone leads every partition in the epoch that counts the openings of the folder. The
-metadata log does not have that epoch. The controller of several processes elects leaders in the epoch after the epoch
-of the metadata log. If a partition's log has a later epoch, the metadata must first be raised above it.
+A process that serves a folder alone leads every partition. Its leader epoch is the number of times that the folder was
+opened, and the metadata log does not have this epoch. If several processes serve the folder, their controller elects
+each leader in the epoch after the partition's epoch in the metadata log. If a partition's log has a later epoch,
+`raise_leader_epochs` must first raise the epoch in the metadata log.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
     from kcore.runtime.shard import Shard
 
 MAX_ROUNDS: Final = 100_000
-"""Maximum number of commits to load or rewrite the metadata log; no log needs as many."""
+"""Maximum number of commits to load or rewrite the metadata log. Every log needs fewer."""
 
 
 def raise_leader_epochs(log: LogEngine, now: Now) -> dict[PartitionKey, Leader]:
     """Makes the leader epochs in the metadata at least as high as the epochs of the logs.
 
-    If a log has a higher epoch, the metadata log is replaced by its image in which all partitions have the epoch of
-    this opening. If the process dies during the replacement, the next call repeats it.
+    If a log has a higher epoch, the function replaces the metadata log by its image. In this image, all partitions have
+    the epoch of this opening of the folder. If the process dies during the replacement, the next call repeats it.
 
     Args:
         log: the folder's log, open in this process alone.
@@ -99,7 +100,7 @@ class _Metadata:
         return self._shard.machine
 
     def rewrite(self) -> None:
-        """Replaces the file by the records of the present state."""
+        """Replaces the metadata log by the records of its current state."""
         self._deciding = True
         self._shard.perform(self._shard.machine.rewrite)
         self._commit()

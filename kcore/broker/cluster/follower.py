@@ -33,10 +33,10 @@ class MetadataFollower:
         self._log = log
 
     def catch_up(self) -> bool:
-        """Replays the batches that the log has and the machine has not.
+        """Replays the batches of the log that the machine has not replayed yet.
 
         Returns:
-            True if the machine has replayed the log to its present end.
+            True if the machine has replayed the log to its current end.
         """
         shard = self._shard
         if shard.state is not ShardState.ACTIVE:

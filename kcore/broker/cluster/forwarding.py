@@ -61,11 +61,11 @@ ALTERATIONS: Final = frozenset({ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_C
 """The APIs in `FORWARDED` whose requests may have parts that each node decides itself."""
 
 ENVELOPED: Final = FORWARDED | {ApiKey.METADATA}
-"""The APIs whose requests an envelope may have. Metadata creates topics as a side effect, on the controller only."""
+"""The APIs whose requests an envelope may contain. Metadata creates topics as a side effect, on the controller only."""
 
 RETRY_MS: Final = 100
 RETRY_FOR_MS: Final = 3_000
-"""The time for which a request is sent again, so that clients do not see that another node becomes the controller.
+"""The time for which a failed request is sent again, so that clients do not notice a change of the controller.
 
 It is longer than the controller's lease, because some clients do not repeat a request after NOT_CONTROLLER.
 """
@@ -169,7 +169,7 @@ class Forwarder:
     """The sender of forwarded requests to the controller.
 
     Args:
-        cluster: gives the present controller.
+        cluster: gives the current controller.
         peers: sends requests to the controller.
         wheel: arms the timers of retries.
         now: the clock, which is read once per round.
@@ -193,9 +193,9 @@ class Forwarder:
         self._mute = mute
 
     def forward(self, api: Api[Any, Any], context: RequestContext, request: Any) -> Pending:
-        """Returns the `Pending` of the controller's response; NOT_CONTROLLER if it cannot be reached.
+        """Returns the `Pending` of the controller's response; NOT_CONTROLLER if the controller cannot be reached.
 
-        As in Kafka, the request is sent again after a failure, also if the first controller may have served it.
+        As in Kafka, the request is sent again after a failure, even though a controller may have served it already.
         """
         pending = Pending(api, context, request, parked=True)
         until_ms = self._now.now_ms + RETRY_FOR_MS
@@ -227,7 +227,7 @@ class Forwarder:
         return pending
 
     def send(self, context: RequestContext, request: Any, done: Callable[[Any | None], None]) -> None:
-        """Forwards a request, and calls `done` with the controller's response; with None if there is none."""
+        """Forwards a request. Calls `done` with the controller's response, or with None if there is no response."""
         controller = self._cluster.controller_id
 
         def arrived(envelope: EnvelopeResponse | None) -> None:
@@ -284,7 +284,7 @@ class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
     checked for these, because the nodes of a cluster trust each other.
 
     Args:
-        submit: decides the client's request: context, request.
+        submit: decides a client's request; called with the client's context and the request.
         make_topic: starts creating a coordinators' topic, by name.
         decides: returns True if this node is certainly the controller.
         access: recognizes requests of other nodes.

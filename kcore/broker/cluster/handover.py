@@ -1,9 +1,10 @@
 """Planned moves: the leader of a partition finishes its work and releases the partition; then the controller names the
 next leader.
 
-The controller writes the plan into the metadata log. The leader replays it, gives the partition up, and reports that
-with AlterPartition. The controller then writes the new leader. So at no moment two nodes serve the partition, and the
-plan survives the death of any of the three nodes. A node that stops requests such moves with BrokerHeartbeat.
+The controller writes the plan into the metadata log. The leader replays the plan, gives the partition up, and reports
+the release with AlterPartition. The controller then writes the new leader. So two nodes never serve the partition at
+the same time. The plan survives a crash of the controller, of the leader and of the next leader. A node that is
+stopping uses BrokerHeartbeat to request such moves of its partitions.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ if TYPE_CHECKING:
     from kcore_ext.runtime.timer_wheel import Timer, TimerWheel
 
 FIRST_RETRY_MS: Final = 10
-"""The time after which a release is reported again if the controller has not accepted it; it doubles each time."""
+"""The pause before a report that the controller has not accepted is repeated. The pause doubles each time."""
 RETRY_MS: Final = 200
-"""The longest of these times, and the time for the metadata to follow an accepted report."""
+"""The longest such pause. It also follows an accepted report; the metadata should show the new leaders by its end."""
 HEARTBEAT_MS: Final = 50
 """The time between two heartbeats of a node that is stopping."""
 VERSION: Final = 3
@@ -59,7 +60,7 @@ class Releases:
     Args:
         membership: this node's registration.
         topics: the metadata.
-        cluster: gives the present controller.
+        cluster: gives the current controller.
         peers: sends requests to the controller.
         wheel: the node's timers.
 
@@ -114,7 +115,7 @@ class Releases:
             self.times.observe((self._wheel.now_ms - released[1]) / 1_000)
 
     def report(self) -> None:
-        """Reports all released partitions to the controller, now and again until the metadata have new leaders."""
+        """Reports all released partitions to the controller. Repeats the report until the metadata have new leaders."""
         if self._requesting or self._membership.fenced or self._membership.stopped:
             return
         image = self._topics.image
@@ -178,7 +179,7 @@ class Releases:
 
 
 def _parts(response: AlterPartitionResponse) -> Iterator[PartitionResult]:
-    """Yields the results of all partitions."""
+    """Yields the result of each partition in a response."""
     return (part for topic in response.topics for part in topic.partitions)
 
 
@@ -264,7 +265,7 @@ class AlterPartitionApi(NodeApi[AlterPartitionRequest, AlterPartitionResponse]):
 
 
 class BrokerHeartbeatApi(NodeApi[BrokerHeartbeatRequest, BrokerHeartbeatResponse]):
-    """Handler of BrokerHeartbeat requests on the controller: hands the partitions of a stopping node to the others.
+    """Handler of BrokerHeartbeat requests on the controller: hands the partitions of a stopping node to other nodes.
 
     Args:
         shard: the metadata shard.
@@ -306,7 +307,7 @@ class BrokerHeartbeatApi(NodeApi[BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 
 def registration_error(machine: MetadataMachine, node_id: int, epoch: int) -> ErrorCode | None:
-    """Returns the error for a request of a node that is not registered in this epoch; None if it is."""
+    """Returns the error for a request of a node that is fenced or not registered in this epoch, else None."""
     broker = machine.image.brokers.get(node_id)
     if broker is None:
         return ErrorCode.BROKER_ID_NOT_REGISTERED
@@ -319,7 +320,7 @@ class NodeHandover:
 
     Args:
         membership: this node's registration.
-        cluster: gives the present controller.
+        cluster: gives the current controller.
         peers: sends requests to the controller.
         wheel: the node's timers.
         done: called once, when the node may stop.
@@ -343,7 +344,7 @@ class NodeHandover:
         self.ended = False
 
     def send(self) -> None:
-        """Sends a BrokerHeartbeat, unless no partition is left that the node can hand over."""
+        """Sends a BrokerHeartbeat. If the node no longer serves, it has nothing to hand over, and the handover ends."""
         if self.ended:
             return
         membership = self._membership

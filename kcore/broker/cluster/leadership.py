@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_MS = 100
 ADOPTED_AT_ONCE = 200
-"""Maximum number of partitions that this node takes in one step, and reads from the store together."""
+"""Maximum number of partitions that this node adopts in one step. It reads them from the store together."""
 
 
 class LeadershipKeeper(MetadataListener):
@@ -157,12 +157,12 @@ class LeadershipKeeper(MetadataListener):
             self._log.move(key, leader.node_id, leader.epoch, leader.epoch - 1)
 
     def on_move_planned(self, topic: TopicInfo, partition: int) -> None:
-        """Gives the partition up soon if this node leads it."""
+        """Marks the partition as changed, so that `apply` gives it up or reads its log ahead."""
         self._begin()
         self._changed[PartitionKey(topic.topic_id, partition)] = None
 
     def on_brokers_changed(self) -> None:
-        """Marks every partition as changed, because the controller may have registered this node."""
+        """Marks every partition as changed if this node leads none: the controller may have registered this node."""
         self._begin()
         if not self._led:
             self.consider_all()
@@ -215,7 +215,7 @@ class LeadershipKeeper(MetadataListener):
             if self._changed:
                 self._retry()
         except BaseException as error:
-            # Every step can be repeated. A partition that is not considered again would have no leader for good.
+            # Every step can be repeated. Without a repetition, a partition could stay without a leader forever.
             self._changed = {**changed, **self._changed}
             if not isinstance(error, Exception):
                 raise
@@ -253,7 +253,7 @@ class LeadershipKeeper(MetadataListener):
         self._adopt(adopted[:ADOPTED_AT_ONCE])
 
     def _waits(self, key: PartitionKey) -> bool:
-        """Returns True while the next leader of a planned move has time to read the log ahead."""
+        """Returns True while this node keeps a partition so that its next leader can read the log ahead."""
         now_ms = self._wheel.now_ms
         until_ms = self._releasing.get(key)
         if until_ms is None:
@@ -273,7 +273,7 @@ class LeadershipKeeper(MetadataListener):
         self.apply()
 
     def _prepare(self, key: PartitionKey, successor: int | None) -> None:
-        """Reads a coordinator's log ahead if this node is to lead it."""
+        """Begins to read a coordinator's log ahead if this node is the next leader; else discards the read part."""
         topic = self._topics.by_id(key.topic_id)
         if topic is not None and successor == self._membership.lease.holder and not self._membership.fenced:
             self._read_ahead.begin(topic.name, key)
@@ -334,7 +334,7 @@ class LeadershipKeeper(MetadataListener):
             shards = self._shards_of(partition.topic)
             if shards is not None:
                 shards.load(key.partition, epoch)
-            self._led[key] = partition.topic, epoch  # at last, so that an interrupted adoption is repeated
+            self._led[key] = partition.topic, epoch  # last, so that an interrupted adoption is repeated
             self.moves += 1
 
     def _give_up(self, key: PartitionKey) -> None:
@@ -347,7 +347,7 @@ class LeadershipKeeper(MetadataListener):
         self._on_given_up(key)
         self._partitions.resign(key)
         self._log.release(key)
-        del self._led[key]  # at last, so that an interrupted release is repeated
+        del self._led[key]  # last, so that an interrupted release is repeated
         self.moves += 1
         logger.info(
             "cluster: this node no longer leads partition %s-%d, which it led in leader epoch %d",

@@ -69,9 +69,9 @@ class LeaseGuard:
         self._creates_topics = creates_topics
 
     def guard(self, api: Api[Any, Any]) -> Guard:
-        """Returns the functions by which a server decides an API's requests, with the checks of `decide`.
+        """Returns the functions by which a server decides an API's requests.
 
-        The fast path is called directly: the server checks the lease around it.
+        On the generic path, `decide` checks the lease. On the fast path, the server itself checks the lease.
         """
         handle = partial(self.decide, api, api.handle)
         fast = None if api.key in FORWARDED or api.key in LEASELESS else api.fast
@@ -104,7 +104,7 @@ class LeaseGuard:
         """Returns the response, or an error if the lease has ended since the request: another node may have newer
         state.
 
-        A `Pending` that waits for a commit needs no check: the store refuses the commit then.
+        A `Pending` that waits for a commit needs no check, because the store refuses a commit after the lease's end.
         """
         if isinstance(response, Pending):
             return self._checked_later(api, context, request, response) if response.parked else response

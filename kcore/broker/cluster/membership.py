@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 NODE_LEASE: Final = "its lease"
 CONTROLLER_LEASE: Final = "the controller's lease"
-"""The leases in log lines."""
+"""The names of the leases in log lines."""
 
 
 class Timing(NamedTuple):
@@ -81,7 +81,7 @@ def run_inline(call: Callable[[], Any], done: Callable[[Any], None]) -> None:
 
 
 def log_error_of(error: BaseException) -> LogError:
-    """Returns an error of a call as a LogError, so that every failed call has a result for which its caller waits."""
+    """Converts an exception of a store call to a LogError, which the caller gets as the result of the failed call."""
     if isinstance(error, LogError):
         return error
     log_failure(logger, error, "cluster: an unexpected error in a call to the cluster's store")
@@ -175,7 +175,7 @@ class Membership:
         self.controller: Lease | None = None
         self._controller_until_ms = 0  # the end of the controller's lease by this node's clock
         self.local = LocalLease(clock, register_sent_ms + timing.ttl_ms - timing.margin_ms)
-        self._lapsed_until_ms = 0  # the deadline after a renewal of an ended lease, until a poll has followed it
+        self._lapsed_until_ms = 0  # the new end of a lease that was renewed too late, until the next poll
         self.stopped = False
         self._steady_from_ms = 0
         self.on_poll: Callable[[ClusterState], bool] = _ignore
@@ -217,7 +217,7 @@ class Membership:
             self._wheel.add(self._clock.monotonic_ms() + delay_ms, action)
 
     def is_steady(self) -> bool:
-        """Returns True if this node has reached the store for the time of a lease.
+        """Returns True if no call of the store has failed for the duration of a lease.
 
         After an outage of the store, all leases have expired. The nodes get the time to renew them before any node is
         fenced.
@@ -275,7 +275,7 @@ class Membership:
             self._renewing.discard(what)  # the call was not started, for example because no thread could be
             if not isinstance(error, Exception):
                 raise
-            # The next renewal is planned already: a timer that fails is repeated, and would plan a second one.
+            # The next renewal is scheduled already. An exception would make the timer run again and schedule another.
             log_failure(
                 logger, error, "cluster: node %d cannot start to renew %s; it tries again", self.lease.holder, what
             )
@@ -345,13 +345,13 @@ class Membership:
                 )
 
     def refresh_soon(self) -> None:
-        """Schedules a read of the cluster's state after the present call."""
+        """Schedules a read of the cluster's state after the current call."""
         self._schedule(0, self.refresh)
 
     def refresh(self) -> None:
         """Polls the cluster's state now, for example because the store has notified of a change.
 
-        If a poll is under way, another poll follows, because the present one may have missed the change.
+        If a poll is under way, another poll follows, because the current poll may have missed the change.
         """
         if self._polling:
             self._repeats_poll = True
@@ -397,7 +397,7 @@ class Membership:
             self._controller_until_ms = self._controller_end_ms(sent_ms)
             logger.warning("cluster: node %d is the controller in epoch %d", taken.holder, taken.epoch)
         elif state.controller is not None and 0 < state.controller.remaining_ms < self.timing.poll_ms:
-            self._schedule(state.controller.remaining_ms, self.refresh)  # it may have ended then
+            self._schedule(state.controller.remaining_ms, self.refresh)  # the lease may have ended by then
         current = self.on_poll(state)
         if lapsed_until_ms and current and not self.fenced:
             self.local.deadline_ms = max(self.local.deadline_ms, lapsed_until_ms)

@@ -41,7 +41,7 @@ class SharedProducerIds(ProducerIds):
         self._epoch = epoch
         self._peers = peers
         self._next = self._end = 0
-        self._next_block_ids: tuple[int, int] | None = None  # a block that follows the present one
+        self._next_block_ids: tuple[int, int] | None = None  # a block that follows the current block
         self._requesting = False
 
     def take(self) -> int | None:

@@ -1,8 +1,8 @@
-"""Planned moves of coordinators: the next leader reads the log while the present leader still serves.
+"""Planned moves of coordinators: the next leader reads the log while the current leader still serves.
 
-The next leader begins when it replays the plan. The present leader gives up a partition with a long log a little later,
-so that the next leader has time to read it. The present leader waits for no message: if the next leader is slower or
-does not run, only the load takes longer.
+The next leader begins when it replays the plan. The current leader gives up a partition with a long log a little later,
+so that the next leader has time to read the log. The current leader does not wait for a message of the next leader. If
+the next leader is slow or not running, only its load takes longer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RECORDS_PER_MS: Final = 200
-"""The records that a next leader is expected to read in a millisecond; a store on another machine is slow."""
+"""A low estimate of the records that a next leader reads in a millisecond: a store on another machine is slow."""
 MAX_WAIT_MS: Final = 1_000
 """The longest time that a leader waits before it gives a partition up. A node that stops moves many partitions."""
 

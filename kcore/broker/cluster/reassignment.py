@@ -101,7 +101,7 @@ class MovingReassignmentsApi(AlterPartitionReassignmentsApi):
         """Returns the records that plan one requested move, or that cancel it.
 
         Raises:
-            KafkaError: the partition does not exist, its nodes are not valid, or there is no move to end.
+            KafkaError: the partition does not exist, the requested nodes are not valid, or there is no move to cancel.
         """
         image = machine.image
         topic, index = image.by_name(name), entry.partition_index

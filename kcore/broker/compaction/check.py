@@ -1,8 +1,10 @@
 """Checks of a partition's records and transactions, compacted or not, for `kcore log verify`.
 
-The log itself checks bytes, offsets and epochs (`LogEngine.verify`). The checks here need the records. Every record can
-be read. Below the mark of compaction, the log has no record that compaction should have removed. A rehearsed pass over
-the present log does not change the state that a replay gives.
+The log itself checks bytes, offsets and epochs (`LogEngine.verify`). This module reads the records and checks that
+
+* every record can be read;
+* below the mark of compaction, the log has no record that compaction should have removed;
+* a rehearsed compaction pass does not change the state that a replay of the log gives.
 """
 
 from __future__ import annotations

@@ -48,11 +48,11 @@ LARGE_PACKED_BYTES: Final = 4_096
 `kcore_ext.broker.compaction` and `compaction_map` leave such batches to this module.
 """
 SLICE_REMOVED: Final = 1_500
-"""Maximum number of batches that a slice removes: the storage needs time for each when the slice is committed."""
+"""Maximum number of batches that a slice removes. The commit of the slice takes time for each removed batch."""
 UNREAD_BATCHES: Final = 32
 """Minimum number of adjacent removed batches that a pass skips without reading them.
 
-Fewer batches are read with their neighbours, which saves a separate read.
+If there are fewer, the pass reads them together with their neighbours, which saves a separate read.
 """
 MERGED_BATCH_BYTES: Final = 64 * 1024
 """Largest size of a batch that is merged from several small ones."""
@@ -297,7 +297,10 @@ class CompactionPass:
         return self._settle()
 
     def _remove(self, at: int, stop: int, upto: int) -> Generator[None, None, int]:
-        """Removes surveyed batches `at` to `stop` unread; returns the offset after them, -1 if the pass is over."""
+        """Removes the surveyed batches from index `at` to `stop` without reading them.
+
+        Returns `upto`, the offset after the batches; -1 if the pass is over.
+        """
         surveyed, cost = self._map, max(1, SLICE_RECORDS // SLICE_REMOVED)
         while at < stop:
             until = min(stop, at + max(1, self._work // cost))

@@ -31,7 +31,7 @@ _INT64 = struct.Struct(">q")
 
 
 def _seal(batch: bytearray) -> bytes:
-    """Computes the CRC of the batch's present bytes and writes it into the batch's header."""
+    """Computes the CRC of the batch's current bytes and writes it into the batch's header."""
     _UINT32.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CHECKED_FROM:]))
     return bytes(batch)
 

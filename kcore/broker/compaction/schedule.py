@@ -153,7 +153,7 @@ class Cleaner:
             except (LogError, CorruptBatchError) as error:
                 self.failures += 1
                 logger.warning(
-                    "compaction: partition %r could not be compacted; a later check tries again: %s", partition, error
+                    "compaction: cannot compact partition %r; a later check tries again: %s", partition, error
                 )
             until_pause -= 1
             if not until_pause:
@@ -191,9 +191,10 @@ class Cleaner:
                 yield from sizes.update(partition)
 
     def _has_closed(self, partition: Partition, sizes: LogSizes) -> Generator[None, None, bool]:
-        """Tests if a partition is due without its active segment, which Kafka does not compact.
+        """Tests if a partition is due even without its active segment, which Kafka does not compact.
 
-        Partitions of coordinators are compacted up to their end: a restart reads the whole log.
+        For a coordinator's partition, the result is always True. Such a partition is compacted up to its end, because a
+        restart reads the whole log.
         """
         if partition.internal:
             return True

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 class LastWritten:
     """The last batches of records, or the last marker, of each producer: the partition recovers the producer from them.
 
-    An idempotent producer may repeat any of the batches that the partition remembers, after a restart, too. In Kafka
+    An idempotent producer may repeat any batch that the partition remembers, even after a restart of the node. In Kafka
     these batches are usually in the active segment of the log, which is never compacted. A transactional producer has
     no reason to repeat batches of a transaction that has ended; the last of these batches is enough to recover its
     sequence.
 
-    The results describe the present state, so the caller uses them only while nothing is staged.
+    The results describe the current state, so the caller uses them only while no batch is staged.
 
     Args:
         producers: the partition's producers.

@@ -93,7 +93,7 @@ class ConfigChanges:
         return self._change_records(image, config_type, name, own, requested, changed)
 
     def check(self, config_type: int, name: str, alterations: Sequence[Alteration]) -> None:
-        """Checks a request without regard to the client and the resource's present settings.
+        """Checks a request without regard to the client and the resource's current settings.
 
         Raises:
             KafkaError: INVALID_REQUEST for a duplicate setting, a missing value, an unknown operation, a resource type
@@ -182,7 +182,7 @@ class ConfigChanges:
         return [
             config_record(config_type, name, setting, value)
             for setting, value in changed.items()
-            # As in Kafka, the same value of a broker's setting is written again: that reloads a changed key store.
+            # As in Kafka, an unchanged value of a broker's setting is written too, to reload a changed key store.
             if own.get(setting) != value or (config_type == ConfigType.BROKER and value is not None)
         ]
 
@@ -207,7 +207,7 @@ class ConfigChanges:
                         fault = f"{setting} is a setting of one broker, not of the cluster"
                     if fault is not None:
                         raise KafkaError(ErrorCode.INVALID_REQUEST, fault)
-                # The files of another broker are on its machine: it logs a key store that it cannot load.
+                # The key stores of another broker are on its machine. If it cannot load one, that broker logs an error.
                 fault = self._broker.keys_fault(requested) if name == self._broker.node_name else None
                 if fault is not None:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, fault)

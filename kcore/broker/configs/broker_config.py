@@ -41,12 +41,12 @@ ALIASES: tuple[tuple[str, ...], ...] = (
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
 )
-"""Groups of settings that differ only in their unit: the first with a value counts."""
+"""Groups of settings that differ only in their unit. In each group, the first setting with a value applies."""
 BOUNDED: Final = frozenset(f"group.{kind}.assignment.interval.ms" for kind in ("consumer", "share", "streams"))
 """Dynamic settings whose bounds are other settings, which do not change at run time.
 
-As in Kafka, a change beyond the bounds is accepted and has no effect. With its effect, a server could not start, and
-only a running one can alter it.
+As in Kafka, the broker accepts a value beyond the bounds, but does not apply it. A server that applied it could not
+start, and only a running server can alter the setting.
 """
 
 
@@ -182,7 +182,7 @@ class BrokerConfig(MetadataListener):
         return tuple(synonyms)
 
     def described(self, name: str) -> tuple[Setting | None, Any]:
-        """Returns the declaration and the value of a setting, also of a listener's; (None, None) if it is unknown."""
+        """Returns the declaration and value of a setting of the broker or a listener; (None, None) if it is unknown."""
         setting = self.config.setting(name)
         if setting is not None or not name.startswith(LISTENER_PREFIX):
             return setting, self.config.get(name)
@@ -190,14 +190,14 @@ class BrokerConfig(MetadataListener):
             of_listener = self.config.listener_setting(name)
         except ConfigError:
             return None, None
-        # As in Kafka, it has no documentation and is not dynamic by its own name.
+        # As in Kafka, a listener's setting has no documentation and counts as not dynamic.
         return of_listener._replace(doc="", dynamic=False), self.config.of_listener(name, None)
 
     def fault(self, name: str, text: str) -> str | None:
         """Describes the reason to refuse a change of `name` to `text` at run time; None if the change is allowed.
 
-        As in Kafka, an unknown name is stored without effect; so are the settings of a listener that does not exist.
-        An unknown setting of a listener that exists is refused: otherwise a misspelled setting would leave the old
+        As in Kafka, an unknown setting, and any setting of a listener that does not exist, is stored without effect.
+        An unknown setting of an existing listener is refused: otherwise a misspelled setting would leave the old
         certificate or user in use.
         """
         of_listener = name.lower().startswith(LISTENER_PREFIX)
@@ -250,11 +250,10 @@ class BrokerConfig(MetadataListener):
         return self.keys.fault(changed) if changed else None
 
     def stored_keys(self, listener: str) -> dict[str, Any]:
-        """Returns a listener's keys and certificates that were set at run time.
+        """Returns the static values of a listener's keys and certificates that were changed at run time.
 
         Returns:
-            The name of each setting, and its value in the properties file or on the command line; None if it has none
-            there.
+            Setting -> its value in the properties file or on the command line; None if it has no value there.
         """
         prefix = f"{LISTENER_PREFIX}{listener.lower()}."
         return {

@@ -46,7 +46,7 @@ def _offset_reset_fault(value: str) -> str | None:
     kind, colon, duration = value.partition(":")
     if kind in {"latest", "earliest"} and not colon:
         return None
-    # More digits than an int64 has would raise when the duration is used; Java refuses them, too.
+    # A number beyond int64 would raise an error when the duration is used; Java refuses such a number, too.
     if kind == "by_duration" and _DURATION.fullmatch(duration) and not re.search(r"-|\d{19}", duration):
         return None
     return "neither latest nor earliest nor by_duration: with an ISO 8601 duration"
@@ -153,7 +153,7 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {row.setting.name: row for row in sort
 _BROKER_ATTRIBUTES: dict[str, str | None] = {
     name: None if row.broker is None else row.broker.replace(".", "_") for name, row in GROUP_SETTINGS.items()
 }
-"""Name -> the attribute of `Config` that applies to groups without their own value; every heartbeat reads it."""
+"""Setting -> attribute of `Config` with the value for groups that do not set it. Every heartbeat reads this table."""
 
 
 def read_group_settings(own: Mapping[str, str], config: Config) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def _bounds(row: GroupSetting, config: Config) -> tuple[Any, Any]:
 class GroupConfigs(MetadataListener):
     """Effective settings of each group: its own value, else the broker's.
 
-    A group's own value is clamped to the broker's present bounds, which may have become narrower since the value was
+    A group's own value is clamped to the broker's current bounds, which may have become narrower since the value was
     set.
 
     Args:

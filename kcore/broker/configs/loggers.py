@@ -40,15 +40,15 @@ def loggers() -> dict[str, str]:
 
 
 def alter_loggers(changes: Sequence[tuple[str, int, str | None]], *, validate_only: bool) -> None:
-    """Changes levels. A logger whose level is deleted has the level of its parent.
+    """Changes levels. A logger whose level is deleted inherits the level of its parent.
 
     Args:
         changes: the name of a logger, the operation and the level; each name occurs once.
         validate_only: True to check the changes only.
 
     Raises:
-        KafkaError: a change is refused, and nothing was changed: INVALID_CONFIG for an unknown logger or level,
-            INVALID_REQUEST for an operation that levels do not have.
+        KafkaError: a change is refused, and no level was changed: INVALID_CONFIG for an unknown logger or level,
+            INVALID_REQUEST for an operation other than SET and DELETE, or for the deletion of the root logger's level.
     """
     known = loggers()
     for name, operation, value in changes:
@@ -71,6 +71,6 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _level_of(logger: logging.Logger) -> str:
-    """Returns Kafka's name of a logger's effective level: the most severe level that is not above it."""
+    """Returns Kafka's name of a logger's effective level, or of the next less severe level if Kafka has none for it."""
     level = logger.getEffectiveLevel()
     return next((name for name, value in reversed(list(LEVELS.items())) if value <= level), "TRACE")

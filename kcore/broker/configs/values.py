@@ -39,7 +39,7 @@ def read_value(setting: Setting, text: str) -> Any:
     if fault is None and setting.check is not None:
         fault = setting.check(value)
     if fault is not None:
-        # Without declared values, the fault contains the valid ones.
+        # If the setting declares no valid values, the text of the fault names them.
         valid = "" if setting.valid == ANY_TEXT else f"; valid: {setting.valid}"
         raise InvalidValueError(f"{setting.name}={text!r}: {fault}{valid}")
     return value

@@ -11,10 +11,13 @@ from typing import Final, NamedTuple
 from kcore_ext.broker.producers import AbortedCore
 
 FEW: Final = 50
-"""Up to this number of entries, a reader gets every aborted transaction that overlaps its range, as in Kafka. Of more
-entries, it gets those of the producers whose batches it reads: clients need no others."""
+"""Number of entries up to which a reader gets every aborted transaction that overlaps its range, as in Kafka.
+
+If there are more entries, a reader gets only the transactions of producers whose batches it reads. Clients need no
+other transactions.
+"""
 MAX_DELETED: Final = 50_000
-"""Entries that one `delete_before` removes; the next call removes more."""
+"""Maximum number of entries that one call of `delete_before` removes. The next call removes further entries."""
 
 _PRODUCER_ID: Final = struct.Struct(">43xq")
 
@@ -122,8 +125,8 @@ class AbortedTransactionIndex(AbortedCore):
     def forget(self, last_offsets: Collection[int]) -> None:
         """Removes the entries with these markers, which compaction removed after the records of their transactions.
 
-        A reader that knows of an aborted transaction drops all records of its producer up to the marker. Without the
-        marker, it would also drop the producer's later records.
+        A reader that gets an aborted transaction drops all records of the producer up to the marker. Without the
+        marker, the reader would also drop the producer's later records.
         """
         if not last_offsets:
             return
@@ -142,8 +145,9 @@ class AbortedTransactionIndex(AbortedCore):
         self._last_offsets[first:stop] = offsets
 
     def delete_before(self, log_start_offset: int) -> None:
-        """Removes entries whose markers the log has deleted, at most `MAX_DELETED`. Readers find no deleted entry that
-        remains.
+        """Removes at most `MAX_DELETED` of the entries whose markers the log has deleted.
+
+        Readers do not find the remaining ones, because they search from an offset that the log still has.
         """
         drop = min(bisect_left(self._last_offsets, log_start_offset), MAX_DELETED)
         if not drop:

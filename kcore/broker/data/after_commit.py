@@ -1,4 +1,4 @@
-"""Read requests that are served after the present commit, so that their responses include the staged appends.
+"""Read requests that are served after the current commit, so that their responses include the staged appends.
 
 In Kafka, with one replica, every append is readable at once.
 """
@@ -52,14 +52,14 @@ def complete_with(pending: Pending, read: Callable[..., Any], *arguments: Any) -
 
 
 def _reader(pending: Pending) -> str:
-    return f"{type(pending.api).__name__.removesuffix('Api')} of client {pending.context.client_id!r}"
+    return f"{pending.api.name} of client {pending.context.client_id!r}"
 
 
 class Reader(Protocol):
     """An API whose responses depend only on durable state."""
 
     def respond(self, context: RequestContext, request: Any) -> Any:
-        """Returns the response from the present durable state, or a `Pending` for it if the request is long."""
+        """Returns the response from the current durable state, or a `Pending` for it if the request is long."""
         ...
 
 
@@ -91,7 +91,7 @@ class AfterCommit:
 
     @classmethod
     def respond(cls, pipeline: CommitPipeline, reader: Any, context: RequestContext, request: Any) -> Pending:
-        """Returns a response that `reader.respond(context, request)` completes after the present commit."""
+        """Returns a response that `reader.respond(context, request)` completes after the current commit."""
         waiting = cls(reader, context, request)
         pipeline.enlist(waiting)
         return waiting._pending

@@ -59,7 +59,7 @@ RECORDS_A_MICROSECOND = 2
 SURVEYED_RECORDS = 100_000
 SURVEYED_BYTES = 1 << 20
 SURVEY_COST = 1_500
-"""Maximum number of records that one step checks, the size after which it ends, and its cost in microseconds."""
+"""Limits of one step of the check, in records and in bytes, and the cost of such a step in microseconds."""
 MAX_RECORD_ERRORS = 1_000
 """Maximum number of invalid records of a batch that a response lists."""
 
@@ -165,9 +165,9 @@ def append(
 
     Returns:
         A pair: the base offset, and the time of the append in ms (-1 if the topic has create times). For a duplicate,
-        both belong to the original batch. Or a generator that returns this pair, if the batch is long when
+        both belong to the original batch. The result is a generator that returns this pair if the batch is long when
         decompressed, must be converted, or has invalid records that must be listed. The generator yields the cost of
-        each step in microseconds, and changes nothing before its end.
+        each step in microseconds, and stages the batch at its end.
 
     Raises:
         KafkaError: the batch is refused.
@@ -191,12 +191,13 @@ def _stage_late(
     guard: Verification | None,
     verify: bool,
 ) -> Generator[int, None, Appended]:
-    """Stages a batch like `_stage`, after its check in `steps`. The first step had `cost`; yields the costs of all
-    steps.
+    """Runs the check of a batch in `steps`, and then stages the batch like `_stage`.
+
+    Yields the cost of each step; `cost` is the cost of the first step, which has run already.
     """
     yield cost
     checked = yield from steps
-    if partition.recovering or partition.closed:  # they may have changed since the first step
+    if partition.recovering or partition.closed:  # the partition may have changed since the first step
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return _stage(partition, checked, header, guard, verify)
 
@@ -243,14 +244,14 @@ def _check(
 ) -> CheckedBatch | Generator[int, None, CheckedBatch]:
     """Checks all fields of a batch except the producer's; converts the batch to the form that the log stores.
 
-    `found` is the survey of a batch that needed several steps, and `unpacked` its records if it is compressed.
+    If the batch was surveyed in steps, `found` is the survey, and `unpacked` has the records of a compressed batch.
 
     Returns:
         The batch in the form that the log stores, or a generator that returns it. The generator yields the cost of each
-        step in microseconds. A short batch that needs no change has no generator, because one takes a microsecond.
+        step in microseconds. A short batch that needs no change is returned directly: a generator costs a microsecond.
 
     Raises:
-        KafkaError: the batch is refused. The generator raises it, too.
+        KafkaError: the batch is refused, by this function or by the generator.
     """
     if header.base_offset != 0:
         raise KafkaError(ErrorCode.INVALID_RECORD)
@@ -352,7 +353,7 @@ def _convert(
 ) -> Generator[int, None, CheckedBatch]:
     """Builds a batch in another codec, with offsets from 0 on, in steps. Returns the result of `_with_times`.
 
-    `unpacked` are the records that the check of the batch has decompressed, if it is compressed.
+    `unpacked` has the records of a compressed batch, which the check has decompressed.
     """
     converted = yield from rebuild(batch, header, codec, config, now.wall_ms, unpacked)
     if len(converted) > config.max_message_bytes:
@@ -417,7 +418,7 @@ def _refuse_records(
 
 
 def _correct_max_timestamp(batch: bytearray, max_timestamp_ms: int) -> None:
-    """Sets the header's largest timestamp to the largest timestamp of the records, and its type to create time."""
+    """Sets the header's largest timestamp to the largest timestamp of the records, and the type to CreateTime."""
     attributes = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)[0]
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes & ~_LOG_APPEND_TIME)
     _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, max_timestamp_ms)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kcore.runtime.api import RequestContext
 
 MAX_RATES = 10_000
-"""Number of measured rates above which idle ones are dropped."""
+"""Number of measured rates above which idle rates are dropped."""
 
 MAX_NAME_LENGTH = 64
 """Maximum length of a name under which a client is measured.
@@ -49,7 +49,7 @@ QUOTAS = (
 """The quotas that kcore applies, by their names in Kafka."""
 
 PERCENT_PER_NS = 100 / 1e9
-"""The percentage of a second that a nanosecond is."""
+"""A nanosecond as a percentage of a second."""
 
 
 class ClientQuotas(MetadataListener):
@@ -125,8 +125,8 @@ class ClientQuotas(MetadataListener):
         """Records the time of a request for `request_percentage`; mutes its connection if it is above the quota.
 
         Returns:
-            The throttle time in ms, at most the length of one sample as in Kafka; 0 if the client is not throttled, or
-            if it is another node of the cluster, whose requests must not wait.
+            The throttle time in ms, at most the length of one sample as in Kafka; 0 if the client is not throttled.
+            Other nodes of the cluster are never throttled, because their requests must not wait.
         """
         if context.node_secret and self.is_node(context):
             return 0
@@ -145,7 +145,7 @@ class ClientQuotas(MetadataListener):
         return throttle_ms
 
     def mute_for(self, context: RequestContext, throttle_ms: int) -> None:
-        """Mutes the connection of a request that another node has decided and throttled; that node has counted it."""
+        """Mutes the connection of a request that another node has decided, throttled and counted as throttled."""
         if throttle_ms and self.mute is not None:
             self.mute(context.connection_id, throttle_ms)
 
@@ -190,7 +190,7 @@ class ClientQuotas(MetadataListener):
             self._rate(quota, match[0]).record(-value, self._now.now_ms, self.window_ms)
 
     def burst(self, quota: str, context: RequestContext) -> int:
-        """Returns the largest value that the client's quota allows at once; INT_MAX if it has none."""
+        """Returns the largest value that the client's quota allows at once; INT_MAX if the client has no quota."""
         match = self._find(quota, context)
         if match is None:
             return INT_MAX
@@ -199,7 +199,7 @@ class ClientQuotas(MetadataListener):
     def connection_throttle_ms(self, address: str) -> int:
         """Counts a new connection of an address; returns its throttle time, 0 if the address is not above its quota.
 
-        As in Kafka, a connection that is throttled does not count, and is throttled for at most one sample's time.
+        As in Kafka, a throttled connection does not count, and its throttle time is at most the duration of a sample.
         """
         quotas = self._topics.image.quotas
         if not quotas:
@@ -245,7 +245,7 @@ class ClientQuotas(MetadataListener):
         """Returns the measured entity and its quota, by Kafka's order: pairs, then users, then client ids."""
         quotas = self._topics.image.quotas
         user, client_id = context.principal.partition(":")[2], context.client_id
-        # In Kafka no quota of client ids applies to a client without one, not even the default.
+        # As in Kafka, a client without a client id has no quota of client ids, not even the default quota.
         clients = (client_id, None) if client_id else ()
         for named_user in (user, None):
             for named_client in clients:
@@ -262,9 +262,9 @@ class ClientQuotas(MetadataListener):
         return None
 
     def _drop_idle(self) -> None:
-        """Makes room for another rate or bucket if there are many.
+        """Drops idle rates and buckets if there are many.
 
-        If few are idle, the next search waits until their number has doubled, because a search examines all of them.
+        A search examines all of them. So if many remain, the next search waits until their number has doubled.
         """
         if len(self._rates) + len(self._buckets) < self._max_rates:
             return
@@ -316,7 +316,7 @@ class Mutations:
         """Counts created or deleted partitions towards the quota of a client.
 
         Raises:
-            KafkaError: THROTTLING_QUOTA_EXCEEDED if the quota is strict and used up; nothing is recorded then.
+            KafkaError: THROTTLING_QUOTA_EXCEEDED if the quota is strict and used up. The changes then do not count.
         """
         if self._strict and self._tokens < 0:
             self._measure()

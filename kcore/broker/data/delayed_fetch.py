@@ -33,11 +33,14 @@ MAX_IN_A_ROUND: Final = 1_000
 Further fetches are tried in slices.
 """
 MAX_BATCHES: Final = 15_000
-"""Maximum number of batches that a try reads. A fetch with more gets its response: a response has not many more."""
+"""Maximum number of batches that a try reads.
+
+A fetch with more batches gets its response at once, because a response can hardly have more.
+"""
 MAX_WATCHED: Final = 500_000
 """Number of partitions of all parked operations above which a fetch with many partitions gets its response at once.
 
-Each takes about 350 bytes.
+A watched partition takes about 350 bytes.
 """
 
 logger = logging.getLogger(__name__)
@@ -86,7 +89,7 @@ class DueFetches:
 
         Args:
             operation: the fetch.
-            partitions: the number of its partitions, and of the batches that it examines.
+            partitions: the number of its partitions or, if that is larger, of the batches that it examines.
         """
         if self._round_ms != self._now.now_ms:
             self._round_ms = self._now.now_ms
@@ -118,15 +121,15 @@ class DueFetches:
                     log_failure(
                         logger,
                         error,
-                        "fetch: a waiting Fetch request could not be checked for new data; the client gets the "
-                        "response after max_wait_ms",
+                        "fetch: cannot check for new data for a waiting Fetch request; the client gets the response "
+                        "after max_wait_ms",
                     )
                 if looks >= MAX_AT_ONCE:
                     looks = 0
                     yield
         finally:
             self._running = False
-            for operation in self._due:  # after an error: the next append begins again
+            for operation in self._due:  # after an error, the next append starts the slices again
                 operation.deferred = False
             self._due.clear()
 
@@ -141,7 +144,7 @@ class FetchPending(Pending):
         self.operation: DelayedFetch | None = None
 
     def abandon(self) -> None:
-        """Removes the operation from the purgatory; it is never completed."""
+        """Removes the fetch from the purgatory without completing it."""
         super().abandon()
         operation, self.operation = self.operation, None
         if operation is not None:
@@ -151,8 +154,8 @@ class FetchPending(Pending):
 class DelayedFetch(DelayedOperation):
     """A parked fetch without enough data for its response.
 
-    The purgatory watches it under each of its partitions and tries it when one of these partitions has progress. It
-    completes once, by data, error or timeout, and then reads every partition again.
+    The purgatory watches it under each of its partitions and tries it when one of these partitions has progress. The
+    fetch completes once, by data, error or timeout, and then reads every partition again.
 
     Args:
         api: reads the partitions and makes the response.
@@ -163,9 +166,10 @@ class DelayedFetch(DelayedOperation):
         pending_appends: appends that the response must wait for: (partition, end offset when the request arrived).
 
     Attributes:
-        cost: the number of the partitions, or of the batches that the last try has examined, if it is larger: a try
-            takes about a microsecond for each.
-        partitions: the watched partitions; kept because the session's next request may look its partitions up again.
+        cost: the number of partitions or, if that is larger, of the batches that the last try examined. A try takes
+            about a microsecond for each.
+        partitions: the watched partitions. The partitions of `items` may change, because the session's next request
+            looks them up again.
     """
 
     __slots__ = ("api", "cost", "fetch_context", "items", "params", "partitions", "pending", "pending_appends")

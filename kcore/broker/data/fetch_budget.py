@@ -7,7 +7,7 @@ import sys
 SHARE = 4
 """Divisor of the remaining memory: a response takes at most this part, which leaves memory for later responses."""
 NOTED_BYTES = 16_384
-"""Size below which a response is not subtracted at once; the server counts it when it is sent."""
+"""Size above which a response is subtracted as soon as it is made. The server counts a smaller one when it is sent."""
 
 MOST_SHARED_BYTES = 16 << 20
 """Maximum size of the records in a ShareFetch response. Copying 50 MB took 40 ms in one turn of the event loop."""
@@ -20,8 +20,8 @@ class FetchMemoryBudget:
         fetch_max_bytes: `fetch.max.bytes`, the limit of any response.
 
     Attributes:
-        most_bytes: the present limit of a response; 0 still allows one batch (KIP-74).
-        most_shared_bytes: the present limit of a ShareFetch response.
+        most_bytes: the current limit of a response; 0 still allows one batch (KIP-74).
+        most_shared_bytes: the current limit of a ShareFetch response.
         taken: True if responses were made since the last measurement.
     """
 

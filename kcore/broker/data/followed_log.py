@@ -52,8 +52,8 @@ class FollowedLog:
         The recovery of the partition then continues after the batches that were read.
 
         Returns:
-            False if that is not possible: the log was compacted or shortened meanwhile, and records that end the
-            transactions or keys that were read may be missing.
+            False if that is not possible, because the log was compacted or shortened meanwhile. Markers of transactions
+            that were read, and tombstones of keys that were read, may then be missing from the rest of the log.
         """
         log = partition.log
         if log.cleaned_to != self._cleaned_to or log.log_start_offset != self._log_start_offset:

@@ -33,12 +33,12 @@ FIRST_VERSIONS = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-"""Special timestamp -> the first request version that knows it."""
+"""Special timestamp -> the first request version that supports it."""
 
 _WHOLE_BATCH = 1
 
 SEARCHED_BYTES = 8_000
-"""Size of the records of a batch from which its search counts as a step."""
+"""Minimum size of a batch's records for which the search of the batch counts as a separate step."""
 
 
 class FoundOffset(NamedTuple):
@@ -59,7 +59,7 @@ NOT_FOUND = FoundOffset(-1)
 
 
 def searches_log(timestamp: int) -> bool:
-    """Returns True if the offset for a timestamp is not known without the index of the log."""
+    """Returns True if the search for a timestamp needs the index of the log."""
     return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 

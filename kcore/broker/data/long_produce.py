@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PART_COST = 5_000
 """The cost of the batches that are appended together, in microseconds."""
 ITEM_COST = 25
-"""The cost of a batch besides that of its bytes, in microseconds."""
+"""The cost of a batch in addition to the cost of its bytes, in microseconds."""
 
 
 class LongProduce:
@@ -146,7 +146,7 @@ class LongProduce:
             except CloseConnectionError:
                 if not self._parked:
                     raise
-                return None  # a request with acks=0 has no response, also if an error comes late
+                return None  # a request with acks=0 has no response, even after a late error
         return parts[0] if len(parts) == 1 else gather(self._api, self._context, self._request, parts, self._merge)
 
     def _merge(self, parts: list[ProduceResponse]) -> ProduceResponse:

@@ -33,7 +33,7 @@ SNAPSHOT_MAX_PRODUCERS = 20_000
 """Limit of producers and aborted transactions of a snapshot: writing more would delay requests."""
 
 MARKERS_A_SLICE = 500
-"""Markers that a slice of a recovery looks up in the log, each in about 10 µs."""
+"""Number of markers that one slice of a recovery looks up in the log. A look-up takes about 10 µs."""
 
 # Of a batch header: attributes, last offset delta, largest timestamp, producer id, producer epoch, base sequence.
 _PRODUCER_FIELDS = struct.Struct(">hi8xqqhi")
@@ -155,7 +155,7 @@ class Partition(PartitionCore):
     def recovery(self) -> Iterator[None]:
         """Recovers in slices; ends at once if the recovery is complete.
 
-        An unreadable log ends it, too: the partition then stays `recovering` and serves no requests, until
+        It also ends if the log is unreadable. The partition then stays `recovering` and serves no requests, until
         `begin_recovery` and another run (`RecoveryRetry`).
         """
         while self._recovery is not None:
@@ -350,7 +350,7 @@ class Partition(PartitionCore):
         return base_offset
 
     def delete_before(self, offset: int) -> int:
-        """Stages the advance of the log's start to `offset` (at most the high watermark); it never moves back.
+        """Stages the advance of the log's start to `offset` (at most the high watermark). The start never moves back.
 
         A snapshot of the producers is staged with it. Without that, a restart would forget the sequences of deleted
         batches, and a client that repeats one would write it a second time.
@@ -421,7 +421,7 @@ class Partition(PartitionCore):
         self._read_ahead = producers, offset
 
     def epoch_check(self, requested_epoch: int) -> ErrorCode | None:
-        """Returns the error for a client's leader epoch (KIP-320); None if the epoch is the present leader epoch
+        """Returns the error for a client's leader epoch (KIP-320); None if the epoch is the current leader epoch
         or -1.
         """
         if requested_epoch == self.leader_epoch or requested_epoch < 0:
@@ -432,8 +432,8 @@ class Partition(PartitionCore):
         """Returns the end of a leader epoch, as a pair: the largest known epoch that is at most `epoch`, and the offset
         after its last record.
 
-        The result is (-1, -1) for an epoch above the present one, and (epoch, start of the first known epoch) for an
-        epoch before all known ones.
+        The result is (-1, -1) for an epoch above the current leader epoch, and (epoch, start of the first known epoch)
+        for an epoch before all known epochs.
         """
         if epoch == self.leader_epoch:
             return epoch, self.high_watermark

@@ -208,7 +208,7 @@ class Partitions(MetadataListener):
                 self._configure(changed)
             return
         outdated = list(self.names)
-        outdated.reverse()  # the last one is configured first, so they follow in order of creation
+        outdated.reverse()  # `pop` takes the last name: topics are configured in order of creation
         self.outdated = outdated
         self.slices.add(self._configure_outdated(outdated))
 

@@ -32,7 +32,8 @@ def encode(states: ProducerStates, high_watermark: int | None = None) -> Iterato
 
     Args:
         states: the producers and the aborted transactions.
-        high_watermark: the end of the durable batches; changes by later batches are omitted. None: all changes count.
+        high_watermark: the end of the durable batches; the snapshot omits changes by later batches. None: it omits
+            no changes.
     """
     yield _KIND_AND_VERSION.pack(_HEAD, FORMAT_VERSION)
     entries, aborted = list(states.entries.values()), states.aborted.entries

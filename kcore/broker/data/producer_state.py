@@ -26,8 +26,8 @@ MAX_SEQUENCE = 2**31 - 1
 ENDED_BEFORE_COPY = 1_000
 """Number of ended transactions after which the dictionary of the open ones is copied.
 
-A dictionary keeps the places of removed entries, and the search for its first entry passes them. With 100,000 open
-transactions that end in order, each end would take 100 µs."""
+A dictionary keeps an empty slot for each removed entry, and the search for its first entry passes these slots. With
+100,000 open transactions that end in order, the end of each would take 100 µs."""
 
 
 def increment_sequence(sequence: int, by: int) -> int:
@@ -127,7 +127,7 @@ class ProducerStates(ProducersCore):
             last = entry.last_sequence
             follows = first_sequence == last + 1
             if not follows:
-                # A batch that follows the last one cannot be a duplicate. Any other may be one, which is no error.
+                # A batch that directly follows the last batch is no duplicate. Any other batch may be a duplicate.
                 duplicate = entry.duplicate(epoch, first_sequence, last_sequence)
                 if duplicate is not None:
                     return duplicate
@@ -156,7 +156,8 @@ class ProducerStates(ProducersCore):
         """Refuses a batch of an unknown producer if an earlier batch of it could not be stored.
 
         The client sends several batches at a time, and repeats the batch that was refused. An unknown producer may
-        begin with any sequence, so without this check the later batch would be appended, and the earlier one never.
+        begin with any sequence. So without this check the partition would append the later batch, and could never
+        append the earlier batch.
 
         Raises:
             KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER.
@@ -315,9 +316,9 @@ class ProducerStates(ProducersCore):
         Args:
             producer_id: the request's producer.
             guard: from `begin_verification`.
-            first_sequence: the first sequence of the request's batch. It counts from now on unless the request is
-                rejected, even if the coordinator was unreachable: the client sends the batch again, and no later batch
-                may be appended before it.
+            first_sequence: the first sequence of the request's batch. Unless the request is rejected, no later batch
+                may be appended before this batch. That holds even if the coordinator was unreachable, because the
+                client then sends the batch again.
             rejected: True if the coordinator denied that the producer writes in this transaction. A guard that no
                 other request has settled is then removed.
         """

@@ -18,7 +18,7 @@ class Rate:
         self._samples: list[list[float]] = []  # [start in ms, last value in ms, sum], oldest first
 
     def record(self, value: float, now_ms: int, window_ms: int) -> None:
-        """Adds a value at a time."""
+        """Adds a value that was measured at `now_ms`."""
         if not self._samples or now_ms - self._samples[-1][0] >= window_ms:
             self._samples.append([now_ms, now_ms, 0.0])
         sample = self._samples[-1]
@@ -26,7 +26,7 @@ class Rate:
         sample[2] += value
 
     def is_idle(self, now_ms: int, window_ms: int, count: int) -> bool:
-        """Tests if no value counts any more."""
+        """Tests if all values are too old to count."""
         return not self._samples or now_ms - self._samples[-1][1] >= count * window_ms
 
     def excess_ms(self, bound: float, now_ms: int, window_ms: int, count: int) -> int:
@@ -37,7 +37,7 @@ class Rate:
 
         Args:
             bound: the allowed rate, per second.
-            now_ms: the present time.
+            now_ms: the current time.
             window_ms: the time of a sample.
             count: the number of samples.
         """
@@ -71,7 +71,7 @@ class TokenBucket:
 
         Args:
             bound: the tokens that arrive in a second.
-            now_ms: the present time.
+            now_ms: the current time.
             burst_ms: the time in which an empty bucket fills up.
         """
         burst = bound * burst_ms / 1_000

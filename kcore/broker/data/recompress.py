@@ -30,9 +30,9 @@ LEVEL_LIMITS: Final = {
     CompressionType.LZ4: ((2, NO_LIMIT), (17, 480_000)),
     CompressionType.ZSTD: ((3, NO_LIMIT), (14, 600_000), (22, 80_000)),
 }
-"""For each codec pairs (highest level, size), by ascending levels.
+"""Codec -> pairs (highest level, size), by ascending levels.
 
-Records of this size take about 40 ms at levels up to that one.
+Up to this level, the compression of records of this size takes at most about 40 ms.
 
 The rates are those of compressible text on one core of 2024: 20 MB/s with gzip 6, 12 MB/s with lz4 9, 2 MB/s with
 zstd 22."""
@@ -44,13 +44,13 @@ BYTES_A_STEP: Final = 262_144
 """Maximum number of records, and of bytes, that one step copies."""
 RECORD_COST: Final = 2
 BYTES_A_MICROSECOND: Final = 100
-"""The time of a copy: microseconds for each record, and bytes in a microsecond."""
+"""The time of a copy: microseconds for each record, and the number of bytes that are copied in a microsecond."""
 PACKED_BYTES_A_MICROSECOND: Final = 30
 """Approximate speed of compression at the fastest level of the slowest codec."""
 
 
 def level_for(level: int | None, codec: int, size_bytes: int) -> int | None:
-    """Returns the level for records: the topic's level, or the fastest level if the topic's would take too long.
+    """Returns the level for records: the fastest level if the topic's level would take too long, else the topic's.
 
     Args:
         level: the topic's level; None: the codec's default.

@@ -28,12 +28,13 @@ logger = logging.getLogger(__name__)
 PRODUCERS_A_SLICE = 1_000
 PARTITIONS_A_SLICE = 50
 OFFSETS_A_PARTITION = 100_000
-"""A log with more offsets counts as several partitions: the search in its index takes up to 2 ms per million."""
+"""Number of offsets above which a log counts as several partitions, because a search in its index takes up to 2 ms per
+million offsets."""
 SNAPSHOT_CHECKS_A_SLICE = 2_000
-"""Partitions without a snapshot that a slice examines."""
+"""Maximum number of partitions that a slice examines if none of them needs a snapshot."""
 SNAPSHOT_INTERVAL_MS = 60_000
 SNAPSHOT_MIN_RECORDS = 50_000
-"""Number of offsets that a restart would replay in a partition from which on its producers are snapshotted."""
+"""Minimum number of offsets that a restart would replay in a partition whose producers are snapshotted."""
 
 
 class Periodic:
@@ -172,7 +173,9 @@ class Housekeeping:
                     until_pause = 0
             except LogError as error:
                 logger.warning(
-                    "retention: the producer snapshot of partition %r could not be written: %s", partition, error
+                    "retention: cannot write the producer snapshot of partition %r; a later check tries again: %s",
+                    partition,
+                    error,
                 )
             if not until_pause:
                 until_pause = SNAPSHOT_CHECKS_A_SLICE
@@ -190,7 +193,7 @@ class Housekeeping:
                     yield from self._retain(partition)
                 except LogError as error:
                     logger.warning(
-                        "retention: old records of partition %r could not be deleted; the next check tries again: %s",
+                        "retention: cannot delete old records of partition %r; the next check tries again: %s",
                         partition,
                         error,
                     )

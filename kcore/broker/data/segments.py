@@ -104,7 +104,8 @@ class Segments:
 
         Args:
             oldest_ms: segments without a newer record are deleted; None: retention is unlimited in time.
-            max_bytes: segments are deleted as long as the others have this size; -1: unlimited.
+            max_bytes: the oldest segments are deleted while the remaining segments have at least this size; -1: size
+                is unlimited.
         """
         count = 0
         if oldest_ms is not None:

@@ -23,7 +23,7 @@ UNREACHABLE = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-# After these codes the client sends the same request again; any other code but NONE denies the transaction.
+# After these codes the client sends the same request again. Any other code except NONE denies the transaction.
 UNDECIDED = UNREACHABLE | {ErrorCode.CONCURRENT_TRANSACTIONS}
 FIRST_VERSION_THAT_ADDS = 12
 FIRST_VERSION_WITH_ABORTABLE = 11

@@ -85,7 +85,7 @@ class TransactionalProduce:
         self._result: ProduceResponse | Pending | None = None
 
     def start(self) -> ProduceResponse | Pending | None:
-        """Verifies the partitions that are not known to be in the transaction, then appends the batches.
+        """Verifies the partitions in which the transaction is not open yet, then appends the batches.
 
         Raises:
             CloseConnectionError: an error in a request with acks=0, which has no response.
@@ -148,7 +148,7 @@ class TransactionalProduce:
         return unverified
 
     def _renew_guards(self) -> None:
-        """Begins the verification again for partitions whose guard the end of the last transaction has removed."""
+        """Sets the guards again, because the end of the last transaction may have removed them."""
         for item in self._items:
             guard, partition, header = item.guard, item.partition, item.header
             if guard is None or partition is None or header is None:

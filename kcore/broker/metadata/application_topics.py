@@ -89,7 +89,7 @@ class ApplicationTopics:
         which has the same limit.
 
         Args:
-            context: the client whose request needs the topics; it may create them.
+            context: the client whose request needs the topics, and which is allowed to create them.
             topics: the topics.
             remember_ms: the time for which a failure is reported.
         """

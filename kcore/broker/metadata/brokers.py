@@ -117,7 +117,7 @@ def leader_record(topic_id: bytes, partition: int, leader: int, replicas: tuple[
         topic_id: the topic's id.
         partition: the partition's number.
         leader: the id of the new leader; -1: none.
-        replicas: the nodes that hold the partition from now on; None: the present nodes.
+        replicas: the nodes that hold the partition from now on; None: the current nodes.
     """
     return metadata_record(
         PartitionChangeRecord(topic_id=topic_id, partition_id=partition, leader=leader, replicas=replicas)

@@ -33,7 +33,7 @@ FEATURES: dict[str, Feature] = {
     "transaction.version": Feature(0, 2, 2),  # 1: flexible transaction state, 2: KIP-890
     "share.version": Feature(0, 1, 1),  # 1: share groups (KIP-932)
     "streams.version": Feature(0, 1, 1),  # 1: streams groups (KIP-1071)
-    # 1: eligible leader replicas (KIP-966). One node has no others; min.insync.replicas becomes a dynamic setting.
+    # 1: eligible leader replicas (KIP-966). A single node has none; min.insync.replicas becomes a dynamic setting.
     ELIGIBLE_REPLICAS: Feature(0, 1, 1),
 }
 """The features whose levels are records of the metadata log."""
@@ -41,7 +41,7 @@ FEATURES: dict[str, Feature] = {
 FIXED_FEATURES: dict[str, Feature] = {
     "kraft.version": Feature(0, 1, 1),  # 1: a quorum whose voters can change (KIP-853)
 }
-"""The features whose level never changes; Kafka stores them outside of the metadata records, too."""
+"""The features whose level never changes. As in Kafka, their levels are not stored in metadata records."""
 
 
 def bootstrap_records(image: MetadataImage, min_insync_replicas: int) -> list[Record]:
@@ -61,7 +61,7 @@ def eligible_replicas_records(image: MetadataImage, min_insync_replicas: int) ->
     From then on, min.insync.replicas is a setting of the cluster, and no longer of single brokers.
 
     Args:
-        image: the present metadata.
+        image: the current metadata.
         min_insync_replicas: the node's static setting.
     """
     records = []

@@ -121,7 +121,7 @@ class MetadataImage:
         return Leader(current_replicas[partition][0], 0)
 
     def leading_nodes(self, topic_id: bytes) -> list[int]:
-        """Returns the node that leads each partition of a topic, -1 for none; much faster than a `leader` for each."""
+        """Returns the node that leads each partition of a topic, -1 for none; faster than many calls of `leader`."""
         nodes = [current_replicas[0] for current_replicas in self.replicas.get(topic_id, ())]
         for partition, leader in self.leaders.get(topic_id, {}).items():
             nodes[partition] = leader.node_id

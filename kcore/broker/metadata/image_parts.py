@@ -48,7 +48,8 @@ def image_parts(image: MetadataImage, node_id: int) -> Iterator[list[MetadataIte
     """Yields the fewest records that describe an image, in parts.
 
     Each part describes the image at the time when the part is requested. Changes between two parts are also records of
-    the log. A replay of all records gives the latest image, if it ignores changes of objects whose part comes later.
+    the log. A replay of all records gives the latest image, if the replay ignores changes of objects that it has not
+    read yet.
     """
     part: list[MetadataItem] = [feature_record(name, level) for name, level in image.features.items()]
     if image.next_producer_id:
@@ -103,7 +104,7 @@ def _topic(image: MetadataImage, topic_id: bytes) -> Iterator[list[MetadataItem]
 def _partitions(
     image: MetadataImage, topic_id: bytes, first: int, assignments: list[tuple[int, ...]]
 ) -> list[MetadataItem]:
-    """Makes the records of some partitions of a topic with their present leaders."""
+    """Makes the records of some partitions of a topic with their current leaders."""
     moved = {**image.leaders.get(topic_id, {}), **image.successors.get(topic_id, {})}
     if not moved or not any(first + at in moved for at in range(len(assignments))):
         return new_partitions(topic_id, first, assignments)

@@ -83,7 +83,7 @@ class InternalTopics:
         self._creation = creation
 
     def ensure(self, name: str) -> bool:
-        """Creates an internal topic unless it exists; it is durable with the next commit.
+        """Creates an internal topic unless it exists. The topic is durable with the next commit.
 
         Returns:
             True if the topic exists now. False while the metadata is being loaded, or if it cannot be created.

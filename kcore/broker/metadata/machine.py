@@ -54,7 +54,7 @@ METADATA_PARTITION = PartitionKey(METADATA_TOPIC_ID, 0)
 """The partition of the metadata log."""
 
 MAX_METADATA_BATCH_BYTES = 8 * 1024 * 1024
-"""Largest batch of one decision: that of Kafka's `QuorumController`, enough for 10 000 partitions."""
+"""Maximum size of one decision's batch, as in Kafka's `QuorumController`. It is enough for 10,000 partitions."""
 
 LEADER_UNCHANGED = -2
 """The leader field of a PartitionChangeRecord that does not change the leader."""
@@ -77,7 +77,7 @@ class MetadataMachine:
     Args:
         context: the machine's access to its shard.
         topics: makes the image visible to all other code of the node and notifies listeners.
-        truncate: deletes the log before an offset, once the present decision is durable.
+        truncate: deletes the log before an offset, once the current decision is durable.
         start_offset: the start of the log. The batch that contains this offset may have older records, which are
             ignored.
         min_insync_replicas: the node's static min.insync.replicas; the first value of this setting in a new cluster.
@@ -85,7 +85,7 @@ class MetadataMachine:
         node_id: the id of this node, which uses only blocks of producer ids that are allocated to it.
 
     Attributes:
-        image: the present metadata.
+        image: the current metadata.
         replayed_to: the offset after the last replayed record.
         block_next: the next id of the current block of producer ids; not durable: a restart discards the remaining ids
             of the block.
@@ -132,7 +132,7 @@ class MetadataMachine:
         self.topics = topics
         self._truncate = truncate
         self._start_offset = start_offset
-        self._image_size = 0  # number of records of the present decision if it rewrites a part of the image, else 0
+        self._image_size = 0  # number of records of the current decision if it rewrites a part of the image, else 0
         self._image_start = -1  # offset of the first part of the image that is being written; -1: none yet
         self._node_id = -1  # the node that allocated the last block of producer ids
         self._records = 0  # number of records in the log
@@ -141,7 +141,7 @@ class MetadataMachine:
         self.block_next = 0
         self.block_end = 0
         self._loaded = False
-        self._open = 0  # number of records of the present decision that are not replayed yet
+        self._open = 0  # number of records of the current decision that are not replayed yet
         # Changed object -> its notification, run once the whole decision is replayed.
         self._changed: dict[tuple[str, Any], Callable[[], None]] = {}
 

@@ -103,7 +103,7 @@ class MetadataBlock:
                 yield item
 
     def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
-        """Adds the records to a batch with room for `size_bytes`. Returns False if one did not fit."""
+        """Adds the records to a batch with room for `size_bytes`. Returns False if a record did not fit."""
         append = batch.append
         return all(append(timestamp_ms, None, value) for value in self._values)
 
@@ -115,7 +115,7 @@ def encode(record: Record) -> bytes:
 
 
 def new_partitions(topic_id: bytes, first: int, assignments: Sequence[tuple[int, ...]]) -> list[MetadataItem]:
-    """Makes the records of a topic's new partitions, numbered from `first` on; many as one range."""
+    """Makes the records of a topic's new partitions, numbered from `first` on. Many partitions become one range."""
     if len(assignments) > FEW_PARTITIONS:
         return [PartitionRange(topic_id, first, assignments)]
     return [*partition_records(topic_id, first, assignments)]

@@ -21,7 +21,7 @@ CLIENT_QUOTAS: Mapping[str, int | None] = {
     "request_percentage": None,
     "controller_mutation_rate": None,
 }
-"""Quotas of users and client ids -> the largest whole number; None: any number above 0."""
+"""Quota of users and client ids -> its largest value, if it must be a whole number; None: any number above 0."""
 
 IP_QUOTAS: Mapping[str, int | None] = {"connection_creation_rate": INT_MAX}
 """Quotas of addresses."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ScramUsers:
-    """The users with SCRAM credentials in the present metadata image.
+    """The users with SCRAM credentials in the current metadata image.
 
     Args:
         topics: gives access to the metadata image.

@@ -29,7 +29,7 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 """Limit of new partitions in one request, as in Kafka: they are one batch of the metadata log."""
 
 DEFAULT = -1
-"""Value of a count that stands for the node's default."""
+"""Number of partitions or replicas that stands for the node's default."""
 
 
 class NewTopic(NamedTuple):
@@ -94,7 +94,9 @@ class TopicCreation:
         return NewTopic(topic.name, self._fresh_id(image), settings, assignments)
 
     def automatic(self, image: MetadataImage, name: str) -> NewTopic:
-        """Plans a topic that is created automatically on first use. Internal topics have their own counts.
+        """Plans a topic that is created automatically on first use.
+
+        Internal topics have their own numbers of partitions and replicas, and settings.
 
         Raises:
             KafkaError: the topic cannot be created.

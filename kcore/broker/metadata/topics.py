@@ -15,9 +15,9 @@ class Topics:
     a reload it shows the previous image.
 
     Attributes:
-        image: the present metadata.
-        deciding: True while listeners are notified of a decision of this node that is in the open round. False while
-            they are notified of records that are in the log already: other nodes' decisions, and after a reload.
+        image: the current metadata.
+        deciding: True while listeners are notified of a decision of this node that the open round will commit. False
+            while they are notified of records that are already in the log: those of other nodes, or of a reload.
     """
 
     __slots__ = ("_listeners", "deciding", "image")
@@ -48,7 +48,10 @@ class Topics:
         return self.image.features.get(name, 0)
 
     def listen(self, listener: MetadataListener) -> None:
-        """Adds a listener, which gets the present state at once, and each later change after the earlier listeners."""
+        """Adds a listener and notifies it of the current state.
+
+        Listeners are notified of later changes in the order in which the listeners were added.
+        """
         self._listeners.append(listener)
         image = self.image
         for key in list(image.settings):
@@ -112,7 +115,7 @@ class Topics:
             listener.on_quotas_changed()
 
     def replace(self, image: MetadataImage) -> None:
-        """Installs the image of a loaded log and notifies the listeners of the differences from the previous one."""
+        """Installs the image of a loaded log and notifies the listeners of the differences from the previous image."""
         before, self.image = self.image, image
         for key in {**before.settings, **image.settings}:
             if key.type != ConfigType.TOPIC and before.settings.get(key) != image.settings.get(key):

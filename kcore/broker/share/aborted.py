@@ -17,7 +17,7 @@ def aborted_ranges(
 
     Args:
         partition: the partition.
-        batches: log batches below the last stable offset, without a break.
+        batches: contiguous log batches below the last stable offset.
         first_offset: the first offset of interest.
         end_offset: the offset after the last batch.
     """

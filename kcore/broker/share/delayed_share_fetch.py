@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 WAITS = frozenset({ErrorCode.OFFSET_NOT_AVAILABLE})
-"""Errors that a fetch reports only at its timeout: `by_duration` found no record yet, but one may be written."""
+"""Errors that a fetch reports only at its timeout. `by_duration` found no record, but a new record may be written."""
 
 
 class RefusedLater(Pending):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_IN_A_ROUND: Final = 200
-"""Share partitions that end at once in a round, each in up to 50 µs. The others follow in slices."""
+"""Maximum number of share partitions that end at once in a round, each in up to 50 µs. The others end in slices."""
 
 
 class Endings:

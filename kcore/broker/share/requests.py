@@ -30,10 +30,10 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 MAX_MEMBER_ID: Final = 36
-"""The maximum length of a member id: that of a uuid's text."""
+"""The maximum length of a member id: the length of a UUID as text."""
 
 MAX_PARTITIONS: Final = 10_000
-"""Maximum partitions of one request and of one session. Each takes about 5 µs."""
+"""Maximum number of partitions of one request, and of one session. A partition takes about 5 µs."""
 
 FEW_PARTITIONS: Final = 200
 """Maximum number of partitions whose acknowledgements run at once."""
@@ -104,7 +104,7 @@ def find_partition(topic: TopicPartitions, index: int) -> Partition | ErrorCode:
 
 
 class ShareApi(Api[Request, Response]):
-    """The base of both APIs.
+    """The base class of the handlers of ShareFetch and ShareAcknowledge.
 
     Args:
         share_partitions: the share partitions of the node.
@@ -212,7 +212,7 @@ class ShareApi(Api[Request, Response]):
         batches: Sequence[AcknowledgementBatch],
         renews: bool,
     ) -> Acknowledged | None:
-        """Returns the result of a partition whose acknowledgements are refused before they are tried, or None."""
+        """Checks the acknowledgements of a partition. Returns the result with the error; None if the checks pass."""
         if key.topic_id not in self.share_partitions.partitions.ids:
             return Acknowledged(ErrorCode.UNKNOWN_TOPIC_ID, None)
         if not valid(batches, context.api_version, renews):

@@ -60,8 +60,8 @@ class ShareSession(SessionCore):
 
     Attributes:
         epoch: the epoch of the next request.
-        partitions: the partitions in order of their addition; True: the next response includes the partition, because
-            the request added it, or the last response had an error for it.
+        partitions: partition -> True if the next response must include the partition, because the request added it or
+            the last response had an error for it. The order is the order of addition.
     """
 
     __slots__ = ("client", "key")
@@ -82,10 +82,11 @@ class ShareSession(SessionCore):
 class ShareSessions:
     """The share sessions of a node.
 
-    If there are too many, a new session replaces the oldest session of the client that has the most sessions (or
-    partitions, if their limit is exceeded). This client is the connection with the most, at the address with the most.
-    If that client opens the new session, the session is refused. So no client locks out others, and a client that has
-    at most as much as each other client loses no session to them.
+    If there are too many, a new session replaces the oldest session of the client with the most sessions, or with the
+    most partitions if their limit is exceeded. The search for this client begins with the address that has the most of
+    them, and continues with the connection from this address that has the most. If this connection itself opens the new
+    session, the session is refused. So no client locks out others, and a client that has no more than any other loses
+    no session to them.
 
     Attributes:
         by_key: the sessions by group and member, for compiled code. It is always the same dictionary.
@@ -131,7 +132,7 @@ class ShareSessions:
         return session
 
     def update(self, session: ShareSession, added: list[TopicIdPartition], removed: Iterable[TopicIdPartition]) -> bool:
-        """Adds and removes partitions, as requested; returns False, and adds none, if there are too many."""
+        """Adds and removes partitions. Returns False, and changes no partition, if there would be too many."""
         if added:
             new = [partition for partition in added if partition not in session.partitions]
             if new and not self._make_room(session.client, {**session.partitions, **dict.fromkeys(new)}, session):
@@ -219,7 +220,7 @@ class ShareSessions:
             candidates = oldest.get(most)
             if candidates is None:
                 candidates = oldest[most] = self._oldest(most, replaced)
-            # As long as it is the heaviest one, the tables need not be searched again.
+            # As long as this client still has the most, the tables need not be searched again.
             next_host = max((weight for each, weight in hosts.items() if each != host), default=-1)
             next_own = max((weight for each, weight in own.items() if each != most), default=-1)
             while sessions > 0 or total > 0:

@@ -19,7 +19,7 @@ _DURATION: Final = re.compile(
 )
 _DAY_MS: Final = 86_400_000
 BY_DURATION: Final = "by_duration"
-"""The reset policy that begins with the first record of at most an age (KIP-932)."""
+"""The reset policy that begins with the first record that is not older than a duration (KIP-932)."""
 
 
 class GroupSettings(Protocol):
@@ -73,13 +73,13 @@ def initial_offset(partition: Partition, reset: str, wall_ms: int) -> Generator[
     Args:
         partition: the partition.
         reset: the policy; see `ShareSettings.reset`.
-        wall_ms: the present time.
+        wall_ms: the current time.
 
     Yields:
         The cost of each step of a search by time, in microseconds.
 
     Returns:
-        The offset; None if no record is as young as the policy requires, so that none may be delivered yet.
+        The offset; None if all records are older than the policy allows, so that none may be delivered yet.
     """
     policy, _, duration = reset.partition(":")
     if policy == "earliest":

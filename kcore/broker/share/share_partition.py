@@ -96,7 +96,7 @@ class ShareServices(Protocol):
 
     @property
     def purgatory(self) -> Purgatory:
-        """Holds parked fetches, under their share partitions among others."""
+        """Holds parked fetches; their share partitions are among its keys."""
         ...
 
     @property
@@ -115,7 +115,7 @@ class ShareServices(Protocol):
         ...
 
     def settings_of(self, group_id: str) -> ShareSettings:
-        """Returns the present settings of a group."""
+        """Returns the current settings of a group."""
         ...
 
     def progressed(self, share_partition: SharePartition) -> None:
@@ -138,9 +138,8 @@ class ShareServices(Protocol):
 class _LoadReceiver:
     """The receiver of a share partition's durable state.
 
-    If an exception interrupts the load, the load fails. If the exception comes before the first line of `__call__`, the
-    receiver is freed without a call. If another exception interrupts the handling of the failed load, the destructor of
-    the receiver repeats it.
+    If an exception interrupts the load, the receiver ends the load with an error. The destructor does so if the
+    exception came before the first line of `__call__`, or if another exception interrupted the end of the load.
     """
 
     __slots__ = ("_ended", "_share_partition")
@@ -190,7 +189,7 @@ class SharePartition(SharePartitionCore):
 
     @property
     def settings(self) -> ShareSettings:
-        """The group's present settings."""
+        """The group's current settings."""
         return self._services.settings_of(self.group_id)
 
     def _transition(self, state: SharePartitionState) -> None:
@@ -219,7 +218,7 @@ class SharePartition(SharePartitionCore):
     def load_interrupted(self) -> None:
         """Ends a load whose result was lost, because later fetches would wait for the result forever.
 
-        Can be repeated.
+        The method may be called again.
         """
         if self.state is SharePartitionState.INITIALIZING:
             self._fail_load(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -232,7 +231,7 @@ class SharePartition(SharePartitionCore):
         self._transition(SharePartitionState.FAILED)
 
     def loaded(self, response: Any) -> None:
-        """Takes over the durable state. If that is not possible, ends the load with an error."""
+        """Receives the durable state, searches the start offset if there is none, and ends the load."""
         if self.state is not SharePartitionState.INITIALIZING:
             return
         if response.results:
@@ -270,8 +269,8 @@ class SharePartition(SharePartitionCore):
 
         Args:
             result: the durable state; None if there is none.
-            stored_error: the error of its coordinator.
-            find_start: returns the start offset by the reset policy, if there is one.
+            stored_error: the error code of the share coordinator.
+            find_start: returns the start offset by the reset policy; None if the policy gives none yet.
         """
         code = client_error(stored_error)
         if code is ErrorCode.NONE:
@@ -324,7 +323,8 @@ class SharePartition(SharePartitionCore):
     def _drop_after(self, error: Exception) -> None:
         """Drops the share partition after an internal error, which may have applied a part of a change.
 
-        The next fetch loads it again. It must not raise: responses would wait forever.
+        The next fetch loads the share partition again. This method must not raise, because responses would then wait
+        forever.
         """
         self.torn = True  # if there is no memory to drop it now, the next request does so
         try:  # noqa: SIM105 - `suppress` would need memory
@@ -463,7 +463,7 @@ class SharePartition(SharePartitionCore):
     def write_again(self, change: Change, done: Callable[[ErrorCode], None]) -> None:
         """Writes a change whose first write was refused or failed.
 
-        The persister repeats this write if it fails, too.
+        If this write fails, the persister repeats it.
         """
         self.write_message(change.state_batches, lambda code: self._written(change, done, code))
 
@@ -503,8 +503,9 @@ class SharePartition(SharePartitionCore):
     def write_message(self, batches: list[tuple[int, int, int, int]], done: Callable[[int], None]) -> None:
         """Writes delivery states with a request to the persister, which repeats a write that failed.
 
-        The repetition ends with this `SharePartition`. The next object, which has the same leader epoch, has read the
-        state without the changes, so it gives new deliveries of these records the same delivery counts again.
+        The persister repeats it only while this `SharePartition` is active. A later object for the same partition has
+        the same leader epoch, but has read the state without the changes. So it gives the next deliveries of these
+        records the same delivery counts.
         """
         partition = self.partition
         data = WritePartition(

@@ -38,7 +38,7 @@ RELEASE_COST = 50
 """The cost of the release of a member's records of one share partition, in microseconds."""
 DROP_COST = 20
 LOOKS_A_STEP, LOOKS_COST = 100, 20
-"""Share partitions of other topics that are passed in a step, and its cost."""
+"""Number of share partitions of other topics that one step skips, and the cost of such a step in microseconds."""
 
 WARNING_INTERVAL_MS = 10_000
 """Minimum time between two warnings about failed loads: one request can cause thousands of them."""
@@ -165,7 +165,9 @@ class SharePartitions(MetadataListener):
             self._omitted_warnings += 1
             return
         more = f" ({self._omitted_warnings} more since the last warning)" if self._omitted_warnings else ""
-        logger.warning("share partition %r cannot be loaded: %s%s", share_partition, error.name, more)
+        logger.warning(
+            "share partition %r: cannot load its state; consumers get %s%s", share_partition, error.name, more
+        )
         self._next_warning_ms = now_ms + WARNING_INTERVAL_MS
         self._omitted_warnings = 0
 
@@ -191,7 +193,7 @@ class SharePartitions(MetadataListener):
         self.purgatory.check_and_complete(share_partition)
 
     def settings_of(self, group_id: str) -> ShareSettings:
-        """Returns the present settings of a group."""
+        """Returns the current settings of a group."""
         settings = self.cached_settings.get(group_id)
         if settings is None:
             settings = read_settings(self._settings, group_id)
@@ -204,8 +206,8 @@ class SharePartitions(MetadataListener):
     def member_left(self, group_id: str, member_id: str, last: bool) -> None:
         """Schedules the end of the session of a member that has left its group, or whose heartbeats stopped.
 
-        If `last` is True, the group has no members, and its share partitions are dropped, because its offsets may be
-        altered then.
+        If `last` is True, the group has no members left. Its share partitions are then dropped, because the offsets of
+        an empty group may be altered.
         """
         self.wheel.add(self.now.now_ms, partial(self._left, group_id, member_id, last))
 
@@ -215,7 +217,7 @@ class SharePartitions(MetadataListener):
             self._give_up(group_id)
 
     def _give_up(self, group_id: str) -> None:
-        """Drops the share partitions of a group, after the sessions that ended before have released their records."""
+        """Drops the share partitions of a group, after the sessions that ended earlier have released their records."""
         self._endings.add(self._dropping(group_id), len(self.by_group.get(group_id, ())))
 
     def _dropping(self, group_id: str) -> Work:

@@ -25,4 +25,4 @@ TRANSITIONS: dict[SharePartitionState, frozenset[SharePartitionState]] = {
     SharePartitionState.FENCED: frozenset(),
 }
 """The states that may follow each state. A share partition that failed or was fenced leaves the node's table, and the
-next fetch makes a new one."""
+next fetch makes a new share partition."""

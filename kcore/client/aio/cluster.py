@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 TIMEOUT_S = 30.0
 WARN_INTERVAL_S = 30.0  # between warnings about one broker that cannot be reached
 LONG_POLLED = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
-"""APIs that wait at the broker: they get separate connections, so that they do not delay other requests."""
+"""APIs whose requests may wait at the broker. They use separate connections, so that other requests need not wait."""
 
 
 class AsyncCluster:
@@ -100,7 +100,7 @@ class AsyncCluster:
         channel: str = "",
         timeout_s: float | None = None,
     ) -> R:
-        """Sends a request to the broker that it concerns, and returns the response.
+        """Sends a request to the broker that serves it, and returns the response.
 
         Args:
             request: a request message.
@@ -111,7 +111,8 @@ class AsyncCluster:
             timeout_s: the time limit of the response; None: the cluster's `timeout_s`.
 
         Raises:
-            KafkaError: a lookup failed: no coordinator, an unknown partition, no common version.
+            KafkaError: the lookup of the broker failed, for example because a partition does not exist; or the client
+                and the broker have no version in common.
             ConnectionClosedError: the broker is unreachable, or closed the connection.
             TimeoutError: no response arrived in time.
         """
@@ -166,8 +167,8 @@ class AsyncCluster:
     ) -> None:
         """Sends a request as `send` does, and calls `on_done` with the result.
 
-        Requests that are started one after another on a channel are sent in this order. On an open connection, a
-        request is sent before this returns, and needs no task. `on_done` is called later.
+        Requests that are started one after another on a channel are sent in this order. If the connection is open,
+        this method sends the request itself, without a task. It returns before `on_done` is called.
         """
         if request.API_KEY in LONG_POLLED and not channel:
             channel = "fetch"
@@ -246,7 +247,7 @@ class AsyncCluster:
         return await self._any()
 
     async def _any(self) -> Broker:
-        """Returns a broker with an open connection, or else one to which a connection can be opened."""
+        """Returns a broker with an open connection, or else a broker to which a new connection succeeds."""
         for host, port, channel in self._connections:
             connected = Broker(-1, host, port)
             if self._opened(connected, channel) is not None:
@@ -455,13 +456,16 @@ class _UnsentRequest:
 
 
 class _UnreachableBrokers:
-    """The log of unreachable brokers, for programs that only wait for records and get no error."""
+    """The warnings about unreachable brokers, for programs that only wait for records and therefore get no error."""
 
     def __init__(self) -> None:
         self._warn_at_s: dict[tuple[str, int], float] = {}
 
     def note(self, broker: Broker, error: Exception) -> None:
-        """Logs a failed attempt to reach a broker, except for the first attempt, whose error the caller gets."""
+        """Logs a failed attempt to reach a broker, at most once in `WARN_INTERVAL_S` for each broker.
+
+        It does not log the first failure, because the caller gets its error.
+        """
         address = broker.host, broker.port
         now_s = time.monotonic()
         warn_at_s = self._warn_at_s.get(address)

@@ -47,7 +47,7 @@ class _Waiting(NamedTuple):
         on_done: gets the response; None: `future` gets it.
         request_type: the request's class.
         version: its version.
-        deadline_s: the time of the loop at which the response is overdue; infinite: never.
+        deadline_s: the event loop's time at which the response is overdue; infinity: never.
         timeout_s: the time limit of the response, for the error text.
         views: True if the records of the response may be views of the received bytes.
     """
@@ -235,9 +235,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def call(self, request: Any, version: int, timeout_s: float, on_done: OnDone) -> None:
         """Sends a request. `on_done` is called with the response or the error, on the thread of the event loop.
 
+        If this method raises an error, `on_done` is not called.
+
         Raises:
             ConnectionClosedError: the connection is closed.
-            EncodeError: the request cannot be encoded. In both cases, `on_done` is not called.
+            EncodeError: the request cannot be encoded.
         """
         self._start(request, version, timeout_s, None, on_done)
 

@@ -9,11 +9,11 @@ import sys
 
 SMALLEST_BYTES = 1 << 14
 LARGEST_KEPT_BYTES = 1 << 23
-"""A larger buffer is released after its frame."""
+"""The largest buffer that is used again. A larger buffer is released after its frame."""
 MOST_SPARE_BYTES = 1 << 23
-"""The largest size of the memory that is kept for reuse while callers hold frames in it."""
+"""The maximum total size of spare memory: buffers that are kept for reuse while callers hold frames in them."""
 MAX_FRAME_BYTES = 1 << 30
-"""The largest size of a response: a peer with a longer one does not use Kafka's protocol."""
+"""The largest size of a response. A peer that announces a longer response does not use Kafka's protocol."""
 
 
 class ReceiveBuffer:
@@ -53,7 +53,7 @@ class ReceiveBuffer:
         return self._view[self._end :]
 
     def _replace(self, capacity: int, held: bool) -> None:
-        """Replaces the memory by spare memory that no frame uses, or else by new memory."""
+        """Replaces the memory with spare memory that no frame uses, or else with new memory."""
         spare, previous = self._spare, (self._memory, self._view)
         best = -1
         for index in range(len(spare)):

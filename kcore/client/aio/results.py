@@ -34,7 +34,10 @@ def report_result(task: asyncio.Future[Any], on_done: OnDone) -> None:
 
 
 def call_with_result(on_done: OnDone, response: Any, error: BaseException | None) -> None:
-    """Calls a function with a result. Logs its exception, because the connection has other requests to complete."""
+    """Calls a function with a result.
+
+    Logs an exception of the function instead of raising it, because the connection has other requests to complete.
+    """
     try:
         on_done(response, error)
     except Exception:

@@ -16,7 +16,7 @@ class Route(NamedTuple):
     """The broker that serves a request.
 
     Attributes:
-        coordinator: key type and key of a coordinator; None: no coordinator.
+        coordinator: key type and key of the coordinator; None: no coordinator serves the request.
         partitions: the partitions whose leader serves the request.
         controller: True if the controller serves the request.
     """

@@ -85,9 +85,9 @@ class Cluster:
             raise
 
     def close(self) -> None:
-        """Closes every connection and ends the thread; calls of other threads fail. Can be repeated.
+        """Closes every connection and ends the thread. Calls of other threads fail; a second `close` has no effect.
 
-        Does nothing in a forked child, and at the end of the interpreter, which has ended the thread.
+        The method also has no effect in a forked child or while the interpreter ends: the thread does not run then.
         """
         if self._forked or sys.is_finalizing():
             return
@@ -122,7 +122,7 @@ class Cluster:
         channel: str = "",
         timeout_s: float | None = None,
     ) -> R:
-        """Sends a request to the broker that it concerns, and waits for the response; see `AsyncCluster.send`."""
+        """Sends a request to the broker that serves it, and waits for the response; see `AsyncCluster.send`."""
         return self._run(
             self._cluster.send,
             request,

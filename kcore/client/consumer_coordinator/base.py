@@ -31,9 +31,9 @@ from kcore.protocol.topic_partition import TopicPartition
 
 NO_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 NEW_TOPIC_ERRORS = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-"""Errors of a topic that may be new: they end when the brokers have its metadata."""
+"""Errors of a topic that may be new. They end once the brokers have the topic's metadata."""
 HANDLER_GRACE_MS = 5_000
-"""The time after the deadline of `close` at which a member leaves although the user's code still handles an event."""
+"""The time that the user's code has after the deadline of `close` to handle an event, before the member leaves."""
 
 
 class GroupMemberMachine(ABC):
@@ -59,7 +59,7 @@ class GroupMemberMachine(ABC):
         fatal: the error with which the coordinator refused the member permanently; every call of the user raises it.
         closed: True once the member has left.
         on_committed: called with the offsets of each successful commit, or None.
-        may_rebalance: False while the user's code processes records: a rebalance begins at its next poll.
+        may_rebalance: False while the user's code processes records. A rebalance then waits for the next poll.
     """
 
     def __init__(self, settings: MemberSettings, now_ms: int, *, consumed: Callable[[], Positions] = dict) -> None:
@@ -120,7 +120,7 @@ class GroupMemberMachine(ABC):
 
     @property
     def reader(self) -> tuple[str | None, int]:
-        """Member id and epoch of a request for committed offsets; classic members do not send them."""
+        """Member id and epoch for OffsetFetch requests. A classic member sends neither: its values are None and -1."""
         return None, -1
 
     @abstractmethod
@@ -149,7 +149,7 @@ class GroupMemberMachine(ABC):
 
     @abstractmethod
     def _commit_refused(self, code: int, identity: tuple[str, int, str | None], now_ms: int) -> Exception | None:
-        """Returns the error of a commit with a membership error code; None: a commit with the current epoch follows."""
+        """Returns the error of a commit with a membership error code; None: repeat it with the current epoch."""
 
     # ---- inputs
 
@@ -169,7 +169,9 @@ class GroupMemberMachine(ABC):
             self._polled(now_ms)
 
     def received(self, outgoing: Outgoing, response: Any, now_ms: int) -> bool:
-        """Handles the response to a request. A malformed response is an error for the user, and counts as lost.
+        """Handles the response to a request. After a malformed response, the user gets an error.
+
+        The machine then continues as after a request that failed.
 
         Returns:
             False if no `advance` is necessary before the time that the last call of `wake_ms` has returned.
@@ -349,12 +351,15 @@ class GroupMemberMachine(ABC):
         self._event_done = continuation
 
     def _interrupt_event(self) -> None:
-        """Ends the rebalance that waits for an event. `event` stays set, because the user's code may be handling it."""
+        """Cancels the step that follows the event. `event` stays set, because the user's code may be handling it."""
         self._event_done = None
         self._interrupted = self.event is not None
 
     def _lose_assignment(self, epoch: int, now_ms: int, then: Callable[[int], None]) -> None:
-        """Reports the owned partitions as lost after the user's code has handled its event, and then calls `then`."""
+        """Reports the owned partitions as lost, and then calls `then`.
+
+        If an event is set, the report waits until the user's code has handled this event.
+        """
         self.revoking = self.assignment
         self._interrupt_event()
         if self.event is not None:
@@ -471,7 +476,7 @@ class GroupMemberMachine(ABC):
         self._auto_commit_log.add(commit, self.member_id)
 
     def _commit_consumed(self, now_ms: int, timeout_ms: int, then: Callable[[int], None]) -> None:
-        """Commits the consumed positions before partitions are given up. Then calls `then`, also after a failure."""
+        """Commits the consumed positions before partitions are given up. Calls `then` even if the commit failed."""
         offsets = self._owned_positions()
         if self.settings.auto_commit_ms is None or not offsets or self.epoch < 0:
             then(now_ms)
@@ -511,11 +516,11 @@ class GroupMemberMachine(ABC):
             self._send_commit(commit, identity)
 
     def _require_owned(self, commit: Commit) -> None:
-        """Raises CommitFailedError if a commit that has waited belongs to an earlier membership.
+        """Raises CommitFailedError if the membership has ended, or if a partition of a repeated commit was given up.
 
-        The user's code may begin a commit in a `Revoked` event, and the first attempt may be sent after the end of this
-        event. A repetition must not be sent then, because the new owner may have committed meanwhile. The exception is
-        a member that leaves, because it owns its partitions until it has left.
+        The user's code may begin a commit in a `Revoked` event. The first attempt may be sent even after this event. A
+        repetition must not be sent then, because the new owner may have committed meanwhile. A member that leaves may
+        repeat its commits, because it owns its partitions until it has left.
         """
         repeated = commit.attempts > 0 and not self._closing
         error = self.ownership.commit_error(commit.offsets if repeated else (), commit.seen_losses)

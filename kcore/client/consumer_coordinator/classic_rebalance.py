@@ -43,7 +43,7 @@ FATAL = ClassicState.FATAL
 JOIN_MARGIN_MS = 5_000  # beyond the rebalance timeout, within which the coordinator responds to a join
 MAX_REASON = 255
 FREE_REPETITIONS = 3
-"""Refusals of a join or sync after which the next join follows at once, until an assignment arrives."""
+"""The number of refused joins and syncs that the member repeats without a pause. An assignment resets the count."""
 
 
 class ClassicRebalance(GroupMemberMachine):

@@ -53,7 +53,7 @@ def join_request(
 def sync_request(
     settings: MemberSettings, generation: Generation, assignments: Sequence[SyncGroupRequestAssignment]
 ) -> SyncGroupRequest:
-    """Builds a SyncGroup; a follower has no assignments."""
+    """Builds a SyncGroup. Only the leader of the group sends assignments."""
     return SyncGroupRequest(
         group_id=settings.group_id,
         generation_id=generation.id,

@@ -303,7 +303,7 @@ class ConsumerMember(GroupMemberMachine):
             self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms + pause_ms)
 
     def _adopt_empty(self, now_ms: int) -> None:
-        """Becomes stable without partitions; the user's code is notified that the member has joined."""
+        """Becomes stable without partitions, and notifies the user's code that the member has joined."""
         self._enter(STABLE)
         self.assignment = frozenset()
         if self.event is None:

@@ -21,7 +21,7 @@ class Ownership:
 
     Attributes:
         losses: the number of times that partitions or the membership were lost or given up.
-        membership_lost_at: the count at the last end of a membership; 0: none has ended.
+        membership_lost_at: the value of `losses` when the last membership ended; 0: no membership has ended.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Ownership:
     def commit_error(self, partitions: Iterable[TopicPartition], seen_losses: int) -> CommitFailedError | None:
         """Returns the error of a commit of offsets that the member may no longer commit, or None.
 
-        Partitions that the member never owned are left to the coordinator, as in the Java client.
+        The coordinator checks commits of partitions that the member never owned, as with the Java client.
 
         Args:
             partitions: the partitions of the commit.

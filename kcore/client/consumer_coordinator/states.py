@@ -92,4 +92,4 @@ CONSUMER: Final[dict[ConsumerState, frozenset[ConsumerState]]] = {
 """State -> the states that may follow it."""
 
 IN_GROUP: Final = _ACTIVE
-"""States in which the coordinator has the member, or the member is joining."""
+"""States in which the member is joining the group, or is in the group and does not leave."""

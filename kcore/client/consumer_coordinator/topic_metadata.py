@@ -19,10 +19,10 @@ class TopicMetadata:
         self.ids: dict[bytes, str] = {}
 
     def update(self, response: MetadataResponse, complete: bool) -> None:
-        """Stores a response; a complete response replaces all topics.
+        """Stores a response. If `complete` is True, the response lists all topics, and replaces them.
 
         A response may list a topic without its partitions if they have no leaders, for example from a node that has
-        lost its cluster. The known number of partitions is kept, because a topic never loses partitions.
+        lost its cluster. The stored number of partitions then stays, because a topic never loses partitions.
         """
         previous = self.counts
         if complete:

@@ -17,11 +17,11 @@ LIMIT_S: Final = 1.0
 class Deadline:
     """The end of one lease by the machine's monotonic clock.
 
-    A renewal reads the holder of the lease and writes the deadline under the lock. A transaction that ends the lease
-    does the same, so that no renewal succeeds after the transaction has read the deadline.
+    A renewal holds the file's lock while it reads the holder of the lease and writes the deadline. A transaction that
+    ends the lease holds this lock, too, so that no renewal succeeds after the transaction has read the deadline.
 
     Args:
-        path: the file; it is also the lock.
+        path: the file with the deadline, which is also the file of the lock.
     """
 
     __slots__ = ("_lock", "_path")
@@ -36,11 +36,11 @@ class Deadline:
         return cls(os.path.join(node_folder(path, node_id), "lease"))
 
     def acquire(self) -> None:
-        """Excludes all other changes of the deadline until `release`; raises StoreUnavailableError."""
+        """Takes the lock of the deadline. Raises StoreUnavailableError if the lock is not free in time."""
         self._lock.acquire()
 
     def release(self) -> None:
-        """Ends the exclusion that `acquire` began, if there is one."""
+        """Releases the lock of the deadline, if this object holds it."""
         self._lock.release()
 
     def read_ms(self) -> int:

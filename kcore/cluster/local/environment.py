@@ -30,7 +30,7 @@ WRITER_LIMIT_S: Final = 5.0
 
 
 class SharedEnvironment(LmdbEnvironment):
-    """An environment with the database of nodes and leaders, and with transactions that have a time limit.
+    """An LMDB environment with the database of nodes and leaders. Its transactions wait only for a limited time.
 
     LMDB's own lock for writers has no time limit. This object takes a file lock with a time limit before LMDB's lock,
     so a stopped process delays other processes, but cannot block them.
@@ -112,7 +112,7 @@ class SharedEnvironment(LmdbEnvironment):
         return self.cluster_db if database == CLUSTER_DB else super()._handle(database)
 
     def read(self, work: Callable[[Any], T], doing: str) -> T:
-        """Runs `work` in a read transaction on the database of nodes and leaders, which returns copies.
+        """Runs `work` in a read transaction on the database of nodes and leaders. `work` gets copies of the values.
 
         Raises:
             LogError: the file cannot be read.
@@ -128,7 +128,7 @@ class SharedEnvironment(LmdbEnvironment):
             raise log_error(error, doing) from error
 
     def transact(self, work: Callable[[Any], T], doing: str) -> T:
-        """Runs `work` in a write transaction, and again if the map had to grow.
+        """Runs `work` in a write transaction. Repeats it if LMDB's map was too small and has grown.
 
         Raises:
             StoreUnavailableError: another process holds the writer's lock; nothing is stored.
@@ -161,7 +161,7 @@ class SharedEnvironment(LmdbEnvironment):
             self.env.reader_check()
 
     def flush(self, doing: str) -> None:
-        """Forces all transactions to the device; raises LogError."""
+        """Forces all transactions to the device. Raises LogError if that fails."""
         try:
             fd = os.open(os.path.join(self.path, DATA_NAME), os.O_RDWR | os.O_CLOEXEC)
             try:
@@ -182,7 +182,7 @@ _OPEN_LOCK = Lock()
 
 
 def open_environment(path: str, sync: bool) -> SharedEnvironment:
-    """Returns the environment of a folder. LMDB allows one in each process, so all stores of a process share it.
+    """Returns the environment of a folder. All stores of a process share it, because LMDB allows only one per process.
 
     Raises:
         LogError: no cluster serves the folder, or its file cannot be opened.
@@ -205,7 +205,7 @@ def open_environment(path: str, sync: bool) -> SharedEnvironment:
 
 
 def close_environment(environment: SharedEnvironment) -> None:
-    """Closes the environment after the last store of this process."""
+    """Closes the environment, unless another store of this process still uses it."""
     with _OPEN_LOCK:
         users = _OPEN[environment.path][1] - 1
         if users:

@@ -1,6 +1,6 @@
 """File locks between the processes of one machine.
 
-The kernel releases a flock(2) when its process ends in any way. A descriptor belongs to one object, so two objects of
+The kernel releases a flock(2) when its process ends in any way. Each object has its own descriptor, so two objects of
 one process exclude each other like two processes.
 """
 
@@ -29,7 +29,7 @@ class FileLock:
 
     Args:
         path: the file, created if missing. It is never removed, because another process may wait for its lock.
-        limit_s: the time after which a call fails.
+        limit_s: the time after which `acquire` fails.
     """
 
     __slots__ = ("_fd", "_limit_s", "path")
@@ -48,7 +48,7 @@ class FileLock:
         """
         self._open()
         self._wait()
-        while not os.fstat(self._fd).st_nlink:  # an operator has removed the file: others lock the one that replaced it
+        while not os.fstat(self._fd).st_nlink:  # an operator has removed the file: other processes lock a new file
             self.close()
             self._open()
             self._wait()
@@ -119,7 +119,7 @@ class LifeLock:
 
 
 def remove_dead(folder: str, epoch: int) -> None:
-    """Removes the files of earlier incarnations of a node."""
+    """Removes the lock files of earlier incarnations of a node."""
     own = _life_path(folder, epoch)
     for name in os.listdir(folder):
         path = os.path.join(folder, name)

@@ -26,13 +26,13 @@ NO_LEADER = -1
 def prepare(path: str, leaders: Mapping[PartitionKey, tuple[int, int]], base: int) -> None:
     """Creates the database of nodes and leaders in a folder that a single process has closed.
 
-    The caller holds the folder's lock. `fold`, at the next opening by a single process, removes the database.
+    The caller holds the folder's lock. When a single process opens the folder again, `fold` removes the database.
 
     Args:
         path: the data folder.
         leaders: the leader and the leader epoch of each partition in the metadata log. No node may write before the
             controller has given it the partition in a later epoch.
-        base: the epoch above which the epochs of nodes and controllers begin; not lower than any epoch in the folder.
+        base: an epoch that is not lower than any epoch in the folder. New epochs of nodes and controllers are higher.
 
     Raises:
         LogError: the folder cannot be written, or has no metadata log.

@@ -5,7 +5,7 @@ controller            the lease `controller`
 leader:<partition>    the leader of a partition
 number:<number>       the partition with this number
 round:<id><epoch>     the last transaction of an incarnation
-base the epoch above which all epochs of this run begin
+base                  the base epoch: all epochs of nodes and controllers are higher
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class NodeRow(NamedTuple):
 
     Attributes:
         epoch: the epoch of its lease.
-        fenced: True if its writes are refused.
+        fenced: True if the store refuses its writes.
         draining: True if the node should lead no partition.
         revision: a number that increases when another process takes partitions from the node. The node then reads again
             which partitions it leads.
@@ -63,8 +63,8 @@ class LeaderRow(NamedTuple):
     Attributes:
         number: the partition's number.
         leader: the node; -1 for none.
-        leader_epoch: its epoch.
-        node_epoch: the incarnation of the node at the time of its election; no other incarnation may write.
+        leader_epoch: the leader epoch.
+        node_epoch: the epoch of the node's incarnation that was elected; no other incarnation may write.
     """
 
     number: int
@@ -120,7 +120,7 @@ class Rows:
         return None if value is None else _node(node_id, value)
 
     def put_node(self, node_id: int, row: NodeRow) -> None:
-        """Stores a node, and counts its epoch."""
+        """Stores a node, and calls `count_epoch`."""
         head = _NODE.pack(row.epoch, row.fenced, row.draining, row.revision)
         self._put(NODE_PREFIX + _NODE_ID.pack(node_id), head + row.description)
         self.count_epoch(row.epoch)
@@ -134,7 +134,7 @@ class Rows:
         )
 
     def incarnation(self, node_id: int) -> int:
-        """Returns the epoch of a node that may write; 0 if the node may not write."""
+        """Returns the epoch of a node's incarnation; 0 if the node is fenced or not registered."""
         row = self.node(node_id)
         return 0 if row is None or row.fenced else row.epoch
 
@@ -146,7 +146,7 @@ class Rows:
         return None if value is None else ControllerRow(*_fields(_CONTROLLER, value, CONTROLLER_KEY))
 
     def put_controller(self, row: ControllerRow) -> None:
-        """Stores the holder of the lease `controller`, and counts its epoch."""
+        """Stores the holder of the lease `controller`, and calls `count_epoch`."""
         self._put(CONTROLLER_KEY, _CONTROLLER.pack(*row))
         self.count_epoch(row.epoch)
 
@@ -159,7 +159,7 @@ class Rows:
         return None if value is None else LeaderRow(*_fields(_LEADER, value, LEADER_PREFIX, name))
 
     def put_leader(self, key: PartitionKey, row: LeaderRow) -> None:
-        """Stores the leader of a partition, and counts its epoch."""
+        """Stores the leader of a partition, and calls `count_epoch`."""
         name = _PARTITION.pack(*key)
         self._put(LEADER_PREFIX + name, _LEADER.pack(*row))
         self._put(NUMBER_PREFIX + U32.pack(row.number), name)
@@ -235,21 +235,21 @@ class Rows:
         self._put(ROUND_PREFIX + _INCARNATION.pack(node_id, epoch), token)
 
     def base(self) -> int:
-        """Returns the epoch above which all epochs of this run begin."""
+        """Returns the base epoch, which is lower than the epochs of all nodes and controllers."""
         value = self._get(BASE_KEY)
         if value is None or len(value) != U64.size:
             raise LogError("the database of the cluster is damaged: its first epoch is missing", FailureReason.CORRUPT)
         return int(U64.unpack(value)[0])
 
     def put_base(self, epoch: int) -> None:
-        """Stores the epoch above which all epochs of this run begin."""
+        """Stores the base epoch, and calls `count_epoch`."""
         self._put(BASE_KEY, U64.pack(epoch))
         self.count_epoch(epoch)
 
     def count_epoch(self, epoch: int) -> None:
-        """Stores an epoch if it is the highest one.
+        """Stores an epoch as the folder's highest epoch, if it is higher than the stored one.
 
-        The next process that opens the folder begins with higher epochs.
+        After the next opening of the folder, new epochs are higher than this epoch.
         """
         value = self.txn.get(CLUSTER_EPOCH_KEY, db=self._meta)
         if value is None or _fields(U64, bytes(value), CLUSTER_EPOCH_KEY)[0] < epoch:
@@ -260,8 +260,8 @@ def _fields(layout: struct.Struct, data: bytes, prefix: bytes, name: bytes = b""
     """Returns the fields of a key or a value.
 
     Args:
-        layout: the layout of the value.
-        data: the bytes of the value.
+        layout: the layout of the key or the value.
+        data: the bytes of the key or the value.
         prefix: the first part of the row's key, for the error.
         name: the remaining part of the key.
 

@@ -34,7 +34,7 @@ NODE_LIMIT_S: Final = 5.0
 """The time after which a caller gives up if another process holds the lock of a node."""
 NO_NODE: Final = -1
 STALE: Final = -1
-"""The revision that differs from every stored one."""
+"""A revision that is never stored, so that it differs from each stored revision."""
 
 
 class UnsettledWrite(NamedTuple):
@@ -53,8 +53,8 @@ class NodeLocks:
     """The locks of the nodes of a data folder. Only one thread at a time may use the object.
 
     The lock of a node protects its journal and its leadership of partitions. A process holds the lock while it takes a
-    partition from the node, fences the node or registers it again. Several locks are taken in order of node id, and the
-    writer's lock last.
+    partition from the node, fences the node or registers it again. A process takes several locks in order of node id,
+    and takes the writer's lock last.
 
     Args:
         path: the data folder.
@@ -92,14 +92,15 @@ class NodeLocks:
 class LocalStorage(LmdbReader, SharedStorage):
     """A SharedStorage over one LMDB file and a journal for each node.
 
-    A write set that only appends a few batches is an entry of the node's journal, without involving other processes.
-    Other write sets take an LMDB transaction. Both kinds are written under the node's lock. A process that takes a
-    partition from this node holds that lock, moves the node's journal to the log, and increases the node's revision in
-    its own transaction. So an unchanged revision under the lock proves that this node still leads all its partitions.
+    The storage writes a write set that only appends a few batches as an entry of the node's journal, which needs no
+    other process. It writes other write sets in an LMDB transaction. It holds the node's lock during each write. A
+    process that takes a partition from this node holds that lock, moves the node's journal to the log, and increases
+    the node's revision in its own transaction. So an unchanged revision under the lock proves that this node still
+    leads all its partitions.
 
-    After an exception, `settle` reads the result of the write: the result of a transaction from its token, the result
-    of an entry from the journal's identity. If another process has moved the journal meanwhile, `settle` looks for the
-    entry in the log.
+    After an exception, `settle` determines whether the write is stored. A transaction is stored if the database has its
+    token. For an entry, `settle` reads the journal's identity, which shows whether another process has moved the
+    journal meanwhile. If so, it looks for the entry in the log.
 
     Args:
         environment: the shared environment. The caller closes it.
@@ -155,7 +156,7 @@ class LocalStorage(LmdbReader, SharedStorage):
     # -- leadership, under the node's lock
 
     def _require_alive(self, rows: Rows) -> None:
-        """Refuses a fenced incarnation. Reloads the partitions of this node if another process has taken some of them.
+        """Refuses a fenced incarnation. Updates the led partitions if another process has taken some of them.
 
         Raises:
             FencedWriteError: this incarnation has ended.
@@ -237,7 +238,8 @@ class LocalStorage(LmdbReader, SharedStorage):
     def look_up(self, key: PartitionKey) -> StoredPartition | None:
         """Implements `SharedStorage.look_up`.
 
-        The metadata log is never in a journal; batches of other partitions are first moved out of the journals.
+        The metadata log is never in a journal. For any other partition, the method first moves the leader's journal to
+        the log.
         """
         self._require_open()
         environment = self._environment
@@ -279,7 +281,7 @@ class LocalStorage(LmdbReader, SharedStorage):
         else:
             owned.append(Leadership(METADATA, changes.controller_epoch))
             losers: set[int] = set()
-            # Until this holds the locks of all nodes that lose partitions, further nodes may have to be locked.
+            # Repeats until it holds the locks of all nodes that lose partitions.
             while not self._exclusively(
                 lambda: self._write_changes(write_set, owned, losers),
                 *(self._node_id, *losers),
@@ -324,10 +326,10 @@ class LocalStorage(LmdbReader, SharedStorage):
         Args:
             write_set: the write set.
             owned: the partitions that this node must lead.
-            losers: the other nodes whose locks the caller holds. If more locks are needed, their nodes are added.
+            losers: the other nodes whose locks the caller holds. The method adds nodes whose locks are missing.
 
         Returns:
-            False if more locks are needed; nothing is written then.
+            False if locks are missing; in this case, the method has written no change.
         """
         self._require_settled()
         self._require_led(owned)
@@ -435,8 +437,8 @@ class LocalStorage(LmdbReader, SharedStorage):
             if stored:
                 self._confirm()
         elif identity == journal.identity:
-            # No other process has moved the journal: this one has the acknowledged batches in memory, and the entry in
-            # question becomes invalid.
+            # No other process has moved the journal: this process has the acknowledged batches in memory, and the
+            # uncertain entry becomes invalid.
             if write_set is not None and write_set.is_durable:
                 journal.restore(write_set)
             self._environment.transact(
@@ -454,7 +456,7 @@ class LocalStorage(LmdbReader, SharedStorage):
         return value is not None and bytes(value) == sealed.batches[0]
 
     def _confirm(self) -> None:
-        """Commits once more, so that both meta pages of LMDB follow a transaction whose result was unknown."""
+        """Commits once more, so that both meta pages of LMDB include a transaction whose result was unknown."""
         token = os.urandom(TOKEN_BYTES)
         self._environment.transact(
             lambda txn: Rows(txn, self._environment).put_round(self._node_id, self.node_epoch, token),

@@ -37,7 +37,7 @@ CLUSTER_ID_KEY: Final = USER_PREFIX + b"cluster.id"
 
 
 def monotonic_ms() -> int:
-    """Returns the time since the machine started, which is equal in all processes."""
+    """Returns the time of the machine's monotonic clock, which all processes share."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -114,7 +114,7 @@ class LocalClusterStore(ClusterStore):
         return deadline
 
     def _remaining_ms(self, node_id: int, row: NodeRow | None) -> int:
-        """Returns the time until the lease of a node ends; 0 if it has ended, or if its process is dead."""
+        """Returns the time until the lease of a node ends; 0 if the lease has ended, or the node's process is dead."""
         if row is None or row.fenced or not is_alive(node_folder(self._path, node_id), row.epoch):
             return 0
         return max(0, self._deadline(node_id).read_ms() - self._clock_ms())
@@ -187,7 +187,7 @@ class LocalClusterStore(ClusterStore):
         return Lease(node_lease(node_id), node_id, epoch, ttl_ms)
 
     def _began(self, node_id: int, epoch: int, life: LifeLock) -> None:
-        """Registers a new incarnation."""
+        """Prepares this object for a new incarnation, which is registered in the database."""
         self._end_life()
         if self._storage is not None:
             self._storage.close()
@@ -370,7 +370,7 @@ class LocalClusterStore(ClusterStore):
     # -- notifications
 
     def listen(self, callback: Callable[[], None]) -> None:
-        """Implements `ClusterStore.listen`, after `register`."""
+        """Implements `ClusterStore.listen`. The caller must call `register` before."""
         if self._listener is not None:
             self._listener.stop()
         self._listener = Listener(node_folder(self._path, self._node_id), callback)
@@ -392,7 +392,7 @@ class LocalClusterStore(ClusterStore):
 
 
 def _is_held(rows: Rows, lease: Lease) -> bool:
-    """Returns True if no other node or incarnation has taken the lease, and it was not fenced."""
+    """Returns True if the lease still belongs to this node and incarnation, and the incarnation was not fenced."""
     if lease.name == CONTROLLER_LEASE:
         row = rows.controller()
         return row is not None and row[:2] == (lease.holder, lease.epoch)

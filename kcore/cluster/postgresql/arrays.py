@@ -22,7 +22,7 @@ INT8_ARRAY: Final = 1016
 BYTEA: Final = 17
 BYTEA_ARRAY: Final = 1001
 _HEAD: Final = struct.Struct("!5I")
-"""Dimensions, a flag for NULLs, the type of the elements; then length and first index of the only dimension."""
+"""Number of dimensions, flag for NULLs, type of the elements, length and first index of the only dimension."""
 _pack_head: Final = _HEAD.pack
 _pack_length: Final = struct.Struct("!I").pack
 
@@ -77,7 +77,7 @@ class ListDumper(Dumper):
         self._context = context
 
     def get_key(self, obj: list[Any], format: PyFormat) -> DumperKey:
-        """Returns the kind of the list, for which psycopg keeps one dumper."""
+        """Returns the key under which psycopg caches the dumper of the list."""
         return (list, type(obj[0]) if obj else type(None))
 
     def upgrade(self, obj: list[Any], format: PyFormat) -> Dumper:

@@ -22,7 +22,10 @@ EXTEND_ALL: Final[LiteralString] = """
 UPDATE leases SET expires_at = greatest(expires_at, statement_timestamp() + ttl_ms * interval '1 ms')
 WHERE expires_at > '-infinity'
 """
-"""A promoted standby has another clock than the old primary: a lease may seem to have expired before its end."""
+"""Extends all leases after a promotion.
+
+The clock of the promoted standby may differ from the clock of the old primary, so a lease may seem to end too early.
+"""
 
 LOCK_LEASE: Final[LiteralString] = f"""
 SELECT holder, epoch, {_LEFT_MS} FROM leases WHERE name = %b FOR UPDATE

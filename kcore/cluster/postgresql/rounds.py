@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kcore.log.write_set import ClusterChanges, WriteSet
 
 LARGE_BATCH_BYTES: Final = 400_000
-"""From this size on, a batch is a parameter of its own."""
+"""A batch of at least this size is a separate parameter of the statement."""
 LAST_OFFSET: Final = (1 << 63) - 1
 _encode_integer: Final = struct.Struct("!q").pack
 
@@ -35,7 +35,7 @@ class Round:
     Attributes:
         write_set: the write set.
         number: the number of this round; 0 if the round only appends batches, so that one statement stores it.
-        owned: the leader epoch of each partition number that the node must lead.
+        owned: the numbers of the partitions that the node must lead -> leader epoch.
     """
 
     __slots__ = ("_identity", "number", "owned", "write_set")

@@ -26,9 +26,7 @@ _NAMES: Final = {int: "an integer", bytes: "bytes", str: "a text", bool: "a bool
 
 
 def _fault(columns: Sequence[tuple[str, Any, type]]) -> str | None:
-    """Describes the first column (name, value, type) whose value does not have the type; None if all values have their
-    types.
-    """
+    """Describes the first column (name, value, type) whose value does not have the type; None if there is none."""
     for name, value, kind in columns:
         if value is None:
             return f"column {name} is NULL"
@@ -51,7 +49,7 @@ def _row_error(table: str, row: str, fault: str) -> LogError:
 
 
 def read_partition(row: Row) -> StoredPartition:
-    """Makes a StoredPartition of a row of `LOOK_UP`.
+    """Converts a row of `LOOK_UP` to a StoredPartition.
 
     Raises:
         CorruptLogError: the row of the partition, or the row of its last batch, was changed.
@@ -106,7 +104,7 @@ def read_batches(key: object, rows: Sequence[Row]) -> list[tuple[int, bytes]]:
 
 
 def read_summaries(key: object, rows: Sequence[Row]) -> list[BatchSummary]:
-    """Converts the rows of `SUMMARIES` to summaries; raises the same errors as `read_batches`."""
+    """Converts the rows of `SUMMARIES` to summaries. Raises CorruptLogError if a row was changed."""
     names = ("base_offset", "last_offset", "max_timestamp", "batch")
     summaries = []
     for row in rows:

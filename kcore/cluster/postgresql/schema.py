@@ -96,7 +96,7 @@ _VERSION_1: Final[tuple[LiteralString, ...]] = (
 )
 
 MIGRATIONS: Final[tuple[tuple[LiteralString, ...], ...]] = (_VERSION_1,)
-"""The statements of each version, which migrate from the version before it. Released ones never change."""
+"""For each version, the statements that migrate from the previous version. Released statements never change."""
 VERSION: Final = len(MIGRATIONS)
 
 _LOCK_KEY: Final = 0x6B636F7265  # "kcore"

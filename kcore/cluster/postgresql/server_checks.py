@@ -10,9 +10,12 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 MIN_SERVER_VERSION: Final = 140000
-"""PostgreSQL 14: the first one with `client_connection_check_interval`, which ends a round of a dead node."""
+"""PostgreSQL 14: the first version with `client_connection_check_interval`, which ends the rounds of dead nodes."""
 MIN_CONNECTIONS: Final = 40
-"""A node uses up to 12 connections: the writer, leases, renewals, notifications and readers."""
+"""The minimum of `max_connections` without a warning.
+
+A node uses up to 12 connections: the writer, leases, renewals, notifications and readers.
+"""
 
 _STATE = """
 SELECT pg_is_in_recovery(), current_setting('transaction_read_only')::bool, current_setting('fsync')::bool,

@@ -1,4 +1,4 @@
-"""Connections of one node or command to PostgreSQL: settings, the guard of the timeline, and time limits."""
+"""Connections of one node or command to PostgreSQL: settings, the check of the timeline, and time limits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LIBPQ_DEFAULTS: Final[dict[str, str]] = {
     "keepalives_count": "3",
     "target_session_attrs": "read-write",
 }
-"""Parameters of connections that the URL does not set. A node must notice a dead server sooner than its lease ends."""
+"""Defaults of connection parameters. A node must notice a dead server sooner than its lease ends."""
 
 SETTINGS: Final[dict[str, str]] = {
     "search_path": SCHEMA,
@@ -54,14 +54,14 @@ SETTINGS: Final[dict[str, str]] = {
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "5s",
 }
-"""Settings of each session. A role or a database may have other defaults, which would not be safe here.
+"""Settings of each session, because the defaults of a role or a database may be unsafe for kcore.
 
-The server must notice a dead node, too: its backend may hold locks that other nodes wait for.
+The server must notice a dead node, because the backend of the node may hold locks for which other nodes wait.
 """
 
 MAX_IDLE_READERS: Final = 4
 MAX_READERS: Final = 8
-"""The readers of one node: connections for everything but rounds, leases and notifications."""
+"""Maximum number of readers of one node: connections for calls other than rounds, leases and notifications."""
 READER_WAIT_S: Final = 10.0
 WATCH_PERIOD_S: Final = 0.1
 LOCK_TIMEOUT: Final = "55P03"
@@ -197,7 +197,8 @@ class Watchdog:
     """The thread that ends sessions whose call takes too long.
 
     A time limit of the server is not sufficient: if the network is broken, a call never returns, and a commit that
-    waits for a standby has no limit. Cancelling the call would be wrong, see `Session.is_doubtful`.
+    waits for a standby has no limit. The thread does not cancel the call, because PostgreSQL reports success for a
+    cancelled commit that is not replicated: see `Session.is_doubtful`.
     """
 
     def __init__(self) -> None:
@@ -308,7 +309,7 @@ class Sessions:
             StoreUnavailableError: no primary can be reached.
             StoreRewoundError: the server has an older timeline than a server that was used before, so it is an old
                 primary.
-            LogError: the server's settings or the schema are refused.
+            LogError: kcore refuses the server's settings or the version of the schema.
         """
         rewound: StoreRewoundError | None = None
         for first in range(self.host_count):
@@ -323,7 +324,7 @@ class Sessions:
         raise rewound
 
     def _rotated(self, first: int) -> dict[str, Any]:
-        """Returns the parameters with the hosts in another order, beginning with number `first`."""
+        """Returns the parameters with a rotated list of hosts, which begins with host number `first`."""
         parameters = dict(self._parameters)
         for name in ("host", "hostaddr", "port"):
             values = str(parameters.get(name, "")).split(",")
@@ -399,7 +400,9 @@ class Sessions:
     # -- readers
 
     def run(self, work: Callable[[Session], T], doing: str) -> T:
-        """Calls `work` with a connection of the pool; repeats it once if the connection was lost while it was idle.
+        """Calls `work` with a connection of the pool.
+
+        Repeats the call once if the connection was lost while it was idle, or if a lock was not free in time.
 
         Args:
             work: the function; it may be called twice.
@@ -468,8 +471,8 @@ class Sessions:
         waits.
 
         After a failure of the network, the server may wait for further statements of a transaction. If a backend is
-        ended during a commit, the commit is visible, even if no standby has it. Therefore, a reader that relies on it
-        first commits another transaction (`READ_BARRIER`).
+        ended during a commit, the commit is visible, even if no standby has it. Therefore, a reader that relies on such
+        a commit first commits another transaction (`READ_BARRIER`).
 
         Args:
             session: a connection to run the statement on.

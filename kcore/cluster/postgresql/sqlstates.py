@@ -18,9 +18,9 @@ class Reaction(Enum):
     RETRY = "retry"
     """Nothing is stored, and the same statement may succeed in a moment."""
     WRONG_SERVER = "wrong server"
-    """A standby, which takes no writes: another connection may lead to the primary."""
+    """The server is a standby, which accepts no writes. Another connection may reach the primary."""
     FENCED = "fenced"
-    """A check of leadership failed; in this case the statements of this package divide by zero."""
+    """A check of leadership failed. To report that, the statements of this package divide by zero."""
     DUPLICATE = "duplicate"
     """A row with this key exists."""
     ALARM = "alarm"
@@ -77,7 +77,7 @@ def describe(error: psycopg.Error) -> str:
 
 
 def log_error(error: psycopg.Error, doing: str) -> LogError:
-    """Returns the error of the log for an error of a call that stored nothing or may be repeated.
+    """Converts an error of PostgreSQL to a LogError. The failed call must have stored no change, or be repeatable.
 
     Args:
         error: PostgreSQL's or the connection's error.

@@ -1,9 +1,9 @@
 """The SQL of rounds, reads and reclaiming.
 
 A round is the transaction that stores one write set. It locks each row whose columns it tests, until its commit: the
-row of the node, and the rows of the partitions. A take-over changes these rows, so it either precedes the round, which
-then stores nothing, or waits for the round. Testing a column needs the lock of its row, because PostgreSQL evaluates
-the test on a snapshot.
+row of the node, and the rows of the partitions. A take-over changes these rows. So it either commits before the round,
+which then stores nothing, or waits for the round. A test without a lock would not be sufficient, because PostgreSQL
+evaluates the test on a snapshot.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ INSERT_BATCHES: Final[LiteralString] = """
 INSERT INTO batches SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bytea[])
 """
 INSERT_BATCH: Final[LiteralString] = "INSERT INTO batches VALUES (%b, %b, %b, %b, %b)"
-"""One large batch: as an element of an array, the server would copy it more often."""
+"""Stores one large batch. The server would copy the batch more often if it were an element of an array."""
 PUT_CHUNKS: Final[LiteralString] = """
 INSERT INTO snapshot_chunks SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::bytea[])
 ON CONFLICT (number, snapshot_offset, chunk_index) DO UPDATE SET data = excluded.data
@@ -126,7 +126,11 @@ ORDER BY w.number
 NEW_SESSION: Final[LiteralString] = """
 UPDATE nodes SET session = %b WHERE node_id = %b AND epoch = %b AND session = ANY(%b::bigint[]) RETURNING round
 """
-"""Locks the row of the node, which waits for the end of the interrupted round, and fences it if it is still to come."""
+"""Changes the session token of the node.
+
+The statement waits until the server has ended the interrupted round. If the server has not received the round yet, the
+new token fences it.
+"""
 LAST_ROUND: Final[LiteralString] = "SELECT round FROM nodes WHERE node_id = %b AND epoch = %b"
 STORED_BATCHES: Final[LiteralString] = """
 SELECT w.number,
@@ -148,10 +152,10 @@ FROM partitions p WHERE p.number = ANY(%b::bigint[]) AND p.leader = %b AND p.nod
 READ_BARRIER: Final[LiteralString] = """
 INSERT INTO read_barriers VALUES (%b, 1) ON CONFLICT (node_id) DO UPDATE SET count = read_barriers.count + 1
 """
-"""Makes a transaction a writing one, whose commit waits for the synchronous standbys.
+"""Makes a transaction write, so that its commit waits for the synchronous standbys.
 
-Everything that the transaction has read is then stored there, too. Without it, a read after a crash of the primary may
-show a round that no standby has.
+After the commit, the standbys also have all data that the transaction has read. Without this statement, a read after a
+crash of the primary may show a round that no standby has.
 """
 UNFENCED_NODE: Final[LiteralString] = """
 SELECT 1 FROM nodes WHERE node_id = %b AND epoch = %b AND session <> 0

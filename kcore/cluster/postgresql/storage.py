@@ -104,7 +104,7 @@ class PostgresStorage(SharedStorage):
         return [stored[key] for key, _ in partitions]
 
     def look_up(self, key: PartitionKey) -> StoredPartition | None:
-        """Implements `SharedStorage.look_up`. It writes only if the partition has changed since the last call."""
+        """Implements `SharedStorage.look_up`. Runs `READ_BARRIER` if the partition has changed since the last call."""
         rows = self._run(lambda session: session.execute(sql.LOOK_UP, _key_columns([key])).fetchall(), "reading an end")
         if rows and self._partition(rows[0]) == self._confirmed.get(key):
             return self._confirmed[key]
@@ -208,7 +208,10 @@ class PostgresStorage(SharedStorage):
             raise FencedWriteError(str(error), error.partitions) from None
 
     def _check_tasks(self, session: Session, tasks: list[ReclaimTask]) -> None:
-        """Locks the partitions of tasks against a new leader, whose snapshots an old leader must not delete."""
+        """Locks the partitions of tasks, so that no other node takes them over before the end of the transaction.
+
+        An old leader must not delete snapshots of a new leader.
+        """
         node_id, epoch = self._identity
         rows = session.execute(
             "SELECT number, topic_id, partition, leader_epoch, leader = %b AND node_epoch = %b FROM partitions"
@@ -242,7 +245,7 @@ class PostgresStorage(SharedStorage):
 
 
 class _NotLedError(Exception):
-    """A task of `reclaim` is about a partition that the node does not lead; its transaction is rolled back."""
+    """A task of `reclaim` has a partition that the node does not lead. The error rolls the transaction back."""
 
     def __init__(self, node_id: int, partitions: list[PartitionKey]) -> None:
         super().__init__(f"node {node_id} does not lead {', '.join(map(repr, partitions[:5]))}")

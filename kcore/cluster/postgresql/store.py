@@ -71,10 +71,11 @@ class PostgresClusterStore(ClusterStore):
     # -- calls
 
     def _call_fencing(self, node_id: int, work: Callable[[Sql], T], doing: str) -> T:
-        """Runs a transaction that locks the row of a node. Ends the backends of that node that keep the row locked.
+        """Runs a transaction that locks the row of a node.
 
-        The backend of a dead node may wait for further statements of a round. Ending a backend during a commit is safe
-        here, because later readers wait until the commit is replicated (`READ_BARRIER`).
+        If the node keeps the row locked for too long, ends the backends of its writer, and repeats the transaction. The
+        backend of a dead node may wait for further statements of a round. The end of a backend during a commit does no
+        harm, because later readers wait until the commit is replicated (`READ_BARRIER`).
         """
         try:
             return self._call(work, doing)

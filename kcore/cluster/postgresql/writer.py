@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 4
-"""The number of attempts to store a round, while errors leave nothing stored and may pass."""
+"""Maximum number of attempts to store a round. The writer repeats it after temporary errors that stored no change."""
 UNPREPARED: Final = "26000"
 """The SQLSTATE of a statement that was not prepared on this connection, or that was deallocated."""
 FIRST_PAUSE_S: Final = 0.01
@@ -87,7 +87,7 @@ class RoundWriter:
                 pause_s *= 2
 
     def _attempt(self, round_: Round) -> psycopg.Error | None:
-        """Stores a round; returns the error if nothing is stored and a repetition may succeed.
+        """Stores a round. Returns the error if the round is not stored and a repetition may succeed.
 
         Raises:
             FencedWriteError: this node does not lead.
@@ -127,7 +127,7 @@ class RoundWriter:
         self._unsettled_round = None
 
     def _send(self, session: Session, round_: Round) -> bool:
-        """Sends a round. Returns False if its single statement has stored nothing, because a check failed."""
+        """Sends a round. Returns False if its single statement has stored no batch, because a check failed."""
         if round_.number:
             session.transact_at_once(round_.transaction(self._token))
             return True
@@ -150,7 +150,7 @@ class RoundWriter:
         raise log_error(error, "storing a commit") from error
 
     def _prepare_again(self, session: Session, error: psycopg.Error) -> psycopg.Error:
-        """Prepares the statement of rounds again, which psycopg deallocates with all others after a ROLLBACK."""
+        """Prepares `APPEND` again, because psycopg deallocates all prepared statements after a ROLLBACK."""
         try:
             with self._sessions.watchdog.limit(session, self._sessions.timeout_s):
                 prepare_append(session)

@@ -1,6 +1,6 @@
-"""The APIs of the group coordinator, one per file; a class is imported at its first use.
+"""The APIs of the group coordinator, one per file. The class of an API is imported at its first use.
 
-`kcore.served_apis` creates them.
+`kcore.served_apis` creates the APIs.
 """
 
 from typing import TYPE_CHECKING

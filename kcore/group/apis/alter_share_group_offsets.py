@@ -56,7 +56,9 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
     __slots__ = ()
 
     def handle(self, context: RequestContext, request: AlterShareGroupOffsetsRequest) -> Any:
-        """Authorizes the client, and runs both decisions with the share coordinator's operation between them."""
+        """Authorizes the client. Runs the first decision, then the initialization by the share coordinator, then the
+        second decision.
+        """
         if not self._services.enabled:
             return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
         refusal = self.refusal(context, Operation.READ, request.group_id)

@@ -1,4 +1,4 @@
-"""Checks that APIs about groups share, before a request reaches the shard of its group."""
+"""The common checks of all APIs about groups, before a request reaches the shard of its group."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ MEMBER_COST: Final = 2
 READ: Final = Operation.READ  # looked up once: see `NO_ERROR`
 
 READ_GROUP: Final = (Operation.READ, ResourceType.GROUP)
-"""The permission that the fast paths of both heartbeats require."""
+"""The permission that the fast paths of all heartbeat APIs require."""
 
 READ_GROUP_AND_TOPICS: Final = (Operation.READ, ResourceType.GROUP, ResourceType.TOPIC)
-"""The permissions that the fast paths of both commits require."""
+"""The permissions that the fast paths of OffsetCommit and TxnOffsetCommit require."""
 
 _SURELY_FITS = (MAX_TEXT_BYTES - UUID_BYTES) // 4  # characters: UTF-8 takes at most four bytes per character
 
@@ -105,7 +105,7 @@ class GroupApi(Api[Request, Response]):
             context: the request's context.
             group_id: the group.
             part: the request, reduced to that group.
-            refusal: the error of earlier checks, which prevents the run; NONE to run it.
+            refusal: the error of earlier checks; the part runs only if this is NONE.
 
         Returns:
             The response, or a `Pending`. An error of this group does not affect the other groups of the request.

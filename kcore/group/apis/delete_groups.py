@@ -1,7 +1,7 @@
 """DeleteGroups (API key 42), v0-2: deletes groups without members, with their offsets (KIP-229).
 
 A group may have more offsets than one decision can remove. Then several decisions remove its offsets, and the last
-decision also removes the group. After a crash in between, the group still exists, with the other offsets.
+decision also removes the group. After a crash between two decisions, the group still exists with its remaining offsets.
 
 A share group is deleted after the share coordinator has deleted the states of its share partitions (KIP-932).
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 DELETION_COST: Final = 40
 """The cost of deleting one group, in microseconds."""
 OFFSET_COST: Final = 2
-"""The cost of deleting one of its offsets."""
+"""The cost of deleting one offset of a group, in microseconds."""
 
 
 class Deletion:
@@ -155,7 +155,7 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
         """Deletes the group that `request` names: first its offsets, then the group itself.
 
         If a share group has share-partition states, the first decision records that they are being deleted, and the
-        second one deletes the group.
+        second decision deletes the group.
         """
         (group_id,) = request.groups_names
         group = machine.groups.get(group_id)

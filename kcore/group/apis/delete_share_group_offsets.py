@@ -53,7 +53,9 @@ class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest,
     __slots__ = ()
 
     def handle(self, context: RequestContext, request: DeleteShareGroupOffsetsRequest) -> Any:
-        """Authorizes the client, and runs both decisions with the share coordinator's operation between them."""
+        """Authorizes the client. Runs the first decision, then the deletion by the share coordinator, then the second
+        decision.
+        """
         if not self._services.enabled:
             return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
         refusal = self.refusal(context, Operation.DELETE, request.group_id)

@@ -43,7 +43,7 @@ UNKNOWN: Final = -1
 """The value of an unknown start offset, lag or leader epoch."""
 
 MAX_LAG: Final = 2**63 - 1
-"""The largest lag, and its negative the smallest: requests may set any start offset, but a lag must fit an int64."""
+"""The largest lag; the smallest lag is its negative. Requests may set any start offset, but a lag must fit an int64."""
 
 
 class RequestedTopic(NamedTuple):
@@ -67,7 +67,7 @@ class ReadTopic(NamedTuple):
 
     Attributes:
         topic: the topic.
-        parts: for some of the partitions each, a list of their offsets, or a `Pending` for such a list.
+        parts: for each `FEW_PARTITIONS` partitions, the list of their offsets or a `Pending` for it.
         missing: the results of partitions that do not exist.
     """
 
@@ -77,7 +77,7 @@ class ReadTopic(NamedTuple):
 
 
 class Allowance:
-    """The number of topics and partitions that a request may still have described."""
+    """The number of further topics and partitions that the response to a request may describe."""
 
     __slots__ = ("_cost", "_names")
 
@@ -88,7 +88,7 @@ class Allowance:
     def admits(self, names: int) -> bool:
         """Takes `names` topics and partitions from the allowance.
 
-        Returns False, and takes nothing, if fewer are left.
+        If fewer are left, takes none and returns False.
         """
         self._cost += NAME_COST * names
         if names > self._names:
@@ -97,7 +97,7 @@ class Allowance:
         return True
 
     def take_cost(self) -> int:
-        """Returns the cost in microseconds of the names that were read since the last call."""
+        """Returns the cost in microseconds of the names that `admits` has counted since the last call."""
         cost, self._cost = self._cost, 0
         return cost
 
@@ -151,7 +151,7 @@ class DescribeShareGroupOffsetsApi(
     ) -> Any:
         """Joins the responses about the groups.
 
-        If all topics of one group are requested repeatedly, its response is repeated.
+        If the request repeats a group with all of its topics, the response repeats the description of the group.
         """
         first = {group_id: i for i, (group_id, part) in reversed([*enumerate(described)]) if group_id is not None}
         order = [i if group_id is None else first[group_id] for i, (group_id, _) in enumerate(described)]
@@ -167,9 +167,10 @@ class DescribeShareGroupOffsetsApi(
     def _describe_all(
         self, context: RequestContext, request: DescribeShareGroupOffsetsRequest, allowance: Allowance
     ) -> Work:
-        """Returns a pair for each group: its id if all of its topics are requested, and the response or a `Pending`.
+        """Describes each group of the request; returns a pair for each: (group id or None, response or `Pending`).
 
-        The response is None if an earlier pair has the same id: all topics of a group are described once.
+        The pair has the group id only if all topics of the group are requested. If an earlier pair has the same group
+        id, the response is None, because all topics of a group are described only once.
         """
         described: list[tuple[str | None, Any]] = []
         whole: set[str] = set()

@@ -49,7 +49,7 @@ TOPICS: Final[dict[int, str]] = {
     KeyType.TRANSACTION: TRANSACTION_STATE,
     KeyType.SHARE: SHARE_GROUP_STATE,
 }
-"""The internal topic that stores the state of keys of each type."""
+"""Key type -> the internal topic that stores the state of the objects that such keys name."""
 
 
 def share_key(text: str) -> str | None:

@@ -29,7 +29,7 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 TOPIC_COST: Final = 5
-"""The cost of the permission on a topic, in microseconds."""
+"""The cost of checking the permission on a topic, in microseconds."""
 
 
 class GroupDescribeApi(GroupApi[Request, Response]):
@@ -102,7 +102,7 @@ class GroupDescribeApi(GroupApi[Request, Response]):
         return self.run_part(context, group_id, part, self.refusal(context, Operation.DESCRIBE, group_id))
 
     def _converted(self, context: RequestContext, request: Any, parts: Mapping[str, Any]) -> Work:
-        """Returns the response with the descriptions of the groups, which are given by group id."""
+        """Converts the descriptions in `parts`, a mapping by group id; returns the response."""
         converted = {}
         for group_id, part in parts.items():
             (found,) = part.groups

@@ -40,7 +40,10 @@ def decisions(
     context: RequestContext,
     request: ConsumerGroupHeartbeatRequest,
 ) -> Work:
-    """Decides the heartbeat, and again when the target that it requires is complete. Returns the responses."""
+    """Decides the heartbeat, and decides it again after the target that it requires is complete.
+
+    Returns the responses of all decisions.
+    """
     responses: list[Any] = []
     for _ in range(MAX_DECISIONS):
         responses.append(shard.run(api, context, request))
@@ -77,7 +80,7 @@ def last_response(responses: list[ConsumerGroupHeartbeatResponse]) -> ConsumerGr
 def _target_followed(shard: Shard[GroupShard], group_id: str) -> Work:
     """Waits for the computation of a target. Returns True if another decision can change the member's assignment.
 
-    Targets of large groups are not awaited, because they may be computed in the background.
+    Returns False at once for a large group, because its target may be computed in the background.
     """
     before = -1
     while shard.state is ShardState.ACTIVE:

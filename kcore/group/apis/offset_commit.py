@@ -106,8 +106,9 @@ class OffsetCommitApi(GroupApi[OffsetCommitRequest, OffsetCommitResponse]):
         return shard.run(self, context, plan)
 
     def decide(self, machine: GroupShard, context: RequestContext, plan: CommitPlan) -> Any:  # type: ignore[override]
-        """Validates the member. Writes one record for each accepted entry, in request order, so that the last duplicate
-        wins.
+        """Validates the member. Writes one record for each accepted entry, in request order.
+
+        If a partition occurs more than once, its last entry is valid.
         """
         request: OffsetCommitRequest = plan.request
         member_id = request.member_id

@@ -39,7 +39,7 @@ class DeletePlan(NamedTuple):
 
     Attributes:
         request: the request.
-        refusals: for each of its topics the code for all partitions; NONE if each partition is checked.
+        refusals: for each topic of the request, the error of all partitions; NONE if `decide` checks each partition.
         partition_counts: number of partitions of each topic.
     """
 
@@ -94,7 +94,7 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
     def handle(self, context: RequestContext, request: OffsetDeleteRequest) -> Any:
         """Authorizes and decides the request, in parts if it is long. Each part has its own commit.
 
-        The shard decides even if all topics are refused: the group may refuse the request as a whole.
+        The shard decides even if the first checks refuse all topics, because the group may refuse the whole request.
         """
         authorizer = self._authorizer
         group_id = request.group_id

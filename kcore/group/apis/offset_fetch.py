@@ -316,8 +316,8 @@ class OffsetFetchApi(Api[OffsetFetchRequest, OffsetFetchResponse]):
     def _parts(self, context: RequestContext, request: OffsetFetchRequest) -> Work:
         """Runs the request in the shard of each group in turn.
 
-        A request for all offsets of a group reads them once, even if it repeats the group: an id of a few bytes can
-        stand for thousands of offsets.
+        If a request repeats a group with all of its offsets, this method reads the offsets once. Otherwise each
+        repetition would cost the node thousands of reads, but the client only the few bytes of a group id.
 
         Raises:
             KafkaError: POLICY_VIOLATION if there are too many offsets.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
 
 MAX_MEMBER_ID: Final = 36
-"""Maximum number of characters of a member id: those of a UUID with dashes."""
+"""Maximum number of characters of a member id: the length of a UUID with dashes."""
 LEAVE: Final = -1
 
 
@@ -114,8 +114,9 @@ class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHear
     def _long(self, context: RequestContext, request: ShareGroupHeartbeatRequest, names: Sequence[str]) -> Work:
         """Decides a heartbeat with many topics in parts; returns the responses of the parts.
 
-        The first parts are permissions and hashes of the topics, and the look-up of all topics of the group. Then
-        decisions follow about the member, its target, and the initialization of its partitions.
+        The first parts check the permissions on the topics and compute their hashes. Three decisions follow: about the
+        member, its target, and the initialization of its partitions. A part before the second decision looks up all
+        topics of the group.
         """
         names = list(dict.fromkeys(names))
         shard = self._shards.of(request.group_id)

@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 LEAVE: Final = -1
 MAX_TOPICS: Final = 20_000
-"""Maximum topic names in one topology. Each takes about 10 µs, which delays all other requests."""
+"""Maximum topic names in one topology. Each name takes about 10 µs, which delays all other requests."""
 LONG_TOPOLOGY: Final = 1_000
-"""Number of subtopologies or topic names from which on a heartbeat is handled in parts, if there is an event loop."""
+"""A heartbeat with more subtopologies, topic names or client tags runs in parts, if there is an event loop."""
 LONG_TASKS: Final = 5_000
-"""Number of partitions of source topics from which on a join is handled in parts."""
+"""A join whose source topics have more partitions runs in parts, if there is an event loop."""
 NAMES_PER_STEP: Final = 200
 NAME_COST: Final = 10
 """The cost of one check of a topic name, in microseconds."""
 REMEMBERED_HEARTBEATS: Final = 2
-"""Heartbeat intervals for which a failed creation of a topic is reported, as in Kafka."""
+"""Number of heartbeat intervals for which the responses report a failed creation of a topic, as in Kafka."""
 
 
 class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse]):
@@ -131,8 +131,8 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
     def _long(self, context: RequestContext, request: StreamsGroupHeartbeatRequest) -> Work:
         """Decides a heartbeat with a long topology in parts; returns the responses of the parts.
 
-        The parts are permissions, the preparation of the topology, and decisions about the member, the target, and the
-        member's step towards it.
+        The first parts check the topics and prepare the topology. Three decisions follow: about the member, the target,
+        and the member's step towards the target.
         """
         assert request.topology is not None, "checked by `handle`"
         code, message = yield from self._check_topics(context, request.topology)
@@ -193,7 +193,7 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
     ) -> Any:
         """Decides the heartbeat, or one stage of it, with `kcore.group.streams.heartbeat`.
 
-        The creation of missing internal topics is started as well.
+        Also starts the creation of missing internal topics.
         """
         decision = heartbeat(machine, context, request if isinstance(request, Stage) else Stage(request))
         if not isinstance(decision, Decision):
@@ -205,7 +205,7 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
     def _create(
         self, context: RequestContext, missing: dict[str, InternalTopic], response: StreamsGroupHeartbeatResponse
     ) -> None:
-        """Starts the creation of internal topics, or adds the reason to the response if they cannot be created."""
+        """Starts the creation of internal topics. If they cannot be created, adds the reason to the response."""
         refused = self._not_creatable(context, missing)
         if refused:
             _extend(response, f"; the client may not CREATE the topics {summary(refused)}")

@@ -112,7 +112,7 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
         """Authorizes the client, validates topics and partitions, verifies the transaction, and commits in the group's
         shard.
 
-        If the group refuses a v5 commit, the partition has been added to the transaction anyway, as in Kafka.
+        If the group refuses a v5 commit, the group's partition stays in the transaction, as in Kafka.
         """
         authorizer = self._authorizer
         if authorizer is None:

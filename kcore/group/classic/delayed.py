@@ -1,9 +1,10 @@
 """The delayed operations of a rebalance: DelayedJoin, InitialDelayedJoin, DelayedSync.
 
 Each operation is armed once and completed at most once: by its condition, which cancels its timer, or by the timer. The
-names come from Kafka's purgatory. Like Kafka's new coordinator, they use timers of the shard instead of a purgatory
-with keys. A group has at most one join phase and one sync phase, and holds their operations itself. The completion of
-an operation may write a record, which must be part of the decision that completes the operation.
+names of the operations come from Kafka's purgatory. Like Kafka's new coordinator, the operations use timers of the
+shard instead of a purgatory with keys. A group has at most one join phase and one sync phase, and holds their
+operations itself. The completion of an operation may write a record, which must be part of the decision that completes
+the operation.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class DelayedJoin(ShardTimer):
 class InitialDelayedJoin(DelayedJoin):
     """The join phase of an empty group (KIP-134), prolonged as long as new members join.
 
-    It does not end when all known members have joined, because further members may be starting.
+    The phase continues even if all current members have joined, because further members may be starting.
 
     Attributes:
         delay_ms: length of the current delay.

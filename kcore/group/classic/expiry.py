@@ -43,8 +43,8 @@ def expire_pending(group: ClassicGroup, pending: PendingMember) -> list[Record]:
 def expire_sync_phase(group: ClassicGroup, generation_id: int) -> list[Record]:
     """Removes the members that have not synced within the rebalance timeout, even if they send heartbeats.
 
-    This also applies when the leader has synced and the group is Stable: a follower that never requests its assignment
-    does not work on it.
+    This also applies after the leader has synced and the group is Stable: a follower that does not request its
+    assignment does none of the assigned work.
     """
     group.sync_phase = None
     if generation_id != group.generation_id:

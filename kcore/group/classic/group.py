@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000
-"""Maximum wait for the response to a first join: its client cannot send heartbeats, and a disconnect is not detected.
+"""Maximum time that a new member waits for the response to its first join.
+
+Meanwhile its client cannot send heartbeats, and the coordinator does not detect that the client disconnects.
 """
 
 UNKNOWN_TIMESTAMP: Final = -1
@@ -157,9 +159,9 @@ class ClassicGroup(Group):
     def leader_id(self) -> str | None:
         """The member that computes the assignment; None without members.
 
-        After the leader has left, the oldest member is the leader. This property chooses the leader only when a caller
-        needs it, because each choice passes over the members that have left. A choice after each of 10,000 leaves would
-        take quadratic time.
+        After the leader has left, the oldest member is the leader. This property chooses the leader when a caller reads
+        it, not at each leave. Each choice passes over the dictionary entries of removed members, so that choices at
+        10,000 leaves would take quadratic time.
         """
         if self._leader_id is None:
             self._leader_id = next(iter(self.members), None)
@@ -316,7 +318,7 @@ class ClassicGroup(Group):
     def find_subscribed_topics(self) -> None:
         """Recomputes the topics to which consumers subscribe (KIP-496); long subscriptions are read in slices.
 
-        Until they are read, the topics are unknown.
+        Until the last slice, the topics are unknown.
         """
         self.subscribed_topics = self._topics_work = None
         if self.protocol_type == CONSUMER:
@@ -367,7 +369,7 @@ class ClassicGroup(Group):
         assert pending is not None, member
         respond = self.shard.context.respond
         respond(pending, response)
-        # The last join of a phase completes within its own decision: it waits at most for a commit.
+        # The last join of a phase completes within its own decision. Its response waits at most for a commit.
         pending.parked = False
         member.awaiting_join = None
         self.members_awaiting_join -= 1
@@ -404,8 +406,8 @@ class ClassicGroup(Group):
     def _supersede(self, member: Member, is_join: bool, pending: Pending) -> None:
         """Stores the parked request that a member's newer request replaces. Refuses the request that was stored before.
 
-        Kafka never responds to replaced requests. kcore responds to every request, and a client cannot accumulate
-        parked ones.
+        Kafka never responds to replaced requests. kcore responds to every request, and limits the parked requests of a
+        member.
         """
         key = (member.member_id, is_join)
         older = self.superseded.get(key)
@@ -431,7 +433,7 @@ class ClassicGroup(Group):
         self.join_phase = self.shard.context.schedule(self.shard.now.now_ms + delay_ms, operation)
 
     def end_join_phase(self) -> None:
-        """Cancels the timer of the join phase, which ends or starts another delay."""
+        """Cancels the timer of the join phase, because the phase ends or another delay starts."""
         if self.join_phase is not None:
             self.join_phase.cancel()
             self.join_phase = None
@@ -525,7 +527,10 @@ class ClassicGroup(Group):
         return NO_ERROR
 
     def validate_offset_delete(self) -> ErrorCode:
-        """Returns NONE if offsets may be deleted; members whose subscriptions are unknown forbid any deletion."""
+        """Returns NONE if the group is empty or its members are consumers, else the error.
+
+        The coordinator cannot read the subscriptions of other members, so that no offset may be deleted.
+        """
         if self.state is DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if self.state is EMPTY or self.protocol_type == CONSUMER:
@@ -554,7 +559,7 @@ class ClassicGroup(Group):
         return self.rules.delete
 
     def tombstones(self) -> list[Record]:
-        """Returns the group's tombstone, also for a simple group, which may never have had a record."""
+        """Returns the group's tombstone. A simple group gets a tombstone although it may never have had a record."""
         return [group_tombstone(self.group_id)]
 
     def on_loaded(self) -> None:

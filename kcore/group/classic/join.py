@@ -38,7 +38,7 @@ def join_group(shard: GroupShard, api: Api[Any, Any], context: RequestContext, r
 
     Args:
         shard: the shard of the group.
-        api: completes the request if it is parked when the shard is unloaded.
+        api: completes a parked request when the shard is unloaded.
         context: version, client id and host.
         request: the request; group id and session timeout have been checked.
     """
@@ -65,7 +65,7 @@ def _is_empty_of_another_kind(group: Group) -> bool:
 
 
 class _Join:
-    """One JoinGroup under decision: the request and the values that its steps share."""
+    """The decision of one JoinGroup: the request, and the values that the steps of the decision share."""
 
     __slots__ = ("api", "context", "group", "protocols", "request")
 
@@ -95,7 +95,7 @@ class _Join:
             return self._unknown_member()
         if member_id in group.pending_joins:
             if request.group_instance_id is not None:
-                # Only dynamic members get assigned ids; the id itself stays valid.
+                # Only dynamic members get assigned ids. The refusal does not invalidate the assigned id.
                 return self._refuse(UNKNOWN_MEMBER, ErrorCode.UNKNOWN_SERVER_ERROR)
             return self._add_member(member_id)
         code = group.validate_member(member_id, request.group_instance_id)
@@ -121,7 +121,7 @@ class _Join:
         if state is EMPTY or state is DEAD:
             return True
         if state is PREPARING:
-            # The first members to join get the places: this is how a group that exceeds the limit shrinks.
+            # A group that exceeds the limit shrinks: it keeps the members that join first.
             return group.members_awaiting_join < max_size or (member is not None and member.awaiting_join is not None)
         return member is not None or len(group.members) < max_size
 

@@ -19,9 +19,9 @@ Protocols = tuple[tuple[str, bytes], ...]
 class Member(ShardTimer):
     """A member of a classic group.
 
-    The member is also the operation of its session timer. So a member is one object and one timer, because a node may
-    have a hundred thousand members. The timer is the *DelayedHeartbeat* of older Kafka versions; but a heartbeat moves
-    its deadline instead of replacing it.
+    The object is also the `ShardTimer` of the member's session. This saves memory, because a node may have a hundred
+    thousand members. Older Kafka versions call this timer *DelayedHeartbeat*, and replace it at each heartbeat. In
+    kcore, a heartbeat moves the deadline of the timer.
 
     Attributes:
         group: the group of the member.
@@ -87,7 +87,7 @@ class Member(ShardTimer):
         return f"<Member {self.member_id} of {self.group.group_id}>"
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Returns the metadata of that protocol; empty if the member does not support it."""
+        """Returns the member's metadata of a protocol; empty if the member does not support the protocol."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata

@@ -1,4 +1,4 @@
-"""Choice of the protocol that all members share, and the subscriptions in its metadata."""
+"""Choice of a protocol that all members support, and decoding of the subscriptions in members' metadata."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ SIZE_BYTES: Final = 4
 NULL_SIZE: Final = b"\xff\xff\xff\xff"
 
 NAMES_PER_SLICE: Final = 20_000
-"""Names in subscriptions that are read per slice."""
+"""Number of topic names in subscriptions that one slice reads."""
 MAX_SUBSCRIBED_TOPICS: Final = 200_000
-"""Maximum topics of a group that are remembered: the names take ten times the memory of the members' metadata. If there
-are more, the group counts as subscribed to all topics."""
+"""Maximum number of subscribed topics that a group stores. A group with more topics counts as subscribed to all topics.
+
+The limit is necessary because the names take ten times the memory of the members' metadata.
+"""
 
 
 def protocols_of(requested: Iterable[JoinGroupRequestProtocol]) -> Protocols:

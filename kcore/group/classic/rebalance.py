@@ -50,7 +50,7 @@ def prepare_rebalance(group: ClassicGroup, reason: str) -> list[Record]:
 
 
 def maybe_complete_join_phase(group: ClassicGroup) -> list[Record]:
-    """Ends the join phase if all members have joined, unless it is the initial one, which only its timer ends."""
+    """Ends the join phase if all members have joined. Only its timer ends an initial join phase."""
     if group.state is PREPARING and group.previous_state is not EMPTY and group.has_all_members_joined():
         return complete_join_phase(group)
     return []
@@ -86,8 +86,8 @@ def complete_join_phase(group: ClassicGroup) -> list[Record]:
     their session timeout removes them. If only absent static members remain, the phase continues.
 
     Returns:
-        The record of the empty generation if no member remains, else nothing: a generation is written together with its
-        assignment.
+        The record of the empty generation if no member remains, else no record. The sync phase writes the record of a
+        generation with members, together with the assignment.
     """
     group.end_join_phase()
     absent = [

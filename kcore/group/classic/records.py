@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kcore.group.classic.group import ClassicGroup
 
 VALUE_VERSION: Final = 3
-"""The version that Kafka has written since 2.3; version 4 can be read."""
+"""The version of written records, as in Kafka since 2.3. Replay also reads version 4."""
 
 _FIXED_BYTES: Final = 160  # at most: batch and record overhead, versions, counts, numbers
 _MEMBER_FIXED_BYTES: Final = 26  # lengths and timeouts of one member

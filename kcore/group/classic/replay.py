@@ -50,7 +50,7 @@ def replay_group_metadata(
 def install(group: ClassicGroup, value: GroupMetadataValue) -> None:
     """Makes the group match a record."""
     if group.state is PREPARING and value.generation == group.generation_id:
-        # This is the group's creation, decided together with its first join, which has already begun the next
+        # The record creates the group. The same decision contains the first join, which has already begun the next
         # generation.
         assert not value.members, f"{group!r}: a record of a past generation has no members"
         return

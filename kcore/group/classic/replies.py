@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 UNKNOWN_GENERATION: Final = -1
 
 HEARTBEAT: Final[dict[ErrorCode, HeartbeatResponse]] = {code: HeartbeatResponse(error_code=code) for code in ErrorCode}
-"""The heartbeat response for each error code; immutable by convention, like all shared responses here."""
+"""The heartbeat response for each error code; immutable by convention, like all shared responses of this module."""
 
 HEARTBEAT_IN_STATE: Final[dict[GroupState, HeartbeatResponse]] = {
     state: HEARTBEAT[rules.heartbeat] for state, rules in STATES.items()

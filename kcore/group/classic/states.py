@@ -129,7 +129,7 @@ def may_follow(state: GroupState, following: GroupState, recorded: bool) -> bool
     Args:
         state: the current state.
         following: the next state.
-        recorded: True if a record causes the change, not an event.
+        recorded: True if a record causes the change, False if an event causes it.
     """
     if state in STATES[following].previous:
         return True

@@ -28,7 +28,7 @@ def sync_group(shard: GroupShard, api: Api[Any, Any], context: RequestContext, r
 
     Args:
         shard: the shard of the group.
-        api: completes the request if it is parked when the shard is unloaded.
+        api: completes a parked request when the shard is unloaded.
         context: version and client.
         request: the request; the group id has been checked.
     """
@@ -79,8 +79,8 @@ def _assign(group: ClassicGroup, leader: Member, request: SyncGroupRequest) -> R
     assignments = {entry.member_id: entry.assignment for entry in request.assignments}
     record = group_snapshot(group, assignments)
     if size_bound_bytes(record) > shard.max_record_bytes:
-        # Clients see Kafka's MESSAGE_TOO_LARGE as this code. They join again; the leader's next assignment may be
-        # smaller.
+        # As in Kafka, clients get UNKNOWN_SERVER_ERROR for a record that is too large. They join again; the leader's
+        # next assignment may be smaller.
         fail_sync_phase(group, ErrorCode.UNKNOWN_SERVER_ERROR)
         group.keep_session(leader)
         records = prepare_rebalance(group, "the assignment exceeds the maximum record size")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 MAX_UNUSED_MEMBER_IDS: Final = 5_000
 """Maximum number of unused ids in a shard.
 
-Without it, a client that never uses its ids would take memory with each request, for up to the session timeout.
+Without this limit, each request of a client that never uses its ids would take memory until the session timeout.
 """
 MAX_UNUSED_BYTES: Final = 1 << 20
 """Maximum total length of the unused ids in a shard: each begins with a client id, which may be long."""

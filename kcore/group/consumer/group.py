@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kcore.runtime.machine import Record
 
 REFRESH_INTERVAL_MS: Final = (1 << 31) - 1
-"""Interval at which topics are checked again without a change: practically never, since changes set `refresh_at_ms`."""
+"""Time after which a group checks its topics even if no topic has changed: 25 days."""
 EMPTY, ASSIGNING, RECONCILING, REACHED = GroupState  # looked up once: see `states.STABLE`
 MEMBER_EPOCHS_SINCE: Final = 9
 """The first version of OffsetCommit that supports STALE_MEMBER_EPOCH."""
@@ -46,7 +46,8 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         has_legacy_metadata: whether a record of Kafka 4.0 lists its topics.
         reconciled: number of members in state STABLE, by member epoch.
         refresh_at_ms: the monotonic time of the next check of the topics. A change of a topic sets it to 0.
-        refresh_epoch: the group epoch when `refresh_at_ms` was set; a check whose write failed is repeated.
+        refresh_epoch: the group epoch after the last check of the topics. While the group has a lower epoch, because
+            the records of that check were not written, the check is due again.
         target_job: whether a target is being computed in slices or in the background.
         last_assignment: the assignor's last result, as long as it equals the targets.
         last_members: the assignor's last input, as long as these members and their subscriptions are unchanged;
@@ -75,7 +76,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
     def __init__(self, shard: GroupShard, group_id: str, live: bool, registered: bool = True) -> None:
         super().__init__(shard, group_id, live, registered)
         self.static_members: dict[str, str] = {}
-        # Not methods of this group: it would be in a cycle with its subscriptions.
+        # Methods of this group would form a reference cycle between the group and its subscriptions.
         self.subscriptions = (
             Subscriptions(partial(shard.topic_subscribed, group_id), partial(shard.topics_subscribed, group_id))
             if registered
@@ -221,7 +222,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         """Sets a member's target assignment; None removes it."""
         super().put_target(member_id, target)
         if target is not None:
-            self.last_assignment = None  # until the record that follows all targets confirms the assignment
+            self.last_assignment = None  # until the record of the assignment epoch, which follows all targets
         if self.live:
             self.shard.consumer.events.touch(self)
 
@@ -337,7 +338,9 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         return topic in self.subscriptions
 
     def offset_expiration_base(self) -> ExpirationBase | None:
-        """Returns the rule of expiration: an offset ages from its commit, unless a member subscribes to its topic."""
+        """Returns the rules of expiration: the retention time of an offset starts at its commit; while a member
+        subscribes to a topic, its offsets do not expire.
+        """
         return ExpirationBase(None, self.subscriptions)
 
     def tombstones(self) -> list[Record]:

@@ -50,7 +50,7 @@ def heartbeat(
         shard: the shard of the group.
         context: client id and host.
         request: the request, which has passed the checks that need no group.
-        visible: returns True for topics that the client may see, for patterns; None: all.
+        visible: returns True for a topic that the client may see; patterns match only these topics. None: all topics.
 
     Raises:
         KafkaError: the request is refused; nothing is written, and no timer is renewed.
@@ -163,7 +163,7 @@ def new_member(group: ConsumerGroup, member_id: str, records: list[Record]) -> M
 def replacement(group: ConsumerGroup, member_id: str, old: ConsumerMember, records: list[Record]) -> MemberChange:
     """Returns the change for a member that replaces a static member.
 
-    The new member inherits the partitions and the target of the static member, and its epochs start again.
+    The new member inherits the partitions and the target of the static member. Its member epoch starts at 0.
     """
     current = CurrentAssignment(0, 0, old.current.state, old.current.assigned, old.current.revoking)
     change = MemberChange(group, member_id, None, current, records, replaced=old)

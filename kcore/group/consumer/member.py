@@ -135,7 +135,7 @@ def own_bytes(member_id: str, metadata: MemberMetadata | None) -> int:
 class ConsumerMember(GroupMember):
     """A member of a consumer group, with the consumer protocol or the classic one.
 
-    The member is also the operation of its session timer, so that a member is one object and one timer.
+    The object is also the `ShardTimer` of the member's session, which saves memory.
 
     Attributes:
         group: the group of the member.

@@ -110,7 +110,8 @@ class MemberChange:
 
         Args:
             metadata: the new metadata.
-            visible: returns True for topics that the client may see; None: all.
+            visible: returns True for a topic that the client may see; patterns match only these topics. None: all
+                topics.
             any_regex_counts: whether a pattern whose topics are not known yet raises the epoch, too.
 
         Raises:

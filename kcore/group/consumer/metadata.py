@@ -20,7 +20,7 @@ _MAGIC: Final = b"\x00"  # the version of the hash's input
 _INT64_SIGN: Final = 1 << 63
 
 MANY_NAMES: Final = 10_000
-"""Number of names from which on they are put in order by the kept order of all topics, instead of being sorted."""
+"""Minimum number of names for which `in_order` uses the stored order of all topics instead of sorting the names."""
 
 
 def topic_hash(topic: TopicInfo, racks: Iterable[str] = ()) -> int:
@@ -62,8 +62,8 @@ class TopicMetadata:
 
     Args:
         topics: the topics.
-        version: returns the current version of the metadata: a number that grows with every change, over restarts
-            too.
+        version: returns the current version of the metadata: a number that grows with every change, also across
+            restarts.
         rack: the rack of this node, None if unset.
 
     Attributes:
@@ -135,7 +135,7 @@ class TopicMetadata:
         return ordered
 
     def _all_in_order(self) -> list[str]:
-        """Returns the names of all topics in order; deleted ones may be among them."""
+        """Returns the names of all topics in order; names of deleted topics may be among them."""
         created = self._created
         if created is None:
             self._order = sorted(topic.name for topic in self.topics.all())

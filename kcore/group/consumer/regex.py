@@ -1,7 +1,7 @@
 """Patterns to which members subscribe: RE2 compiles them, and a job resolves all patterns of a group in slices.
 
 RE2 matches in time linear in the text, so that a client's pattern cannot block a node. The matches of a pattern are
-stored in a record. Members get the topics in the record, even if others would match now.
+stored in a record. Members get the topics in the record, even if the pattern would now match other topics.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MIN_INTERVAL_MS: Final = 10_000
 """Minimum time between two resolutions of a group's patterns."""
 
 SLICE_NAMES: Final = 1_000
-"""Names matched per slice, if they are short and the pattern is small."""
+"""Number of names that one slice matches, if the names are short and the pattern is small."""
 
 
 def _compiled(regex: str) -> Any:
@@ -63,7 +63,7 @@ def schedule_resolution(
         group: the group before the decision.
         new_regex: a pattern that the decision adds; "" for none.
         dropped_regex: a pattern that has no subscriber after the decision; "" for none.
-        visible: returns True for topics that the client may see; None: all.
+        visible: returns True for a topic that the client may see; patterns match only these topics. None: all topics.
     """
     subscriptions = group.subscriptions
     required = bool(new_regex) and new_regex not in subscriptions.regexes
@@ -92,7 +92,7 @@ def resolution_is_due(
     subscribed -= bool(dropped_regex)
     if not subscribed:
         return False
-    if required or subscribed != len(resolved):  # also after a pattern was dropped: `resolved` still has it
+    if required or subscribed != len(resolved):  # a dropped pattern is still in `resolved`
         return True
     assert sample is not None, "there are as many resolved patterns as subscribed ones, at least one"
     services = group.shard.consumer
@@ -137,7 +137,8 @@ def _matching(regex: str, names: list[str]) -> Iterator[list[str]]:
         pattern = _compiled(regex)
     except KafkaError as error:
         logger.error(
-            "consumer groups: a stored subscription pattern is not valid, and its subscribers get no topics: %s",
+            "consumer groups: the stored subscription pattern %r is not valid, so its subscribers get no topics: %s",
+            regex,
             error.message,
         )
         return
@@ -168,7 +169,7 @@ class _Hashed(NamedTuple):
 
     Attributes:
         topics: the topics.
-        changes: the value of `TopicMetadata.changes` at the computation; the hash is valid as long as that does not
+        changes: the value of `TopicMetadata.changes` at the computation; the hash is valid while this value does not
             change.
         metadata_hash: the hash.
     """

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from kcore.runtime.machine import Record
 
 NO_MEMBER = CurrentAssignment(-1, -1)
-"""The assignment of a member after the tombstone of its current assignment, until its own tombstone."""
+"""The current assignment of a member between the tombstone of this assignment and the tombstone of the member."""
 
 
 _group: Callable[[GroupShard, str], ConsumerGroup] = partial(find_or_create, kind=ConsumerGroup)

@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from kcore.runtime.topics import TopicImage, TopicInfo
 
 KEPT_NAMES: Final = 262_144
-"""Limit of the cached names, in all cached subscriptions of the node together."""
+"""Maximum number of names in all cached subscriptions of the node together."""
 
 MAX_KEPT_NAMES: Final = 16_384
-"""Limit of the names in a cached subscription."""
+"""Maximum number of names in a cached subscription."""
 
 MAX_KEPT_SETS: Final = 4
-"""Limit of the larger sets whose order is kept; the topics of one of these sets are kept, too."""
+"""Maximum number of larger sets that are cached with their order. The topics of one such set are cached, too."""
 
 MAX_KEPT_CHARACTERS: Final = 249
-"""Limit of the characters of a name in a cached subscription.
+"""Maximum number of characters of a name in a cached subscription.
 
 Topic names are not longer, but clients may send longer names.
 """
 
 NAMES_PER_SLICE: Final = 5_000
-"""Names of a long subscription that are looked up per slice."""
+"""Number of names of a long subscription that one slice looks up."""
 
 INLINE_MEMBERS: Final = 512
 """Maximum number of members for which a heartbeat computes a due target itself."""
@@ -54,7 +54,7 @@ SETTINGS: Final = ("consumer.session.timeout.ms", "consumer.heartbeat.interval.m
 """The settings of a group that every heartbeat needs, in the order of `ConsumerSettings`."""
 
 BOUNDED: Final = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
-"""The settings with bounds for groups' own values."""
+"""The settings of which a group may have its own value, within bounds that the broker's settings define."""
 
 
 class ConsumerSettings(NamedTuple):

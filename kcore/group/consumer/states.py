@@ -21,13 +21,13 @@ class MemberState(IntEnum):
     """The states; the number is the byte in `ConsumerGroupCurrentMemberAssignment`."""
 
     STABLE = 0
-    """The member has its target, in its epoch."""
+    """The member has the whole target of its member epoch."""
     UNREVOKED = 1
     """The member must revoke partitions and has not confirmed."""
     UNRELEASED = 2
     """Other members still own partitions of its target."""
     UNKNOWN = 127
-    """A record of a version with more states than this one."""
+    """A state that only a later version writes."""
 
 
 STABLE: Final = MemberState.STABLE
@@ -45,11 +45,11 @@ class Step(Enum):
     KEEP = "keep"
     """No change: the member has its target, or has not confirmed the revocation."""
     SHRINK = "shrink"
-    """Within its epoch: partitions to which it no longer subscribes are revoked."""
+    """The member keeps its epoch, and revokes partitions of topics to which it no longer subscribes."""
     NEXT = "next"
-    """Towards the target; the member keeps its epoch while it must revoke partitions."""
+    """The member moves towards the target, and keeps its epoch while it must revoke partitions."""
     NEXT_IN_TARGET_EPOCH = "next in the target's epoch"
-    """Towards the target; the member takes the target's epoch even if it must revoke partitions."""
+    """The member moves towards the target, and takes the target's epoch even if it must revoke partitions."""
     FENCE = "fence"
     """No valid step: the member must drop its partitions and rejoin."""
 
@@ -63,8 +63,9 @@ class EpochState(NamedTuple):
     Attributes:
         state: the member's state.
         at_target: whether the member epoch equals the epoch of the target.
-        holds: whether the member may still use partitions that it must revoke. In UNREVOKED these are the pending ones,
-            in UNKNOWN any partition. A heartbeat without a report of owned partitions confirms no revocation.
+        holds: whether the member may still use partitions that it must revoke: in UNREVOKED the partitions whose
+            revocation it has not confirmed, in UNKNOWN any partition. A heartbeat without a report of owned partitions
+            confirms no revocation.
         changed: whether this heartbeat changed its subscription.
     """
 

@@ -47,13 +47,13 @@ class Subscriptions:
     """The subscriptions of a group's members.
 
     Attributes:
-        names: number of members that subscribe to a topic by name.
-        regexes: number of members that subscribe to a pattern.
-        resolved: the matches of patterns.
-        matched: number of patterns that matched a topic.
-        assignors: number of members that request an assignor.
+        names: for each topic name, the number of members that subscribe to it.
+        regexes: for each pattern, the number of members that subscribe to it.
+        resolved: for each pattern, the topics that it matched.
+        matched: for each topic name, the number of patterns that matched it.
+        assignors: for each assignor, the number of members that request it.
         classic_members: number of members that use the classic protocol.
-        classic_protocols: number of classic members that support a protocol.
+        classic_protocols: for each protocol, the number of classic members that support it.
         sets: the different sets of topic names to which members subscribe.
     """
 

@@ -32,12 +32,12 @@ PARTITION_BYTES: Final = 4
 SLICE_RECORDS: Final = 256
 """Number of members' targets that one slice writes."""
 LONG_SUBSCRIPTION: Final = 1_000
-"""Number of topics of a member from which on its heartbeats do not compute a target, if long work runs in slices."""
+"""Maximum number of topics of a member whose heartbeat computes a due target itself, if long work runs in slices."""
 MANY_MATCHES: Final = 10_000
-"""Number of topics that a group's patterns match from which on heartbeats do not compute a target.
+"""If a group's patterns match more topics than this, slices compute its targets instead of heartbeats.
 
-It is larger than `LONG_SUBSCRIPTION`, because such a heartbeat is not repeated when the target is complete: the member
-gets its partitions with its next heartbeat.
+The member then gets its partitions only with its next heartbeat. That is why this limit is larger than
+`LONG_SUBSCRIPTION`: the response to a heartbeat with a long subscription waits for the target.
 """
 NAMES_PER_SLICE: Final = 20_000
 """Number of members' topics that one slice sorts for the assignor."""
@@ -90,9 +90,9 @@ def update(change: MemberChange) -> tuple[int, Target]:
 
 
 def preferred_assignor(group: ConsumerGroup, before: MemberMetadata | None, after: MemberMetadata | None) -> str:
-    """Returns the assignor that most members request after a change.
+    """Returns the assignor that most members request, after one member has changed from `before` to `after`.
 
-    Without requests, it is the first assignor in the setting.
+    If no member requests an assignor, returns the first assignor in the setting.
 
     Kafka breaks ties by the order of a hash map; kcore uses the setting's order.
     """

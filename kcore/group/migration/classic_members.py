@@ -121,8 +121,8 @@ def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
 def _must_compute_target(group: ConsumerGroup) -> bool:
     """Returns True if a target is due and no consumer member remains whose heartbeat would compute it.
 
-    This occurs only if the policy prevents a downgrade. Kafka 4.3 does not make the classic members rejoin: the
-    partitions of the last consumer member stay without an owner until another member joins.
+    This occurs only if the policy prevents a downgrade. In this case, Kafka 4.3 does not make the classic members
+    rejoin: the partitions of the last consumer member stay without an owner until another member joins.
     """
     return group.group_epoch > group.assignment_epoch and group.subscriptions.classic_members == len(group.members)
 

@@ -96,7 +96,7 @@ def _with_classic_group(
         generation_id: the group epoch.
         remaining: the members, all classic, by id.
         leader_id: the leader.
-        targets: the id of the member whose target a member inherits, by the id of the inheriting member.
+        targets: member id -> id of the member whose target it inherits. Other members keep their own targets.
         rebalance: whether a join phase begins at once.
     """
     protocol = _choose_protocol(remaining)

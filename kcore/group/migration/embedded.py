@@ -21,7 +21,7 @@ def read_subscription(metadata: bytes, max_elements: int | None = None) -> Subsc
 
     Args:
         metadata: the subscription with its version.
-        max_elements: the largest number of topics and partitions; None: any.
+        max_elements: the maximum number of topics and partitions; None: no limit.
 
     Raises:
         DecodeError: the bytes are not a subscription, or the subscription has too many elements.

@@ -54,7 +54,8 @@ def join_consumer_group(
         group: the group.
         context: version, client id and host.
         request: the request; group id and session timeout have been checked.
-        visible: returns True for topics that the client may see, for the patterns of other members; None: all.
+        visible: returns True for a topic that the client may see; the patterns of other members match only these
+            topics. None: all topics.
     """
     try:
         return _join(group, context, request, visible)

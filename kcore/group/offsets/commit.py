@@ -39,8 +39,8 @@ NO_TOPIC = TopicInfo("", ZERO_UUID, 0)
 PlannedTopic = tuple[Any, TopicInfo, list[int] | None]
 """A topic of a commit after the first checks: (request topic, topic info, codes).
 
-The topic info is `NO_TOPIC` if all of its partitions are refused. The codes are one per partition, None if none is
-refused.
+The topic info is `NO_TOPIC` if all partitions of the topic are refused. The codes are a list with the code of each
+partition; None if no partition is refused.
 """
 
 
@@ -74,8 +74,8 @@ def with_permissions(
     slices: Slices | None,
     commit: Callable[[TopicPermissions], Any],
 ) -> Any:
-    """Runs a commit with the permissions to READ its topics. Permissions of many topics are checked in slices before
-    it.
+    """Runs a commit with the permissions to READ its topics. If there are many topics, checks their permissions in
+    slices before the commit.
 
     Args:
         api: the API.

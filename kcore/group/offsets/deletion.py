@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kcore.runtime.shards import Shards
 
 TOPICS_PER_STEP: Final = 16
-"""Topics of a group that are compared with the deleted ones in the time of one step."""
+"""Number of topics of a group whose comparison with the deleted topics counts as one step of a slice."""
 
 
 def on_topic_deleted(shards: Shards[GroupShard], topic: str, topic_id: bytes) -> None:
@@ -81,7 +81,7 @@ def _affected(shard: GroupShard, group_id: str, ids: dict[str, list[bytes]]) -> 
 def _remove(shard: GroupShard, work: WorkSlice, group_id: str, topic: str, topic_id: bytes) -> Iterator[Outcome | None]:
     """Removes a group's offsets of one topic; yields the decisions of full slices.
 
-    The removal examines each partition once, because commits during a pause belong to a later topic with the same name.
+    The removal examines each partition once. Commits between two slices belong to a later topic with the same name.
     """
     offsets = shard.offsets
     partitions = dict.fromkeys(offsets.topics(group_id).get(topic, NO_PARTITIONS))

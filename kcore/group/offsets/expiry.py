@@ -105,7 +105,7 @@ def _expire_group(shard: GroupShard, group_id: str, work: WorkSlice) -> Iterator
                 group = shard.groups.get(group_id)
                 base = None if group is None else group.offset_expiration_base()
             work.steps += 1
-            # During a pause, members may have joined, offsets may have been committed, the group may have been deleted.
+            # Between two slices, members may join, offsets may be committed, and the group may be deleted.
             if (
                 base is not None
                 and topic not in base.subscribed_topics
@@ -117,7 +117,7 @@ def _expire_group(shard: GroupShard, group_id: str, work: WorkSlice) -> Iterator
                 offsets.expirations += 1
                 decided += 1
     work.steps += 1
-    # No pause since the last check: its result still holds when the slice is replayed.
+    # The last check was in this slice, so its result still holds when the slice is replayed.
     if group is not None and group.group_type is not GroupType.SHARE and _is_over(offsets, group, decided):
         work.remove_group(group_id, group.tombstones())
     if work.full:

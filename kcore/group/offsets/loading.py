@@ -1,4 +1,4 @@
-"""Replay of many batches of a log at once, because a log may have millions of offsets, nearly all in one form."""
+"""Replay of many batches of a log at once: a log may have millions of offsets, nearly all of them in the same form."""
 
 from __future__ import annotations
 
@@ -41,6 +41,6 @@ def replay_run(shard: GroupShard, run: Run, start: int, stop: int, from_offset: 
     """Applies the records of batches that belong to no transaction; see `RunReplay` for the decoding."""
     target = _Target(shard)
     added = OffsetDecoder().replay(run, start, stop, from_offset, target.partitions_of, target.other)
-    # added, not assigned: tombstones among the records have changed the count already
+    # `+=`, because tombstones among the records have already changed the count
     shard.offsets.offset_count += added
     return target.unknown

@@ -35,7 +35,7 @@ def replay_commit(
     group = shard.groups.get(key.group)
     if group is None:
         group = shard.get_or_create_group(key.group)
-    # Use the group's own string: all of its offsets share it, whatever request or record they came in.
+    # Use the group's string as the key, so that all offsets of the group share one string object.
     shard.offsets.put(producer_id, group.group_id, key.topic, key.partition, value.place(offset))
 
 

@@ -139,8 +139,8 @@ class OffsetStore:
     def partitions_of(self, group_id: str, topic: str) -> Partitions:
         """Returns a group's materialised offsets of a topic, to which a load adds offsets.
 
-        The load adds the number of new offsets to `offset_count`. No other record may be replayed in between, because
-        it may drop an empty dictionary.
+        The load adds the number of new offsets to `offset_count`. The result is valid until another record is
+        replayed, because the replay may remove an empty dictionary from the store.
         """
         return _nested(self._groups, group_id, topic)
 
@@ -170,8 +170,8 @@ class OffsetStore:
         """Ends a transaction. Offsets apply in the order of their records in the log, not of the markers, because
         compaction keeps the last record of a key.
 
-        A pending offset is dropped if its record precedes the record of the materialised offset. Then a
-        non-transactional commit replaced it, or another transaction that began later and ended earlier.
+        A pending offset is dropped if its record precedes the record of the materialised offset. In this case a later
+        commit has already replaced it: a non-transactional commit, or a transaction that began later and ended earlier.
         """
         self.offset_count += release(self._pending, self._open, self._groups, producer_id, commit)
 

@@ -9,9 +9,9 @@ SLICE_STEPS = 1_000
 """Maximum number of groups and offsets that one slice checks."""
 
 SLICE_BYTES = 262_144
-"""Size of a slice's records in bytes, which at most one record may exceed.
+"""Maximum size of a slice's records in bytes; only the last record may exceed it.
 
-It is below any sensible max.message.bytes.
+The size is below any sensible max.message.bytes.
 """
 
 

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 logger = limited_logger(__name__)
 
 Step = Callable[[Any], Any]
-"""Takes the result of the step before; returns the response or a `Pending` for it. A step may decide in shards."""
+"""A step of a request: takes the result of the previous step, and returns its own result or a `Pending` for it.
+
+A step may run decisions in shards.
+"""
 
 
 class Chained(Pending):
@@ -31,7 +34,7 @@ class Chained(Pending):
         self._steps = list(steps)
 
     def advance(self, result: Any) -> None:
-        """Runs the next step with the result of the step before, or completes the request."""
+        """Runs the next step with the result of the previous step, or completes the request after the last step."""
         if isinstance(result, self.api.response_type) or not self._steps:
             self.complete(result)
             return
@@ -41,12 +44,14 @@ class Chained(Pending):
         except KafkaError as error:
             self.complete(self.api.error(self.context, self.request, error.code, error.message))
         except Exception:
-            logger.exception("%s failed; the client gets UNKNOWN_SERVER_ERROR", type(self.api).__name__)
+            logger.exception(
+                "%s of client %r failed; the client gets UNKNOWN_SERVER_ERROR", self.api.name, self.context.client_id
+            )
             self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def chain(api: Api[Any, Any], context: RequestContext, request: Any, first: Any, *steps: Step) -> Any:
-    """Runs the steps of a request in order. Each step begins when the result of the step before it is durable.
+    """Runs the steps of a request in order. Each step begins when the result of the previous step is durable.
 
     Args:
         api: the API of the request; a result of its response type ends the chain (usually an error).

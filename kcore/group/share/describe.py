@@ -73,8 +73,8 @@ def _assignment(
     Args:
         partitions: the member's partitions.
         topics: the topics of the cluster.
-        earlier: the last entry of each topic in earlier members' assignments; members with the same partitions of a
-            topic share the entry.
+        earlier: for each topic id, the last entry in the assignments of earlier members. If this member has the same
+            partitions, its assignment shares the entry.
     """
     entries: list[TopicPartitions] = []
     for topic_id, of_topic in partitions.items():

@@ -1,4 +1,4 @@
-"""The ends of partitions that other nodes of a cluster may lead, for the lags of share groups (KIP-1226)."""
+"""The end offsets of partitions, which other nodes may lead, for the lags of share groups (KIP-1226)."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class SharedEndOffsets(LocalEndOffsets):
             if leader is None or leader.node_id == self._cluster.node_id:
                 own.append(index)
             else:
-                # Both epochs are the leader's. So another leader refuses the request, and the end of the epoch is the
-                # end of the log.
+                # Both fields have the epoch of the current leader. So a later leader refuses the request, and the end
+                # of the epoch is the end of the log.
                 remote.setdefault(leader.node_id, []).append(
                     OffsetForLeaderPartition(
                         partition=index, current_leader_epoch=leader.epoch, leader_epoch=leader.epoch

@@ -36,13 +36,14 @@ class ShareGroup(EpochGroup[ShareMember, Target]):
     See `EpochGroup` for the arguments and the other attributes.
 
     Attributes:
-        names: number of members that subscribe to a topic.
+        names: for each topic name, the number of members that subscribe to it.
         sets: the different sets of topic names to which members subscribe.
         state_partitions: the share partitions with state.
         initializing_since_ms: monotonic time in ms of the last change of these partitions. After the retry interval,
             the initialization of unconfirmed partitions is requested again.
         topics_checked: whether the hash of the topics was compared since a topic last changed. Soft state.
-        checked_epoch: the group epoch after that comparison; a comparison whose write failed is repeated.
+        checked_epoch: the group epoch after that comparison. While the group has a lower epoch, because the records of
+            the decision were not written, the comparison is due again.
         quiet_until_ms: the monotonic time in ms until which the heartbeat of an unchanged member finds no work. Soft
             state.
         last_target: the assignor's last result and input, as long as they equal the targets and members. Soft state.
@@ -111,7 +112,7 @@ class ShareGroup(EpochGroup[ShareMember, Target]):
         """Returns True if the initialized partitions of a subscribed topic are not exactly the partitions in the
         targets.
 
-        The target is then computed again, although neither members nor topics changed.
+        In this case the target must be computed again, although neither members nor topics changed.
         """
         if not self.members:
             return False
@@ -260,7 +261,10 @@ class ShareGroup(EpochGroup[ShareMember, Target]):
         """Does nothing: no commit is accepted."""
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Returns NONE for a client that is not a member, which then finds no offset; else GROUP_ID_NOT_FOUND."""
+        """Returns NONE for a client that is not a member, although a share group has no offsets.
+
+        For a member, returns GROUP_ID_NOT_FOUND.
+        """
         return NO_ERROR if member_id is None and member_epoch < 0 else ErrorCode.GROUP_ID_NOT_FOUND
 
     def validate_offset_delete(self) -> ErrorCode:

@@ -1,8 +1,9 @@
 """Initialization of share partitions: the group requests state from the share coordinator, and records the result.
 
 A heartbeat adds the missing partitions to the initializing list (record 15). When that record is replayed, the request
-to the share coordinator is queued; the heartbeat does not wait for it. Its result moves the partitions to the
-initialized list, or takes them off the list so that the next heartbeat tries again.
+to the share coordinator is queued; the heartbeat does not wait for its response. After a successful response, the group
+moves the partitions to the initialized list. After an error, the group removes them from the initializing list, so that
+the next heartbeat tries again.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 logger = limited_logger(__name__)
 
 FEW_TOPICS: Final = 100
-"""Maximum number of initialized topics that are recorded in the slice of the share coordinator's response."""
+"""Maximum number of topics whose initialization is recorded at once, without a separate slice."""
 BY_RESET_POLICY: Final = -1
-"""The start offset of a share partition whose first fetch determines it by `share.auto.offset.reset`."""
+"""The start offset in a request that leaves the offset to the first fetch, which applies `share.auto.offset.reset`."""
 
 
 def start(group: ShareGroup, names: Iterable[str], state_epoch: int, records: list[Record]) -> int:
@@ -40,8 +41,8 @@ def start(group: ShareGroup, names: Iterable[str], state_epoch: int, records: li
 
     Args:
         group: the group before the decision.
-        names: the subscribed topics after it.
-        state_epoch: the group epoch after it, which becomes the epoch of the states.
+        names: the subscribed topics after the decision.
+        state_epoch: the group epoch after the decision, which becomes the epoch of the states.
         records: the decision's records, to which record 15 is added.
 
     Returns:
@@ -129,9 +130,9 @@ def _queue(group_id: str, topics: StateTopics, state_epoch: int, shard: GroupSha
 def _request(shard: GroupShard, group_id: str, topics: StateTopics, state_epoch: int) -> Iterator[Outcome | None]:
     """Sends the request, outside of any decision.
 
-    If the request fails, it is not repeated after the shard was loaded again. The load may have removed the record that
-    caused the request, and the group may then reach the same epoch again. A late repetition would then pass the check
-    of the state epoch, and discard acknowledgements that followed a newer request.
+    The persister may repeat a failed request only until the shard is reloaded. After a reload, the record that caused
+    the request may be missing, and the group may reach the same epoch again. A late repetition would then pass the
+    check of the state epoch, and discard acknowledgements that followed a newer request.
     """
     persister = shard.share.persister
     if persister is not None:
@@ -143,9 +144,9 @@ def _request(shard: GroupShard, group_id: str, topics: StateTopics, state_epoch:
 
 
 def _completed(shard: GroupShard, group_id: str, topics: StateTopics, response: Any) -> None:
-    """Records the result, unless the shard was loaded again since the request: a heartbeat then repeats the request.
+    """Records the result, unless the shard was reloaded after the request.
 
-    The record of many topics is written in a separate slice.
+    After a reload, a heartbeat repeats the request. The record of many topics is written in a separate slice.
     """
     owner = shard.context.shard
     if owner.machine is shard:

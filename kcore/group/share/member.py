@@ -51,13 +51,13 @@ class CurrentAssignment(NamedTuple):
 
 
 NEW_MEMBER: Final = CurrentAssignment(0, NO_EPOCH, {})
-"""A member before its first response."""
+"""The current assignment of a member before its first response."""
 NO_MEMBER: Final = CurrentAssignment(NO_EPOCH, NO_EPOCH, {})
-"""A member after the tombstone of its current assignment, until the tombstone of its metadata."""
+"""The current assignment of a member between the tombstone of this assignment and the tombstone of the member."""
 
 
 class ShareMember(GroupMember):
-    """A member of a share group, which is also the operation of its session timer.
+    """A member of a share group. The object is also the `ShardTimer` of the member's session.
 
     Attributes:
         group: the group of the member.

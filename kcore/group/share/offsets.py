@@ -1,7 +1,7 @@
 """AlterShareGroupOffsets and DeleteShareGroupOffsets: the decisions before and after the share coordinator's operation.
 
-Only the decisions run in one piece. The work for each name before, between and after them consists of generators, which
-`in_slices` runs.
+Each decision runs as a whole. Generators do the work for each name before, between and after the decisions;
+`in_slices` runs them in steps.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MAX_NAMES: Final = 100_000
 request is decided in slices."""
 
 TOO_MANY: Final = f"a request may name at most {MAX_NAMES} groups, topics and partitions"
-"""The message for longer requests, and the difference from Kafka."""
+"""The error message for longer requests, which is also the text of the APIs' difference from Kafka."""
 
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -112,7 +112,7 @@ class Deletion(NamedTuple):
 
     Attributes:
         group_id: the group.
-        topics: the requested names, each with its topic; None if it does not exist.
+        topics: the requested names, each with its topic, or None if the topic does not exist.
     """
 
     group_id: str
@@ -173,7 +173,10 @@ def look_up_altered(
     group_id: str,
     requested_topics: Sequence[AlterShareGroupOffsetsRequestTopic],
 ) -> Generator[int, None, Alteration]:
-    """Looks up the partitions of a request, in steps. Unknown partitions get an error; the result has the others."""
+    """Looks up the partitions of a request, in steps.
+
+    The result has the existing partitions, and the errors of the other partitions in its `responses`.
+    """
     found = Alteration(group_id, {}, {}, [])
     indexes: dict[bytes, set[int]] = {}  # a request may name a topic many times
     names: dict[bytes, str] = {}
@@ -233,7 +236,7 @@ def begin_alter(shard: GroupShard, alteration: Alteration) -> Outcome:
 
 
 def initialize_in_steps(altered: Altered) -> Generator[int, None, InitializeShareGroupStateRequest]:
-    """Returns the request to the share coordinator, made in steps."""
+    """Builds the request to the share coordinator, in steps."""
     alteration = altered.alteration
     whole = InitializeShareGroupStateRequest(group_id=alteration.group_id, topics=[])
     for topic_id, topic in altered.topics.items():
@@ -314,7 +317,7 @@ def begin_delete(shard: GroupShard, deletion: Deletion) -> Outcome:
 
 
 def delete_in_steps(deleting: Deleting) -> Generator[int, None, DeleteShareGroupStateRequest]:
-    """Fills the responses, and returns the request to the share coordinator, made in steps."""
+    """Fills the responses and builds the request to the share coordinator, in steps."""
     whole = DeleteShareGroupStateRequest(group_id=deleting.deletion.group_id, topics=[])
     for name, topic in deleting.deletion.topics:
         if topic is None:

@@ -148,8 +148,8 @@ def _without(topics: StateTopics, topic_ids: Collection[bytes]) -> StateTopics:
 class StateValue:
     """The value of record 15, with the lists that a decision has made.
 
-    Outside of a load, the replay uses these lists. It would otherwise read up to 20,000 topics from the value again, in
-    the slice of the decision.
+    Outside of a load, the replay uses these lists. Without them, the replay would have to decode up to 20,000 topics
+    from the value, in the slice of the decision.
 
     Attributes:
         state: the lists.
@@ -166,7 +166,7 @@ class StateValue:
     __hash__ = None  # type: ignore[assignment]
 
     def encode_value(self, version: int) -> bytes:
-        """Encodes the lists; `from_value` of the decoded value gives equal ones."""
+        """Encodes the lists; `from_value` converts the decoded value to equal lists."""
         state = self.state
         if version == 0:
             with suppress(ValueError, OverflowError, TypeError):  # the codec raises the error with its cause
@@ -184,7 +184,7 @@ def to_value(state: StatePartitions) -> ShareGroupStatePartitionMetadataValue:
 
 
 def from_value(value: ShareGroupStatePartitionMetadataValue) -> StatePartitions:
-    """Converts the value of record 15 to this class."""
+    """Converts the value of record 15 to the lists."""
     return StatePartitions(
         _from_topics(value.initializing_topics),
         _from_topics(value.initialized_topics),

@@ -26,7 +26,7 @@ BOUNDED: Final = (
     "record.lock.duration.ms",
     "partition.max.record.locks",
 )
-"""The settings with bounds for groups' own values."""
+"""The settings of which a group may have its own value, within bounds that the broker's settings define."""
 
 
 class ShareSettings(NamedTuple):

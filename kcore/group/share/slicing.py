@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from kcore.runtime.slices import Slices
 
 FEW_PARTITIONS: Final = 50
-"""Maximum number of names in a request without slices, and of partitions in one step of a longer request.
+"""Maximum number of names in a request that runs without slices. Longer requests run in steps of this many partitions.
 
-The share coordinator decides about as many partitions at once.
+The share coordinator has the same maximum for a decision without slices.
 """
 NAME_COST: Final = 5
 """The cost of a look-up of a group or topic with its authorization, in microseconds."""
 PARTITION_COST: Final = 60
 """The cost of one operation of the share coordinator on a partition, in microseconds."""
 ROW_COST: Final = 2
-"""The cost of a partition that only needs a result, in microseconds."""
+"""The cost of building or reading the entry of a partition in a message, in microseconds."""
 
 
 def in_slices(

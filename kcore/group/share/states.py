@@ -33,7 +33,7 @@ TRANSITIONS: Final[dict[GroupState, frozenset[GroupState]]] = {
     STABLE: frozenset({EMPTY}),
     DEAD: frozenset(),
 }
-"""The allowed transitions: a join, the end of the last member, and DeleteGroups."""
+"""The allowed transitions: the first join, the removal of the last member, and DeleteGroups."""
 
 
 class StatePhase(Enum):
@@ -57,4 +57,7 @@ PHASES: Final[dict[StatePhase, frozenset[StatePhase]]] = {
     INITIALIZED: frozenset({DELETING, ABSENT, INITIALIZING}),
     DELETING: frozenset({ABSENT, INITIALIZING}),
 }
-"""The allowed transitions of a share partition. A deleted topic leaves all lists; altered offsets initialize again."""
+"""The allowed transitions of a share partition.
+
+The deletion of a topic removes it from all lists. AlterShareGroupOffsets initializes share partitions again.
+"""

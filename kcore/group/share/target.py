@@ -76,7 +76,7 @@ def compute(group: ShareGroup, member_id: str, metadata: MemberMetadata) -> tupl
     else:
         changes = dict(assignment.changes(last.assignment))
         changes.setdefault(member_id, assignment[member_id])
-        if len(changes) > 1:  # the order of joining, in which the records are written
+        if len(changes) > 1:  # the records are written in the order of joining
             changes = {member.member_id: changes[member.member_id] for member in members if member.member_id in changes}
     changed: dict[str, Target] = {}
     for name, assigned in changes.items():

@@ -24,18 +24,18 @@ NAME_COST: Final = 1
 """The cost of a topic name in one of the steps, in microseconds."""
 
 UNDECIDED: Final = 0
-"""A partition count that the coordinator decides."""
+"""The partition count in a request for a topic whose count the coordinator decides."""
 
 MAX_TASKS: Final = 50_000
-"""Maximum number of tasks of a topology. Their assignment takes about 2 µs each, which delays all other requests."""
+"""Maximum number of tasks of a topology. The assignment takes about 2 µs per task, which delays all other requests."""
 
 LISTED_TOPICS: Final = 3
-"""Maximum number of topics that a status names; of further topics it shows only the number."""
+"""Maximum number of topics that a status names. If there are more topics, the status shows the number of the others."""
 
 MAX_TEXT: Final = 4_000
 """Maximum characters of a status or message.
 
-On the wire a text has at most 32,767 bytes, and so has each name in it.
+A text on the wire has at most 32,767 bytes, and a single name in the text may already have this length.
 """
 
 
@@ -370,7 +370,10 @@ def _check_tasks(tasks: int) -> None:
 
 
 def _same_count(counts: Mapping[str, int], shown: Mapping[str, int]) -> int:
-    """Returns the common count of co-partitioned topics; a fault lists the topics in `shown` with their counts."""
+    """Returns the common count of co-partitioned topics.
+
+    If the counts differ, raises a fault that lists the topics in `shown` with their counts.
+    """
     distinct = set(counts.values())
     if len(distinct) > 1:
         text = ", ".join(f"{name}={count}" for name, count in sorted(shown.items()))

@@ -22,7 +22,7 @@ MAX_PARTITIONS: Final = 200_000
 
 
 class View(NamedTuple):
-    """The endpoint of a member as its responses have it.
+    """The endpoint of a member in the form of a heartbeat response.
 
     Attributes:
         endpoint: the entry of the response.

@@ -111,7 +111,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
     # ---- changes by records; only replay calls these
 
     def put_epoch(self, epoch: int, metadata_hash: int, validated_epoch: int, configs: AssignmentConfigs) -> None:
-        """Sets the group epoch, and the values of that epoch whose change leads to the next epoch."""
+        """Sets the group epoch, and the values of that epoch. A change of these values raises the group epoch."""
         self.set_epoch(epoch, metadata_hash)
         self.validated_epoch = validated_epoch
         self.assignment_configs = configs
@@ -211,11 +211,11 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
             member.endpoint_view = None
 
     def note_rest(self, member: StreamsMember, settings: StreamsSettings) -> None:
-        """Records that a heartbeat had no work and no status, so that the fast path may serve the member's next
+        """Registers that a heartbeat had no work and no status, so that the fast path may serve the member's next
         heartbeats.
 
-        The first such record after a change of the group removes the records of other members, because the change may
-        have given these members work.
+        The first registration after a change of the group removes the registrations of all other members, because the
+        change may have given these members work.
         """
         if self.rest_epoch != self.group_epoch:
             for other in self._resting:

@@ -75,7 +75,7 @@ NEW_METADATA: Final = MemberMetadata()
 
 
 class StreamsMember(GroupMember):
-    """A member of a streams group. It is also the operation of its session timer.
+    """A member of a streams group. The object is also the `ShardTimer` of the member's session.
 
     Attributes:
         group: the group of the member.

@@ -94,11 +94,11 @@ class MemberChange:
             records.append(group_records.member_metadata(group.group_id, member_id, metadata))
 
     def set_topology(self, requested: RequestedTopology | None) -> None:
-        """Sets the group's topology if it has none, or compares the requested one with it.
+        """Sets the group's topology if the group has none; otherwise compares the requested topology with the group's.
 
         Raises:
-            KafkaError: INVALID_REQUEST for a changed topology; UNKNOWN_SERVER_ERROR if there is no topology, or as
-                `refuse_impossible`.
+            KafkaError: INVALID_REQUEST for a changed topology; UNKNOWN_SERVER_ERROR if there is no topology, or the
+                error of `refuse_impossible`.
         """
         group, present = self.group, self.group.topology
         if present is None:
@@ -142,7 +142,7 @@ class MemberChange:
             check_room(group, growth)
 
     def move_epoch(self, report: Report | None) -> None:
-        """Configures the topology if its topics may have changed, and raises the group epoch if it must rise.
+        """Configures the topology if its topics may have changed, and raises the group epoch if a change requires it.
 
         Args:
             report: the tasks that the member reports, or None.
@@ -194,7 +194,7 @@ class MemberChange:
         Args:
             report: the tasks that the member reports; None if it sends no report.
             assigns: whether a target may be computed.
-            moves: whether the member may move to a target that is computed here.
+            moves: whether the member may move to a target that this method computes.
 
         Raises:
             KafkaError: FENCED_MEMBER_EPOCH (see `states.Step.FENCE`); UNKNOWN_SERVER_ERROR if the assignor failed.

@@ -18,7 +18,7 @@ class TaskProcesses:
 
     def __init__(self) -> None:
         self._active: Holders = {}
-        self._copies: Holders = {}  # standby and warm-up tasks, for which the rules are equal
+        self._copies: Holders = {}  # standby and warm-up tasks, which have the same rules
 
     def blocks_active(self, task: tuple[str, int], process_id: str) -> bool:
         """Returns True while the process cannot get the task as active, because the task is active anywhere or the

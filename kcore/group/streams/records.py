@@ -148,7 +148,10 @@ def member_tombstones(group_id: str, member_id: str) -> list[Record]:
 
 
 def group_tombstones(group: StreamsGroup) -> list[Record]:
-    """Returns the records that delete the whole group, in Kafka's order. Some may have nothing to delete."""
+    """Returns the records that delete the whole group, in Kafka's order.
+
+    Some tombstones may have no record to delete.
+    """
     group_id, members = group.group_id, list(group.members)
     records = [
         Record(StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member), None) for member in members

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
 
 NO_MEMBER = CurrentAssignment(-1, -1)
-"""The assignment of a member after the tombstone of its current assignment, until its own tombstone."""
+"""The current assignment of a member between the tombstone of this assignment and the tombstone of the member."""
 
 
 def metadata_of(value: StreamsGroupMemberMetadataValue) -> MemberMetadata:
@@ -156,7 +156,10 @@ def replay_current(
     key: StreamsGroupCurrentMemberAssignmentKey,
     value: StreamsGroupCurrentMemberAssignmentValue | None,
 ) -> None:
-    """Applies type 22: a member's current assignment, or its deletion. Metadata of a new member may follow it."""
+    """Applies type 22: a member's current assignment, or its deletion.
+
+    The metadata of a new member may be in a later record.
+    """
     if value is not None:
         group = find_or_create(shard, key.group_id, StreamsGroup)
         if key.member_id not in group.members:

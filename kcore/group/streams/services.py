@@ -31,7 +31,7 @@ SETTINGS: Final = (
 """The settings of a group that every heartbeat needs, in the order of `StreamsSettings`."""
 
 BOUNDED: Final = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
-"""The settings with lower and upper bounds for groups' own values."""
+"""The settings of which a group may have its own value, within bounds that the broker's settings define."""
 
 
 class TaskAssignor(Protocol):

@@ -21,7 +21,7 @@ class MemberState(IntEnum):
     """The states of a member; the number is the byte in `StreamsGroupCurrentMemberAssignment`."""
 
     STABLE = 1
-    """The member has its target, in its epoch."""
+    """The member has the whole target of its member epoch."""
     UNREVOKED = 2
     """The member must revoke tasks and has not confirmed."""
     UNRELEASED = 3
@@ -45,11 +45,11 @@ class Step(Enum):
     KEEP = "keep"
     """No change: the member has its target, or has not confirmed the revocation."""
     NEXT = "next"
-    """Towards the target; the member keeps its epoch while it must revoke tasks."""
+    """The member moves towards the target, and keeps its epoch while it must revoke tasks."""
     NEXT_AFTER_REVOCATION = "next, in the following epoch"
-    """Towards the target; the member's epoch grows by one even if it must revoke more tasks."""
+    """The member moves towards the target, and its epoch grows by one even if it must revoke more tasks."""
     NEXT_IN_TARGET_EPOCH = "next in the target's epoch"
-    """Towards the target; the member takes the target's epoch even if it must revoke tasks."""
+    """The member moves towards the target, and takes the target's epoch even if it must revoke tasks."""
     FENCE = "fence"
     """No step is possible: the member must drop its tasks and rejoin."""
 
@@ -63,8 +63,8 @@ class EpochState(NamedTuple):
     Attributes:
         state: the member's state.
         at_target: whether the member epoch equals the epoch of the target.
-        holds: whether the member may still run tasks that it must revoke. In UNREVOKED these are the pending ones, in
-            UNKNOWN any task. A heartbeat without task lists confirms no revocation.
+        holds: whether the member may still run tasks that it must revoke: in UNREVOKED the tasks whose revocation it
+            has not confirmed, in UNKNOWN any task. A heartbeat without task lists confirms no revocation.
     """
 
     state: MemberState
@@ -99,7 +99,7 @@ MOVES: Final[dict[MemberState, frozenset[MemberState]]] = {
     UNRELEASED: frozenset({STABLE, UNREVOKED}),
     UNKNOWN: frozenset({STABLE, UNREVOKED, UNRELEASED}),
 }
-"""The states that may follow each state by a heartbeat."""
+"""For each state of a member, the states to which a heartbeat may move the member."""
 
 
 class GroupState(Enum):

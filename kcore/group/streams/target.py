@@ -189,7 +189,7 @@ def _tasks(result: Any, member_id: str) -> Tasks:
 
 
 def _compute_in_slices(group: StreamsGroup) -> None:
-    """Starts computing the target of a large group. Until it is written, no other target is computed."""
+    """Starts computing the target of a large group. No other computation starts until this target is written."""
     group.target_job = True
     group.shard.context.in_slices(_computed(group))
 
@@ -214,7 +214,7 @@ def _computed(group: StreamsGroup) -> Iterator[Outcome | None]:
             try:
                 assigned = _assign(group, configured, members, replicas)
             except KafkaError:
-                return  # it is logged
+                return  # `_assign` has logged the error
             yield None
         changed: dict[str, Tasks] = {}
         for views in _in_parts(members):
@@ -287,7 +287,7 @@ def _bytes(targets: Mapping[str, Tasks]) -> int:
 
 
 def _write_in_slices(group: StreamsGroup, changed: dict[str, Tasks], epoch: int) -> None:
-    """Starts writing a target that does not fit into one decision. Until it is written, no other target is computed."""
+    """Starts writing a target that does not fit into one decision. No computation starts until it is written."""
     group.target_job = True
     group.shard.context.in_slices(_slices(group, changed, epoch))
 
@@ -296,8 +296,8 @@ def _slices(group: StreamsGroup, changed: dict[str, Tasks], epoch: int) -> Itera
     """Writes the targets of the remaining members in slices, and then the epoch.
 
     A crash in between leaves targets of two computations. This is harmless: ownership does not depend on targets, and
-    the unchanged epoch shows that a target is due. If a slice is refused, the epoch is not written either: with the
-    epoch of an incomplete target, some tasks would have no member.
+    the unchanged epoch shows that a target is due. If a slice is refused, this function does not write the epoch
+    either. Otherwise the incomplete target would apply, and some tasks would have no member.
     """
     shard, group_id = group.shard, group.group_id
     pending: list[Record] = []

@@ -106,7 +106,7 @@ def from_request(topology: RequestedTopology) -> Topology:
     """Converts a request's topology to the form of the record.
 
     Raises:
-        KafkaError: as `refuse_impossible`.
+        KafkaError: the error of `refuse_impossible`.
     """
     converted: Topology = step(from_request_in_steps(topology), -1)[1]
     return converted
@@ -128,7 +128,7 @@ def from_request_in_steps(topology: RequestedTopology) -> Generator[int, None, T
     """Converts a topology like `from_request`, in steps; yields their costs in microseconds.
 
     Raises:
-        KafkaError: as `refuse_impossible`.
+        KafkaError: the error of `refuse_impossible`.
     """
     refuse_impossible(topology)
     parts = topology.subtopologies
@@ -147,7 +147,7 @@ def is_same(requested: RequestedTopology, topology: Topology) -> bool:
     `Topology`.
 
     Raises:
-        KafkaError: as `refuse_impossible`.
+        KafkaError: the error of `refuse_impossible`.
     """
     refuse_impossible(requested)
     parts = requested.subtopologies

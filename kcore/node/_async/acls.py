@@ -29,7 +29,7 @@ class AsyncAcls:
         host: str | None = None,
         pattern_type: str | None = None,
     ) -> list[Acl]:
-        """Returns the entries that have the values of all arguments, sorted. Without arguments, returns all entries.
+        """Returns the entries that match every argument, sorted. Without arguments, returns all entries.
 
         Args:
             resource_type: the type of the resource.
@@ -66,7 +66,7 @@ class AsyncAcls:
         return await self._calls.call(request, read)
 
     async def create(self, acls: Acl | Iterable[Acl]) -> None:
-        """Creates entries. An entry that exists already is no error.
+        """Creates entries. An entry that exists already causes no error.
 
         Args:
             acls: an entry, or several.
@@ -96,7 +96,7 @@ class AsyncAcls:
             The entries that existed.
 
         Raises:
-            ConfigError: a name of an entry is "UNKNOWN": only a newer client can delete it.
+            ConfigError: a name of an entry is "UNKNOWN". Only a newer client can delete such an entry.
             SecurityDisabledError: the server has no authorizer.
             KafkaError: the server refused the deletion of an entry; it may have deleted the other entries.
         """

@@ -44,14 +44,14 @@ CancelledError = asyncio.CancelledError
 
 
 def interpreter_ends() -> bool:
-    """Returns True at the end of the interpreter, when no event loop runs any more."""
+    """Returns True while the interpreter shuts down, when no event loop runs any more."""
     return sys.is_finalizing()
 
 
 def guard() -> nullcontext[None]:
     """Returns a context manager in place of a lock for state machines.
 
-    It does nothing, because code between two awaits is not interrupted.
+    The context manager does nothing, because no other task runs between two awaits.
     """
     return nullcontext()
 
@@ -59,8 +59,8 @@ def guard() -> nullcontext[None]:
 class Event:
     """A flag that tasks wait for.
 
-    This class is faster than `asyncio.Event` with `asyncio.timeout`. Most steps of a member, a consumer or a producer
-    wait for a flag with a time limit.
+    This class is faster than `asyncio.Event` with `asyncio.timeout`. The speed matters, because most steps of a member,
+    a consumer or a producer wait for a flag with a time limit.
     """
 
     __slots__ = ("_set", "_waiting")
@@ -84,7 +84,7 @@ class Event:
         return self._set
 
     async def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits until the flag is set; returns False if `timeout_s` passed before."""
+        """Waits for the flag. Returns True once the flag is set, or False if `timeout_s` passes first."""
         if self._set:
             return True
         loop = asyncio.get_running_loop()
@@ -105,7 +105,10 @@ def _complete(future: asyncio.Future[bool], result: bool) -> None:
 
 
 class SingleTask:
-    """A coroutine function that runs in a task, at most once; `start` may be called again after an interrupt."""
+    """A coroutine function that runs at most once, in a separate task.
+
+    The caller may call `start` again after an interrupt.
+    """
 
     def __init__(self, function: Callable[[], Coroutine[Any, Any, object]]) -> None:
         self._function = function
@@ -128,11 +131,14 @@ class SingleTask:
 
 
 class Stepper:
-    """A runner of a state machine's steps, at their times and after inputs of the machine. The runner needs no task.
+    """A runner of a state machine's steps on the event loop, without a separate task.
+
+    The runner makes a step when the step is due, and when an input of the machine has changed.
 
     Args:
-        step: makes one step; returns the seconds until the next step, None for no limit, or END after the last step.
-        ended: called once, after the last step or after a step that raised.
+        step: makes one step. Returns the seconds until the next step, None to wait for an input, or END after the last
+            step.
+        ended: called once, after the last step or after a step that raised an exception.
     """
 
     END = -1.0
@@ -165,7 +171,7 @@ class Stepper:
                 self._set_timer(pause_s)
                 return
         except Exception:
-            logger.exception("client: a background task failed and has ended")
+            logger.exception("client: %s failed, and its background task has ended", self._step.__qualname__)
         except BaseException:
             self._end()
             raise
@@ -176,7 +182,7 @@ class Stepper:
         self.run()
 
     def _set_timer(self, pause_s: float | None) -> None:
-        """Sets the timer of the next step. An earlier timer stays, because its step sets the next timer."""
+        """Sets the timer of the next step. A timer that is due earlier stays, because its step sets the next timer."""
         timer = self._timer
         if pause_s is None:
             if timer is not None:
@@ -207,7 +213,7 @@ class AsyncLock(asyncio.Lock):
 
 
 class Task:
-    """A function that runs in a separate task or thread."""
+    """A coroutine function that runs in a separate task."""
 
     def __init__(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
         self._task: asyncio.Task[Any] = asyncio.ensure_future(_logged(function, *args))
@@ -227,7 +233,7 @@ async def _logged(function: Callable[..., Awaitable[Any]], *args: Any) -> None:
     except CancelledError:
         raise
     except Exception:
-        logger.exception("client: a background task failed and has ended")
+        logger.exception("client: the background task %s failed and has ended", function.__name__.strip("_"))
 
 
 _tasks: set[Task] = set()
@@ -242,7 +248,7 @@ def spawn(function: Callable[..., Awaitable[Any]], *args: Any) -> Task:
 
 
 async def gather(calls: Iterable[Awaitable[T]]) -> list[T]:
-    """Awaits several calls at a time."""
+    """Awaits several calls concurrently, and returns their results."""
     return list(await asyncio.gather(*calls))
 
 
@@ -267,7 +273,7 @@ def caller() -> object:
 
 
 def is_cancelled() -> bool:
-    """Returns True if the running task itself is being cancelled, not only a task that it awaits."""
+    """Returns True if the running task is being cancelled. The cancellation of a task that it awaits does not count."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -296,5 +302,5 @@ def start_request(transport: Any, request: Any, on_done: OnDone, **options: Any)
 
 
 def call_and_report(call: Callable[[], Awaitable[Any]], on_done: OnDone) -> None:
-    """Runs a coroutine function in a new task, which reports the result."""
+    """Runs a coroutine function in a new task, and passes the result to `on_done`."""
     report_result(asyncio.ensure_future(call()), on_done)

@@ -46,11 +46,14 @@ class AsyncBrokers:
         return await config_of(self._calls, BROKER, ALL_BROKERS, False)
 
     async def set_config(self, config: Mapping[str, Any]) -> None:
-        """Changes settings of all brokers; a value of None restores the default. A broker's own settings override them.
+        """Changes settings of all brokers; a value of None restores the default.
+
+        The settings of a single broker take precedence. The server stores unknown settings, because a plugin may use
+        them.
 
         Raises:
             InvalidRequestError, InvalidConfigError: a setting cannot be changed at run time, or its value is not valid.
-                Then no setting is changed. Unknown settings are stored, because a plugin may use them.
+                Then no setting is changed.
         """
         await change_config(self._calls, BROKER, ALL_BROKERS, config)
 
@@ -73,8 +76,8 @@ class AsyncClusterBroker:
         """Returns the effective settings, by Kafka's names; sensitive values are None.
 
         Args:
-            own: True for the settings that were set for this broker, at run time or at its start. Settings of all
-                brokers and defaults are then left out.
+            own: True to return only settings that were set for this broker, at run time or at its start. The result
+                then lacks defaults, and settings that were set for all brokers.
 
         Raises:
             BrokerNotAvailableError: no live broker has this id.
@@ -84,10 +87,12 @@ class AsyncClusterBroker:
     async def set_config(self, config: Mapping[str, Any]) -> None:
         """Changes settings of this broker; a value of None restores the default.
 
+        The broker stores unknown settings, because a plugin may use them.
+
         Raises:
             BrokerNotAvailableError: no live broker has this id.
             InvalidRequestError, InvalidConfigError: a setting cannot be changed at run time, or its value is not valid.
-                Then no setting is changed. Unknown settings are stored, because a plugin may use them.
+                Then no setting is changed.
         """
         await change_config(self._calls, BROKER, str(self.id), config, await self._address())
 
@@ -124,7 +129,7 @@ class AsyncClusterBroker:
         return await self._calls.call(DescribeLogDirsRequest(topics=None), read, broker=await self._address())
 
     async def _address(self) -> Broker | None:
-        """Returns the address to which requests about this broker are sent; None: the engine of an embedded node."""
+        """Returns the broker to which the node sends requests about this broker; None if the node is embedded."""
         for broker in (await described_cluster(self._calls)).brokers:
             if broker.id == self.id:
                 return None if self._calls.local else Broker(broker.id, broker.host, broker.port)

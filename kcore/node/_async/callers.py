@@ -1,4 +1,4 @@
-"""Checks of callers, which refuse a call that would wait for its own caller, and concurrent calls of one operation."""
+"""Checks of calls: a callback must not close an object that waits for it, and some operations allow a single caller."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CallbackCallers:
 
     @contextmanager
     def running(self, owner: object) -> Iterator[None]:
-        """Marks the caller while it runs a callback.
+        """Marks the running task or thread as the runner of a callback until the `with` block ends.
 
         Args:
             owner: the member that waits for the end of the callback.
@@ -38,12 +38,12 @@ class CallbackCallers:
                 self._owners[key] = outer
 
     def call(self, owner: object, function: Callable[[Any], Any], argument: Any) -> None:
-        """Calls a function of the user. Logs its exception, because the member continues."""
+        """Calls the user's callback of an offset commit. Logs an exception, because the member continues."""
         try:
             with self.running(owner):
                 function(argument)
         except Exception:
-            logger.exception("client: the callback of an offset commit raised an error")
+            logger.exception("client: the callback of an offset commit raised an error; the member continues")
 
     def require_outside(self, target: str, owner: object = None, *, closing: bool = False) -> bool:
         """Refuses to close an object from a callback, because the close would wait for the end of the callback.
@@ -54,7 +54,8 @@ class CallbackCallers:
             closing: True if other code closes the object already.
 
         Returns:
-            False if other code closes the object already, so that the caller need not.
+            True if the caller may close the object. False if the caller runs a callback, and other code closes the
+            object already.
 
         Raises:
             ReentrantCallError: the caller runs a callback, and no other code closes the object.
@@ -71,7 +72,9 @@ class CallbackCallers:
 
 
 class SingleCaller:
-    """A guard of an operation: `with` raises ConcurrentCallError while another task or thread is inside it.
+    """A context manager around an operation that allows one task or thread at a time.
+
+    Entering the `with` block raises ConcurrentCallError while another task or thread is inside the block.
 
     Args:
         operation: the description of the operation, for the error.

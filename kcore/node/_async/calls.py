@@ -46,7 +46,7 @@ REPEATED = frozenset(
 BACKOFF_S, MAX_BACKOFF_S = 0.1, 1.0
 
 UNKNOWN_TOPIC_S = 2.0
-"""The time for which a request is repeated after UNKNOWN_TOPIC_OR_PARTITION: the topic may be new to the broker."""
+"""The time for which a call repeats a request after UNKNOWN_TOPIC_OR_PARTITION, in case the topic is new."""
 
 
 def may_repeat(error: Exception, elapsed_s: float, local: bool) -> bool:
@@ -81,7 +81,7 @@ class AsyncCalls:
     Attributes:
         resources: the open members, consumers and producers, the newest last.
         callbacks: the tasks or threads that run listeners and callbacks.
-        loop_ended: True after `abandon`.
+        loop_ended: True once `abandon` was called, because the node's event loop has ended.
     """
 
     def __init__(self, transport: AsyncTransport, local: bool, timeout_s: float) -> None:
@@ -98,22 +98,26 @@ class AsyncCalls:
         refuse_in_child(self)
 
     def leave_to_parent(self, reason: str) -> None:
-        """Implements `ForkedDriver.leave_to_parent`: the threads of members and producers do not exist in the child."""
+        """Implements `ForkedDriver.leave_to_parent`: refuses calls in the child, which has no threads of members and
+        producers.
+        """
         self._refusal = reason
         self._closed = True
         self.resources = {}
 
     @property
     def forked(self) -> bool:
-        """True in a forked child.
+        """True in a forked child process.
 
-        The threads of the parent do not exist there, and a lock that such a thread held is never released.
+        The child does not have the threads of the parent, and a lock that such a thread held stays locked.
         """
         return bool(self._refusal)
 
     @property
     def abandoned(self) -> bool:
-        """True in a forked child and at the end of the event loop or interpreter: no wait would end."""
+        """True if a wait would never end: in a forked child, after the end of the event loop, or while the interpreter
+        shuts down.
+        """
         return self.forked or self.loop_ended or interpreter_ends()
 
     def abandon(self) -> list[AsyncResource]:
@@ -127,12 +131,12 @@ class AsyncCalls:
         return abandoned
 
     def require_owner(self) -> None:
-        """Refuses a call in a forked child, which lacks the threads; raises as `require_open`."""
+        """Raises the errors of `require_open` in a forked child, which lacks the node's threads."""
         if self._refusal:
             self.require_open()
 
     def now_ms(self) -> int:
-        """Returns the timestamp for new records in ms since the epoch; the clock of an embedded engine gives it."""
+        """Returns the time of new records in ms since the epoch, from the embedded engine's or the system's clock."""
         clock_ms = self.transport.clock_ms
         return time.time_ns() // 1_000_000 if clock_ms is None else clock_ms()
 
@@ -148,7 +152,7 @@ class AsyncCalls:
             raise EngineClosedError(reason) if self.local else ConnectionClosedError(reason)
 
     def add_resource(self, resource: AsyncResource) -> None:
-        """Adds an object that the node's close closes, too.
+        """Registers an object, so that `close` closes it.
 
         Raises:
             EngineClosedError, ConnectionClosedError: the node is closed, so the object must not start.
@@ -220,7 +224,7 @@ class AsyncCalls:
             repeat: False for a request that must not be sent twice.
 
         Raises:
-            KafkaError, PartitionErrors: the request was refused.
+            KafkaError, PartitionErrors: the server refused the request.
             MalformedResponseError: the response lacks rows that the request needs.
             ConnectionClosedError, TimeoutError: no broker responded in time.
         """
@@ -249,9 +253,10 @@ class AsyncCalls:
         """Sends requests to the leaders of partitions until each partition has an offset in a response.
 
         Args:
-            values: the argument of each partition.
+            values: partition -> its value in the request, for example a timestamp.
             make_request: makes the request for some of the partitions.
-            read: converts a response, or raises its error; `total` is the number of partitions in the request.
+            read: converts a response, or raises its error. Its argument `total` is the number of partitions in the
+                request.
 
         Raises:
             KafkaError, PartitionErrors: the server refused partitions.
@@ -281,10 +286,10 @@ class AsyncCalls:
         return offsets
 
     async def pause(self, error: Exception, started_s: float, attempt: int) -> None:
-        """Pauses before a request is repeated.
+        """Pauses before the caller repeats a request, or raises the error if a repetition is useless.
 
         Args:
-            error: the reason for the repetition; it is raised if the same request cannot succeed later.
+            error: the error of the last attempt.
             started_s: the time of the first attempt.
             attempt: the number of earlier repetitions.
         """
@@ -295,7 +300,7 @@ class AsyncCalls:
         await sleep(backoff_s(attempt))
 
     async def coordinator(self, key_type: int, key: str) -> Broker:
-        """Returns the coordinator of a group or a transactional id; waits while it starts or moves."""
+        """Returns the coordinator of a group or a transactional id; waits while the coordinator starts or moves."""
         broker: Broker = await self._look_up(lambda: self.transport.coordinator(key_type, key))
         return broker
 

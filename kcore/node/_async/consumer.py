@@ -56,7 +56,7 @@ MOVED = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""Errors of a Fetch after which the leader is looked up again. The position does not change."""
+"""Errors of a Fetch after which the consumer looks up the leader again. The position does not change."""
 SESSION_ERRORS = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -74,7 +74,7 @@ class AsyncConsumer:
 
     One task or thread at a time polls the consumer. Others may commit, pause, seek and close it meanwhile.
 
-    The consumer joins its group at its first poll or step of the loop.
+    The consumer joins its group at the first call of `poll`, or at the first step of a loop.
 
     Args:
         calls: the node's requests.
@@ -85,7 +85,7 @@ class AsyncConsumer:
     """
 
     member: AsyncMember
-    """The consumer's member of the group: its state, epoch and id. The consumer itself polls it."""
+    """The consumer's member of the group, with its state, epoch and id. The consumer polls the member by itself."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class AsyncConsumer:
                 await self.close()
 
     async def _poll_for_loop(self) -> bool:
-        """Waits for records of the loop; returns False once the consumer is closed."""
+        """Waits until the loop has records to yield; returns False once the consumer is closed."""
         arrived = await self._poll(None, self._max_records, self._positions.take_for_loop)
         if arrived and self._interceptors:
             with self._guard:
@@ -281,7 +281,7 @@ class AsyncConsumer:
                 self._machine.may_rebalance = False
 
     def _rebalances(self) -> bool:
-        """Returns True while partitions change, because no records are returned until the events are handled."""
+        """Returns True during a rebalance. The consumer returns no records until the member's events are handled."""
         return self._machine.event is not None or bool(self._machine.revoking)
 
     def _follow_assignment(self, event: MemberEvent, before: bool) -> None:
@@ -355,7 +355,7 @@ class AsyncConsumer:
         self._wakeup.set()
 
     def seek_to_beginning(self, *partitions: Partition) -> None:
-        """Continues at the first record of partitions, which the next poll looks up.
+        """Continues at the first record of partitions. The next poll looks up the offset of this record.
 
         Args:
             partitions: assigned partitions; without arguments, all assigned partitions.
@@ -366,7 +366,7 @@ class AsyncConsumer:
         self._seek_time(partitions, EARLIEST)
 
     def seek_to_end(self, *partitions: Partition) -> None:
-        """Continues after the last record of partitions, which the next poll looks up.
+        """Continues after the last record of partitions. The next poll looks up the end offset.
 
         Args:
             partitions: assigned partitions; without arguments, all assigned partitions.
@@ -385,9 +385,9 @@ class AsyncConsumer:
         self._wakeup.set()
 
     def pause(self, *partitions: Partition) -> None:
-        """Returns no records of the partitions until `resume`: `consumer.pause(("jobs", 0), ("jobs", 1))`.
+        """Pauses partitions: `consumer.pause(("jobs", 0), ("jobs", 1))`.
 
-        The member keeps the partitions.
+        The consumer returns no records of these partitions until `resume`. The member keeps the partitions.
         """
         with self._guard:
             for partition in partitions:
@@ -407,7 +407,7 @@ class AsyncConsumer:
             return {key for key, state in self._positions.by_partition.items() if state.paused}
 
     async def commit(self, offsets: Offsets | None = None) -> None:
-        """Commits offsets; None: the offsets after all records that were returned before this call.
+        """Commits offsets; None: the offsets after all records that the consumer returned before this call.
 
         Raises:
             CommitFailedError: the member has left the group, or was fenced since the last poll: call `poll` again,
@@ -419,8 +419,8 @@ class AsyncConsumer:
     def positions(self) -> PartitionDict[OffsetAndMetadata]:
         """Returns the offsets that `commit()` would commit, for example to commit them in a transaction.
 
-        All records that were returned before this call count as processed. The offsets lie after transaction markers
-        and aborted records. Partitions in which the position has not moved are left out.
+        All records that the consumer returned before this call count as processed. The offsets lie after transaction
+        markers and aborted records. Partitions in which the position has not moved are left out.
         """
         self._processed()
         with self._guard:
@@ -470,9 +470,9 @@ class AsyncConsumer:
         self._arrived.set()
 
     async def _send_fetches(self) -> float | None:
-        """Starts a Fetch for each broker that has responded to the last Fetch.
+        """Starts a Fetch to each broker that has responded to its last Fetch.
 
-        Returns the seconds until the next try.
+        Returns the seconds until the next attempt; None to wait for a change.
         """
         at_ms = now_ms()
         with self._guard:

@@ -27,7 +27,7 @@ class AsyncDelivery(DeliveryBase):
 
         Raises:
             KafkaError: the server refused the record's batch.
-            TimeoutError: the batch was not stored in the producer's timeout, or is not stored yet after `timeout`.
+            TimeoutError: the batch was not stored within the producer's timeout, or `timeout` has passed.
         """
         check_wait("timeout", timeout)
         until_s = None if timeout is None else monotonic() + timeout

@@ -103,7 +103,7 @@ class AsyncGroups:
             group_ids: the groups.
 
         Returns:
-            Group id -> the group's description, or the error if it cannot be described.
+            Group id -> the group's description, or the error if the server cannot describe the group.
         """
         described: dict[str, GroupDescription | KafkaError] = {}
         remaining = dict.fromkeys(group_ids)
@@ -203,7 +203,7 @@ class AsyncGroup:
 
     @property
     def group_metadata(self) -> GroupMetadata:
-        """The group as the committer of offsets in a transaction, without a member."""
+        """The identity with which a transaction commits offsets of a group without members."""
         return GroupMetadata(self.id)
 
     # ---- offsets
@@ -243,8 +243,8 @@ class AsyncGroup:
         Args:
             partitions: the partitions; None: all that the group has committed.
             stable: True to wait for open transactions that commit offsets of the group. Without `partitions`, the call
-                waits only for partitions with a committed offset. So name a partition if its first offset may be in a
-                transaction.
+                waits only for partitions with a committed offset. So list a partition in `partitions` if an open
+                transaction may contain its first offset.
         """
         listed = None if partitions is None else as_partitions(partitions)
         request = offset_fetch_request(self.id, listed, stable)
@@ -280,9 +280,10 @@ class AsyncGroup:
         """Returns the number of records that the group has not processed, for each partition.
 
         The lag is the difference between the end of the log and the committed offset. A share group has no committed
-        offsets: its coordinator reports the number of records that are neither acknowledged nor archived. Partitions
-        without a committed offset are left out, and partitions that no member of the share group has fetched.
-        Partitions of deleted topics and partitions without a leader are left out, too.
+        offsets: its coordinator reports the number of records that are neither acknowledged nor archived.
+
+        The result leaves out partitions without a committed offset, partitions that no member of the share group has
+        fetched, partitions of deleted topics, and partitions without a leader.
         """
         committed = await self.committed()
         if not committed:
@@ -358,16 +359,17 @@ class AsyncGroup:
             server_assignor: consumer: the name of the broker's assignor; None: the broker's default.
             instance_id: makes the member static, so that it keeps its partitions if it restarts in time.
             rack: the member's rack.
-            session_timeout: classic: the group removes a member without a heartbeat for this many seconds; None: 45.
-                A consumer group has the setting consumer.session.timeout.ms for this.
+            session_timeout: classic: the seconds without a heartbeat after which the group removes the member; None:
+                45. A consumer group has the setting consumer.session.timeout.ms for this.
             heartbeat_interval: classic: seconds between heartbeats; None: 3. A consumer group has the setting
                 consumer.heartbeat.interval.ms for this.
             rebalance_timeout: the longest time in seconds for handling a rebalance, and between two polls.
-            metadata_max_age: the seconds after which topics are looked up again.
-            leave_on_close: False keeps the membership until its timeout; None: only dynamic members leave the group.
+            metadata_max_age: the seconds after which the member looks up the topics again.
+            leave_on_close: True to leave the group when the member is closed; False to keep the membership until its
+                session timeout; None: only dynamic members leave the group.
             on_assigned: called with an `Assigned` event; may be a coroutine function or a function.
             on_revoked: called with a `Revoked` event. When the call returns, the member gives the partitions up.
-            on_lost: called with a `Lost` event; None: `on_revoked` gets it.
+            on_lost: called with a `Lost` event; None: the member calls `on_revoked` instead.
 
         Raises:
             ConfigError: an argument is not valid.
@@ -422,13 +424,13 @@ class AsyncGroup:
         See `join` for the other arguments.
 
         Args:
-            auto_commit: the seconds between commits of the processed records; they are also committed before
-                partitions move and at the end. None: only `commit` commits.
+            auto_commit: the seconds between commits of the processed records. The consumer also commits them before
+                partitions move, and when it is closed. None: the consumer commits only in `commit`.
             isolation: "read_committed" leaves out records of open and aborted transactions.
             reset: the position in a partition without a committed offset: "earliest", "latest", or "none" for an
                 error.
             max_records: the largest number of records that `poll` returns.
-            interceptors: get the records before the program, and the offsets of successful commits.
+            interceptors: called with records before the program gets them, and with the offsets of successful commits.
         """
         from kcore.client.fetching import Positions, ReadSettings  # noqa: PLC0415 - only consumers need it
         from kcore.node._async.consumer import AsyncConsumer  # noqa: PLC0415

@@ -25,7 +25,7 @@ class AsyncShareLink:
 
 
 class FetchedJobs:
-    """A batch with acquired records. It is decoded once the program has taken all earlier jobs."""
+    """A batch with acquired records. The queue decodes the batch once the program has taken all earlier jobs."""
 
     __slots__ = ("batch", "link", "lock_ends_ms", "lock_timeout_ms", "session", "share_partition")
 
@@ -48,7 +48,7 @@ class AsyncJob:
 
     Attributes:
         record: the record.
-        delivery_count: the number of deliveries, including this one.
+        delivery_count: the number of deliveries, including the current delivery.
         lock_timeout: the seconds after which the lock expires.
     """
 
@@ -138,7 +138,7 @@ class AsyncJob:
         await self._queue._acknowledge(self, Acknowledgement.REJECT)
 
     async def renew(self) -> None:
-        """Restarts the time of the lock (KIP-1222).
+        """Restarts the timeout of the lock (KIP-1222).
 
         Raises:
             InvalidRecordStateError: the lock has expired, or the group does not allow renewals.

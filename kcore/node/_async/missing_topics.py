@@ -1,4 +1,4 @@
-"""The lookup of subscribed topics that do not exist, with its warning."""
+"""The repeated lookup of subscribed topics that do not exist, and the warning about them."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class AsyncPositionLookup:
     def _spawn(self, function: Callable[..., Any], versions_before: dict[TopicPartition, int], *args: Any) -> None:
         """Runs a function of this class in the background.
 
-        At the end of the function, the lookup of the partitions ends.
+        The function itself ends the lookup of the partitions. If it cannot start, this method ends the lookup.
         """
         try:
             spawn(function, versions_before, *args)
@@ -113,7 +113,7 @@ class AsyncPositionLookup:
             self._changed()
 
     async def _look_up(self, missing: dict[TopicPartition, int]) -> list[tuple[Broker, list[TopicPartition]]]:
-        """Sets the positions of partitions with a committed offset; returns the other partitions by their leaders.
+        """Sets the positions of partitions with a committed offset; returns the other partitions, grouped by leader.
 
         Raises:
             KafkaError: the reset policy is "none", and a partition has no committed offset.
@@ -175,9 +175,9 @@ class AsyncPositionLookup:
             raise
 
     async def _list_offsets(self, versions_before: dict[TopicPartition, int], broker: Broker) -> None:
-        """Sets positions to the start or the end of their logs.
+        """Sets positions to the start or the end of their logs, or to the offset at a timestamp.
 
-        Partitions with an error are looked up again after a pause.
+        The consumer looks up partitions with an error again after a pause.
         """
         try:
             rows = await self._log_offsets(list(versions_before), broker)
@@ -204,7 +204,7 @@ class AsyncPositionLookup:
             self._changed()
 
     async def _log_offsets(self, partitions: list[TopicPartition], broker: Broker) -> dict[TopicPartition, Any]:
-        """Returns the rows of a ListOffsets response, which has all partitions."""
+        """Requests the offsets of partitions from a broker; returns the row of each partition in the response."""
         policy = EARLIEST if self._reset == "earliest" else LATEST
         timestamps = dict.fromkeys(partitions, policy)
         with self._guard:
@@ -230,7 +230,7 @@ class AsyncPositionLookup:
     # ---- leaders
 
     async def by_leader(self, partitions: list[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
-        """Groups partitions by their leaders. Partitions without a leader are looked up again after a pause."""
+        """Groups partitions by their leaders. The consumer looks up leaderless partitions again after a pause."""
         remaining = partitions
         pauses = False
         while remaining:
@@ -257,7 +257,7 @@ class AsyncPositionLookup:
             self._positions.pause(partitions, now_ms() + pause_ms)
 
     def _retry(self, partitions: Iterable[TopicPartition]) -> None:
-        """Pauses partitions, and makes the next lookup request their leaders again."""
+        """Pauses partitions, and removes their leaders from the cache, so that the next lookup requests them again."""
         self.pause(partitions)
         for key in partitions:
             self._calls.transport.forget(stand_in(key))
@@ -274,8 +274,8 @@ class AsyncPositionLookup:
             raise
 
     async def _validate(self, broker: Broker, moved: dict[TopicPartition, Unvalidated]) -> None:
-        """Requests the ends of epochs from a new leader, and moves the positions that are not in the leader's log
-        (KIP-320).
+        """Requests the end offsets of the positions' epochs from a new leader, and moves the positions that are not in
+        the leader's log (KIP-320).
         """
         remaining = dict(moved)
         try:

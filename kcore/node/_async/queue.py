@@ -35,13 +35,14 @@ from kcore.protocol.error_codes import ErrorCode
 WAIT_MS = 500
 ISOLATION = "read_uncommitted"
 SHORT_WAIT_MS = 50
-"""The longest wait of a broker for jobs while the program processes others, because it delays acknowledgements."""
+"""The longest time that a broker waits for jobs while the program processes earlier jobs. The wait delays the
+acknowledgements of the earlier jobs."""
 CLOSE_TIMEOUT_S = 10.0
 LEADERLESS_PAUSE_MS = 1_000
-"""The pause before the leaders of leaderless partitions are looked up again."""
+"""The pause before the worker looks up the leaders of leaderless partitions again."""
 
 UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
-"""The error of Apache Kafka 4.3.1 for a ShareFetch that names a deleted topic: the worker tries again."""
+"""The error with which Apache Kafka 4.3.1 refuses a ShareFetch of a deleted topic. The worker then tries again."""
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ class AsyncQueue:
             raise
 
     async def close(self) -> None:
-        """Leaves the group: jobs without an acknowledgement are released. Iterations end.
+        """Leaves the group and ends iterations. The brokers release jobs without an acknowledgement.
 
         If the call is cancelled or interrupted, the worker leaves in the background.
         """
@@ -168,7 +169,7 @@ class AsyncQueue:
     async def _close_session(self, link: AsyncShareLink) -> None:
         """Ends a share session.
 
-        Ignores errors, because the broker has then ended the session already, or cannot be reached.
+        Raises no errors: after an error, the broker has already ended the session, or cannot be reached.
         """
         request = link.session.close()
         try:
@@ -221,7 +222,7 @@ class AsyncQueue:
                 await self.close()
 
     async def get(self, timeout: float | None = None) -> AsyncJob | None:
-        """Returns the next job; with `auto_accept`, accepts the previous job unless it is acknowledged.
+        """Returns the next job. With `auto_accept`, accepts the previous job unless the program has acknowledged it.
 
         Args:
             timeout: the time in seconds to wait for a job; None: no limit.
@@ -265,7 +266,7 @@ class AsyncQueue:
         return None
 
     def _decode(self, fetched: FetchedJobs) -> None:
-        """Creates the jobs of a batch, unless their locks have expired. Offsets without a record become gaps."""
+        """Creates the jobs of a batch unless the locks have expired. Acknowledges offsets without a record as gaps."""
         session = fetched.link.session
         if fetched.session != session.number or fetched.lock_ends_ms <= now_ms():
             return
@@ -289,7 +290,11 @@ class AsyncQueue:
             session.add(fetched.share_partition, first, Acknowledgement.GAP, last)
 
     def _accept_held(self) -> None:
-        """Removes completed jobs. With `auto_accept`, the next request to the broker accepts the other jobs."""
+        """Removes acknowledged jobs, and jobs with expired locks, from the list of the program's jobs.
+
+        With `auto_accept`, removes all jobs. The next request to the broker accepts the jobs that the program has not
+        acknowledged.
+        """
         if self._auto_accept:
             lost = 0
             for job in self._held:
@@ -336,7 +341,8 @@ class AsyncQueue:
         Args:
             link: the session.
             request: the request.
-            implicit: True if the request accepts jobs automatically, so that no call of the program raises its error.
+            implicit: True if the request may accept jobs automatically. After an error, this method then logs the
+                number of jobs whose acceptance may be lost.
         """
         try:
             response = await self._calls.transport.send(request, broker=link.broker, channel=self._channel)
@@ -406,7 +412,7 @@ class AsyncQueue:
             self._assigned_version = version
 
     async def _by_leader(self, partitions: list[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
-        """Groups partitions by their leaders. Partitions without a leader are looked up again after a pause."""
+        """Groups partitions by their leaders. The worker looks up leaderless partitions again after a pause."""
         left_out: Exception | None = None
         groups: list[tuple[Broker, list[TopicPartition]]] = []
         while partitions and not groups:
@@ -488,7 +494,7 @@ class AsyncQueue:
             )
 
     def _log_refused(self, response: Any, field: str) -> None:
-        """Logs refused acknowledgements of jobs that were accepted without a call of the program."""
+        """Logs refused acknowledgements of jobs that the worker accepted automatically."""
         for topic in response.responses:
             for row in topic.partitions:
                 code = getattr(row, field)

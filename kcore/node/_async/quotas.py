@@ -26,12 +26,12 @@ class AsyncQuotas:
     async def describe(
         self, *, user: str | None = None, client_id: str | None = None, ip: str | None = None
     ) -> dict[QuotaEntity, dict[str, float]]:
-        """Returns the quotas of clients by Kafka's names; without arguments, all of them.
+        """Returns the quotas of clients by Kafka's names; without arguments, all quotas.
 
         Args:
-            user: a user. "<default>" is the default user; the same holds for the other arguments.
-            client_id: a client id.
-            ip: a client's address.
+            user: a user; "<default>" is the default user.
+            client_id: a client id; "<default>" is the default client id.
+            ip: a client's address; "<default>" is the default address.
 
         Raises:
             TypeError: an argument is not a string.
@@ -67,12 +67,12 @@ class AsyncQuotas:
         Args:
             limits: "producer_byte_rate", "consumer_byte_rate", "request_percentage" or "controller_mutation_rate" of a
                 user, a client id, or both; "connection_creation_rate" of an address; None removes a quota.
-            user: the user. "<default>" is the default user; the same holds for the other arguments.
-            client_id: the client id.
-            ip: the client's address.
+            user: the user; "<default>" is the default user.
+            client_id: the client id; "<default>" is the default client id.
+            ip: the client's address; "<default>" is the default address.
 
         Raises:
-            ConfigError: no client is named.
+            ConfigError: the call names neither a user nor a client id nor an address.
             InvalidRequestError: a quota does not exist for such clients, or its value is not valid.
             TypeError, ValueError: an argument or a quota has a wrong type.
         """

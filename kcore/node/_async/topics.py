@@ -89,8 +89,8 @@ class AsyncTopics:
             partitions: the number of partitions; None: the server's default.
             replication: the number of replicas; None: the server's default.
             config: settings by Kafka's names, for example `{"cleanup.policy": "compact"}`.
-            exist_ok: True to accept an existing topic as it is: its partitions and settings are not changed. A warning
-                is logged if it has another number of partitions; `grow` adds partitions.
+            exist_ok: True to accept an existing topic, without a change of its partitions and settings. The client logs
+                a warning if the topic has another number of partitions; `grow` adds partitions.
 
         Returns:
             The topic, once its partitions have leaders.
@@ -147,7 +147,7 @@ class AsyncTopics:
         """Returns topics with their partitions and leaders, by name.
 
         Args:
-            names: the topics; None: all, with the server's internal ones.
+            names: the topics; None: all topics, including the server's internal topics.
             missing_ok: True to leave out topics that do not exist.
 
         Raises:
@@ -373,12 +373,12 @@ class AsyncTopic:
         partition: int | None = None,
         compression: str = "none",
     ) -> list[RecordMetadata]:
-        """Appends records and returns their partitions and offsets once they are durable, in one batch per partition.
+        """Appends records in one batch per partition; returns their partitions and offsets once they are durable.
 
         Args:
             records: values, or pairs of key and value.
             partition: the partition of all records; None: the key of a record selects its partition. All records
-                without a key go to one partition; the next call, also of `append`, uses the next partition in turn.
+                without a key go to one partition. The next call of `append_many` or `append` uses the next partition.
             compression: "none", "gzip", "snappy", "lz4" or "zstd".
 
         Raises:
@@ -474,7 +474,7 @@ class AsyncTopic:
         return records[:max_records]
 
     async def read_batches(self, partition: int, offset: int, *, max_bytes: int = FETCH_BYTES) -> bytes:
-        """Returns encoded record batches of a partition, with markers of transactions and aborted records.
+        """Returns encoded record batches of a partition, including transaction markers and aborted records.
 
         This method is for programs that copy or examine a log. The first batch contains `offset`, and may begin before
         it. The last batch may be incomplete.

@@ -148,7 +148,7 @@ class TransactionalProducer:
             raise
 
     async def _abort_interrupted(self) -> None:
-        """Aborts an interrupted transaction of version 1, because a new epoch would fence this producer itself."""
+        """Aborts an interrupted transaction of protocol version 1, in which a new epoch would fence this producer."""
         try:
             await self.end(False)
         except KafkaError as error:
@@ -158,7 +158,7 @@ class TransactionalProducer:
     def _fence(self, error: KafkaError) -> ProducerFencedError:
         """Returns the error for a refused epoch.
 
-        The producer is fenced permanently, unless its own InitProducerId may have raised the epoch.
+        Marks the producer as fenced permanently, unless its own InitProducerId may have raised the epoch.
         """
         if self._doubtful:
             self._initialized = False
@@ -180,7 +180,7 @@ class TransactionalProducer:
             )
 
     async def _coordinate(self, request: Any, read: Any, at_most: int | None = None) -> Any:
-        """Sends a request to a coordinator. A refused epoch means that the producer is fenced."""
+        """Sends a request to a coordinator; raises ProducerFencedError if the coordinator refuses the epoch."""
         try:
             return await self.calls.call(request, read, at_most=at_most)
         except KafkaError as error:
@@ -222,11 +222,11 @@ class TransactionalProducer:
     async def produce(
         self, partition: TopicPartition, rows: list[Row], compression: CompressionType
     ) -> tuple[int, int]:
-        """Appends a batch to a partition. A repetition has the same sequence, so that it is stored once.
+        """Appends a batch to a partition. A repetition has the same sequence, so that the broker stores the batch once.
 
         Returns:
-            A pair: the offset of the first record, and the timestamp of the append in ms. The timestamp is -1 unless
-            the topic has append times, and both are -1 if the response does not contain them.
+            The offset of the first record, and the timestamp of the append in ms. The timestamp is -1 unless the topic
+            has append times. Both are -1 if the response to a repetition has no offset.
         """
         sequence = self.sequences.get(partition, 0)
         batch = build_batch(
@@ -255,13 +255,13 @@ class TransactionalProducer:
     async def commit_offsets(self, group: tuple[str, str, int, str | None], offsets: Offsets) -> None:
         """Adds offsets of a group to the transaction.
 
-        A refused epoch in version 2 of the protocol does not fence the producer: the coordinator may have aborted the
-        transaction at its timeout. Then it accepts the abort that follows, and responds with the next epoch. It refuses
-        the abort if another producer has fenced this one.
+        In version 2 of the protocol, a refused epoch can have two causes. If the coordinator has aborted the
+        transaction at its timeout, it accepts the abort that follows, and responds with the next epoch. If another
+        producer has fenced this producer, the coordinator refuses the abort.
 
         Raises:
             InvalidProducerEpochError: the coordinator has aborted the transaction, or another producer has fenced this
-                one.
+                producer.
             CommitFailedError: the group has removed the member.
             KafkaError: the coordinator refused the request.
         """

@@ -68,7 +68,7 @@ class AsyncTransport(Protocol):
         channel: str = "",
         timeout_s: float | None = None,
     ) -> None:
-        """Sends a request after all requests that were started before. `on_done` may be called on any thread."""
+        """Sends a request after all requests that were started earlier. Any thread may call `on_done`."""
         ...
 
     async def newest(self, request_type: Any, at_most: int | None = None) -> int:
@@ -148,7 +148,7 @@ class AsyncEmbeddedTransport(EmbeddedBase):
         channel: str = "",
         timeout_s: float | None = None,
     ) -> None:
-        """Passes a request to the engine. With threads, `on_done` is called before this method returns."""
+        """Passes a request to the engine. In the synchronous API, calls `on_done` before returning."""
         call_and_report(partial(self.send, request, at_most=at_most), on_done)
 
     async def newest(self, request_type: Any, at_most: int | None = None) -> int:
@@ -164,7 +164,7 @@ class AsyncEmbeddedTransport(EmbeddedBase):
         return await self._engine.send(metadata_request(topics, create))
 
     async def by_leader(self, partitions: Sequence[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
-        """Returns all partitions in one group."""
+        """Returns all partitions in one group, because the engine leads all of them."""
         return [(LOCAL, list(partitions))]
 
     async def coordinator(self, key_type: int, key: str) -> Broker:
@@ -174,7 +174,7 @@ class AsyncEmbeddedTransport(EmbeddedBase):
         return LOCAL
 
     async def brokers(self) -> list[Broker]:
-        """Returns the engine."""
+        """Returns the engine as the only broker."""
         return [LOCAL]
 
     async def close(self) -> None:

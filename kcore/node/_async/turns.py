@@ -1,4 +1,4 @@
-"""The order of callers that must not overlap: transactions of one transactional id, and closes of a node."""
+"""The order of operations that must not overlap: transactions of one transactional id, and closes of a node."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from kcore.node._async.backend import Event
 
 
 class Turn:
-    """A transaction that has its producer or waits for it; or a call that closes a node, or that waits for another such
-    call.
+    """An element of a `Turns` queue: a transaction of a producer, or a call that closes a node.
 
     Attributes:
         first: an event, set when this turn becomes the first turn in the queue.
@@ -27,8 +26,8 @@ class Turns:
     """The queue of the turns of one producer or node, in the order of their `wait`. The first turn may use the
     producer, or close the node.
 
-    A KeyboardInterrupt may come between any two steps of `wait` and `leave`. With a lock, no owner might then be left
-    to release it. Here the queue itself has the turns, so `leave` always finds the turn.
+    A KeyboardInterrupt may come between any two steps of `wait` and `leave`. A lock could stay locked after such an
+    interrupt. A turn is in the queue as soon as `wait` has begun, so `leave` always finds it.
     """
 
     def __init__(self) -> None:
@@ -46,7 +45,7 @@ class Turns:
                 await turn.first.wait()
 
     def leave(self, turn: Turn) -> None:
-        """Removes `turn`, and wakes the next turn. May be called again after an interrupt, and by any thread."""
+        """Removes `turn`, and wakes the next turn. Any thread may call this method, also again after an interrupt."""
         if turn in self._queue:
             self._queue.remove(turn)
         following = self._first()

@@ -50,7 +50,7 @@ class AsyncUsers:
     async def set_password(
         self, user: str, password: str, *, mechanisms: Iterable[str] | None = None, iterations: int = MIN_ITERATIONS
     ) -> None:
-        """Adds a user, or changes a password. The password is salted here and never sent.
+        """Adds a user, or changes a password. The client sends the salted password, never the password itself.
 
         Args:
             user: the user's name.
@@ -60,8 +60,8 @@ class AsyncUsers:
 
         Raises:
             ConfigError: a mechanism does not exist.
-            UnacceptableCredentialError: the server refuses the name or the number of iterations, or the number is above
-                1,000,000, so that this program would compute for minutes.
+            UnacceptableCredentialError: the server refuses the name or the number of iterations. The client itself
+                refuses a number above 1,000,000, because the computation would take minutes.
         """
         if iterations > MAX_ITERATIONS:
             raise KafkaError.of(
@@ -105,7 +105,7 @@ class AsyncUsers:
 
 
 def _mechanisms(names: Iterable[str] | None) -> Sequence[ScramMechanism]:
-    """Returns mechanisms by name.
+    """Returns the mechanisms with these names; None: all mechanisms.
 
     Raises:
         ConfigError: a mechanism does not exist.

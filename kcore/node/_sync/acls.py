@@ -30,7 +30,7 @@ class Acls:
         host: str | None = None,
         pattern_type: str | None = None,
     ) -> list[Acl]:
-        """Returns the entries that have the values of all arguments, sorted. Without arguments, returns all entries.
+        """Returns the entries that match every argument, sorted. Without arguments, returns all entries.
 
         Args:
             resource_type: the type of the resource.
@@ -67,7 +67,7 @@ class Acls:
         return self._calls.call(request, read)
 
     def create(self, acls: Acl | Iterable[Acl]) -> None:
-        """Creates entries. An entry that exists already is no error.
+        """Creates entries. An entry that exists already causes no error.
 
         Args:
             acls: an entry, or several.
@@ -97,7 +97,7 @@ class Acls:
             The entries that existed.
 
         Raises:
-            ConfigError: a name of an entry is "UNKNOWN": only a newer client can delete it.
+            ConfigError: a name of an entry is "UNKNOWN". Only a newer client can delete such an entry.
             SecurityDisabledError: the server has no authorizer.
             KafkaError: the server refused the deletion of an entry; it may have deleted the other entries.
         """

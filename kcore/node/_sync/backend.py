@@ -50,7 +50,10 @@ class CancelledError(BaseException):
 
 
 def interpreter_ends() -> bool:
-    """Returns True at the end of the interpreter: a wait for a background thread would never end, as none runs."""
+    """Returns True while the interpreter shuts down.
+
+    Background threads no longer run then, so a wait for a background thread would never end.
+    """
     return sys.is_finalizing()
 
 
@@ -88,7 +91,7 @@ class Event:
         return self._set
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits until the flag is set; returns False if `timeout_s` passed before."""
+        """Waits for the flag. Returns True once the flag is set, or False if `timeout_s` passes first."""
         if self._set:
             return True
         lock = Lock()
@@ -107,7 +110,7 @@ class Event:
 class SingleTask:
     """A function that runs in a separate thread, at most once.
 
-    An interrupt of `start` leaves open whether the thread runs, so `start` may be called again.
+    The caller may call `start` again after an interrupt, because the thread may or may not have started.
     """
 
     def __init__(self, function: Callable[[], object]) -> None:
@@ -129,11 +132,12 @@ class SingleTask:
 
 
 class Stepper:
-    """A thread that runs the steps of a state machine at their times, and after its inputs.
+    """A thread that runs a state machine's steps when they are due, and when an input of the machine has changed.
 
     Args:
-        step: makes one step; returns the seconds until the next step, None for no limit, or END after the last step.
-        ended: called once: after the last step, or after a step that raised.
+        step: makes one step. Returns the seconds until the next step, None to wait for an input, or END after the last
+            step.
+        ended: called once, after the last step or after a step that raised an exception.
     """
 
     END = -1.0
@@ -145,7 +149,7 @@ class Stepper:
         self._task = SingleTask(self._drive)
 
     def start(self) -> None:
-        """Starts the thread. It may be called again after an interrupt."""
+        """Starts the thread. The caller may call `start` again after an interrupt."""
         self._task.start()
 
     def wake(self) -> None:
@@ -153,7 +157,7 @@ class Stepper:
         self._wakeup.set()
 
     def run(self) -> None:
-        """Makes a step soon: user threads do not run steps themselves."""
+        """Makes the background thread run a step soon, because user threads do not run steps themselves."""
         self._wakeup.set()
 
     def _drive(self) -> None:
@@ -181,7 +185,7 @@ class Task:
         try:
             self._function(*self._args)
         except Exception:
-            logger.exception("client: a background thread failed and has ended")
+            logger.exception("client: the background thread %s failed and has ended", self._thread.name)
 
     def join(self) -> None:
         """Waits until the function has ended, unless this thread runs it."""
@@ -198,7 +202,7 @@ def spawn(function: Callable[..., Any], *args: Any) -> Task:
 
 
 def gather(calls: Iterable[T]) -> list[T]:
-    """Returns the results of several calls, which a thread makes one after another."""
+    """Returns the results of several calls, which the running thread makes one after another."""
     return list(calls)
 
 
@@ -256,9 +260,9 @@ def start_request(transport: Any, request: Any, on_done: OnDone, **options: Any)
 
 
 def call_and_report(call: Callable[[], Any], on_done: OnDone) -> None:
-    """Calls a function, and reports the result before it returns.
+    """Calls a function, and passes its result to `on_done` before returning.
 
-    Code that an embedded engine calls may raise KeyboardInterrupt or SystemExit. The caller then needs an error.
+    Code that an embedded engine calls may raise KeyboardInterrupt or SystemExit. `on_done` then gets a KcoreError.
     """
     try:
         response = call()

@@ -47,11 +47,14 @@ class Brokers:
         return config_of(self._calls, BROKER, ALL_BROKERS, False)
 
     def set_config(self, config: Mapping[str, Any]) -> None:
-        """Changes settings of all brokers; a value of None restores the default. A broker's own settings override them.
+        """Changes settings of all brokers; a value of None restores the default.
+
+        The settings of a single broker take precedence. The server stores unknown settings, because a plugin may use
+        them.
 
         Raises:
             InvalidRequestError, InvalidConfigError: a setting cannot be changed at run time, or its value is not valid.
-                Then no setting is changed. Unknown settings are stored, because a plugin may use them.
+                Then no setting is changed.
         """
         change_config(self._calls, BROKER, ALL_BROKERS, config)
 
@@ -74,8 +77,8 @@ class ClusterBroker:
         """Returns the effective settings, by Kafka's names; sensitive values are None.
 
         Args:
-            own: True for the settings that were set for this broker, at run time or at its start. Settings of all
-                brokers and defaults are then left out.
+            own: True to return only settings that were set for this broker, at run time or at its start. The result
+                then lacks defaults, and settings that were set for all brokers.
 
         Raises:
             BrokerNotAvailableError: no live broker has this id.
@@ -85,10 +88,12 @@ class ClusterBroker:
     def set_config(self, config: Mapping[str, Any]) -> None:
         """Changes settings of this broker; a value of None restores the default.
 
+        The broker stores unknown settings, because a plugin may use them.
+
         Raises:
             BrokerNotAvailableError: no live broker has this id.
             InvalidRequestError, InvalidConfigError: a setting cannot be changed at run time, or its value is not valid.
-                Then no setting is changed. Unknown settings are stored, because a plugin may use them.
+                Then no setting is changed.
         """
         change_config(self._calls, BROKER, str(self.id), config, self._address())
 
@@ -125,7 +130,7 @@ class ClusterBroker:
         return self._calls.call(DescribeLogDirsRequest(topics=None), read, broker=self._address())
 
     def _address(self) -> Broker | None:
-        """Returns the address to which requests about this broker are sent; None: the engine of an embedded node."""
+        """Returns the broker to which the node sends requests about this broker; None if the node is embedded."""
         for broker in (described_cluster(self._calls)).brokers:
             if broker.id == self.id:
                 return None if self._calls.local else Broker(broker.id, broker.host, broker.port)

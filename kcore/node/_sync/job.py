@@ -26,7 +26,7 @@ class ShareLink:
 
 
 class FetchedJobs:
-    """A batch with acquired records. It is decoded once the program has taken all earlier jobs."""
+    """A batch with acquired records. The queue decodes the batch once the program has taken all earlier jobs."""
 
     __slots__ = ("batch", "link", "lock_ends_ms", "lock_timeout_ms", "session", "share_partition")
 
@@ -49,7 +49,7 @@ class Job:
 
     Attributes:
         record: the record.
-        delivery_count: the number of deliveries, including this one.
+        delivery_count: the number of deliveries, including the current delivery.
         lock_timeout: the seconds after which the lock expires.
     """
 
@@ -139,7 +139,7 @@ class Job:
         self._queue._acknowledge(self, Acknowledgement.REJECT)
 
     def renew(self) -> None:
-        """Restarts the time of the lock (KIP-1222).
+        """Restarts the timeout of the lock (KIP-1222).
 
         Raises:
             InvalidRecordStateError: the lock has expired, or the group does not allow renewals.

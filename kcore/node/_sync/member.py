@@ -1,5 +1,5 @@
 # Made by tools/generate_sync.py from _async/member.py: change that file, then run the program.
-"""Members of groups in the client API: the drivers of the consumer coordinator."""
+"""Members of groups in the client API. A member drives a state machine of `kcore.client.consumer_coordinator`."""
 
 from __future__ import annotations
 
@@ -57,15 +57,16 @@ class Member:
     The member joins, sends heartbeats and rejoins in the background. A partition belongs to it from the `Assigned`
     event until its listener or event loop has handled the `Revoked` event, or until a `Lost` event.
 
-    A commit, also in a transaction, belongs to the membership at the last event that the program's loop or listener
-    got. For a consumer, this is the membership at its last poll. The commit raises CommitFailedError if the member was
-    removed from the group since then, or gave the partition up, even if the member has joined again in the background.
-    For a member without listeners and loop, reading `assignment` has the effect of an event.
+    A commit belongs to the membership that the program has seen last, and so does a commit in a transaction. The
+    program sees the membership when its loop or listener gets an event. With a consumer, it sees the membership at each
+    poll. Without listeners and loop, it sees the membership when it reads `assignment`. A commit raises
+    CommitFailedError if the group has removed the member since then, or if the member gave the partition up. This also
+    holds if the member has joined again in the background.
 
-    An error of the member in the background, for example of a listener, is logged at once. Then the next call of
-    `start`, `commit`, `events`, `poll` or `wait`, or the end of the `with` block, raises it once. If the coordinator
-    has refused the member permanently (state "Fatal"), each of these calls raises the error. Then close the member and
-    join with a new member.
+    The member logs an error in the background, for example of a listener, at once. The next call of `start`, `commit`,
+    `events`, `poll` or `wait`, or the end of the `with` block, also raises the error. If the coordinator has refused
+    the member permanently (state "Fatal"), each of these calls raises the error. Then close the member and join with a
+    new member.
     """
 
     def __init__(
@@ -188,8 +189,8 @@ class Member:
             timeout: the time limit in seconds; None: no limit; 0: `start` does not wait.
 
         Raises:
-            TimeoutError: the member got no assignment in time; it is closed.
-            KafkaError: the coordinator refused the member; the member is closed.
+            TimeoutError: the member got no assignment in time. `start` has closed the member.
+            KafkaError: the coordinator refused the member. `start` has closed the member.
             MemberClosedError: the member was closed before; `join` returns a new member.
             EngineClosedError, ConnectionClosedError: the node is closed.
         """
@@ -227,7 +228,9 @@ class Member:
             raise
 
     def close(self) -> None:
-        """Leaves the group after `Revoked` is handled. A static member keeps its membership for its session timeout.
+        """Leaves the group once the `Revoked` event is handled.
+
+        A static member keeps its membership for its session timeout.
 
         Raises:
             ReentrantCallError: a listener or callback of the member calls `close`, and no other code closes the member.
@@ -249,7 +252,10 @@ class Member:
         self._calls.transport.close_channel(self._channel)
 
     def _may_close(self) -> bool:
-        """Returns False if other code closes the member, or in a forked child or ending interpreter.
+        """Returns False if `close` must do nothing.
+
+        This holds if other code closes the member, in a forked child, after the end of the event loop, and while the
+        interpreter shuts down.
 
         Raises:
             ReentrantCallError: the caller runs a callback of the member, for which the close would wait.
@@ -303,7 +309,7 @@ class Member:
             raise KcoreError("the member was not started: call start(), or use the member in a `with` block")
 
     def _raise_error(self) -> None:
-        """Raises an error once, or the fatal error each time."""
+        """Raises the pending error, which only one call raises, or the fatal error, which every call raises."""
         self._calls.require_owner()
         error, self._error = self._error, None
         if error is not None:
@@ -318,12 +324,12 @@ class Member:
     ) -> None:
         """Commits offsets with the member's epoch: a member that was fenced cannot commit.
 
-        Commits reach the coordinator in the order of the calls. No request is sent if the member was removed from the
-        group, or gave up one of the partitions, since the last event or poll, even if the member has joined again.
+        Commits reach the coordinator in the order of the calls. The member sends no request if the group has removed it
+        since the last event or poll, or if it gave up one of the partitions. This also holds if it has joined again.
 
         Args:
             offsets: partition -> the offset of the next record to read, or an `OffsetAndMetadata`.
-            wait: False to return at once; such a commit is not repeated after errors.
+            wait: False to return at once. The member does not repeat such a commit after an error.
             on_done: called with the error, or None, when the commit is completed.
 
         Raises:
@@ -347,15 +353,16 @@ class Member:
     def events(self) -> Iterator[MemberEvent]:
         """Yields `Assigned`, `Revoked` and `Lost` events until the member is closed.
 
-        The member gives revoked partitions up when the loop requests the next event. Until then it may commit. If the
-        member was not started, the loop starts it, and closes it at the end of the loop.
+        The member gives revoked partitions up when the loop requests the next event. Until then, the program may commit
+        offsets of these partitions. If the member was not started, the loop starts it, and closes it at the end of the
+        loop.
 
         Raises:
             KafkaError: the coordinator refused the member permanently.
             ConcurrentCallError: another task or thread waits for an event.
         """
         owns = not self._started and not self._closing
-        with self._awaiting:  # raises before a second loop changes the state of the first one
+        with self._awaiting:  # raises before a second loop changes the state of the first loop
             self._iterating = True
         try:
             if owns:
@@ -421,7 +428,7 @@ class Member:
                 return self._queue.popleft()
 
     def _report_handled(self) -> None:
-        """Reports that the user's loop has handled its last event."""
+        """Reports to the machine that the user's loop has handled its last event."""
         queued = self._iterating and any(event is self._unhandled for event in self._queue)
         if self._unhandled is not None and not queued:
             self._unhandled = None

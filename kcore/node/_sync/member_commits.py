@@ -24,7 +24,7 @@ class MemberCommits:
     because the member can lose its partitions and join again in the background.
 
     Args:
-        member: the member; its callbacks run for it.
+        member: the member, which waits for the end of the callbacks before it is closed.
         calls: the node's requests.
         machine: the state machine of the member.
         guard: the lock of the state machine.
@@ -126,9 +126,9 @@ class MemberCommits:
         return commit, done
 
     def _send_at_once(self, commit: Commit, at_ms: int) -> bool:
-        """Sends a commit that need not wait for an earlier commit.
+        """Sends a commit now, unless it must wait for an earlier commit. Returns True if the commit was sent.
 
-        The time of the machine's next step does not change.
+        The machine needs no step for this commit.
         """
         try:
             with self._guard:

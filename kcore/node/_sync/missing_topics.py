@@ -1,5 +1,5 @@
 # Made by tools/generate_sync.py from _async/missing_topics.py: change that file, then run the program.
-"""The lookup of subscribed topics that do not exist, with its warning."""
+"""The repeated lookup of subscribed topics that do not exist, and the warning about them."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from kcore.node.interceptors import ProducerInterceptor
 
 CALL_TIMEOUT_S = 60.0
-"""The time limit of a call with its repetitions, as Kafka's `default.api.timeout.ms`."""
+"""The default time limit of a call with its repetitions: the default of Kafka's `default.api.timeout.ms`."""
 LONG_TRANSACTION_S, LONG_DELIVERY_S, LONG_LINGER_S = 3_600.0, 3_600.0, 1.0
-"""Longer times are probably meant in milliseconds."""
+"""Limits in seconds. A longer time causes a warning, because the caller probably passed milliseconds."""
 
 
 class Node:
@@ -40,8 +40,8 @@ class Node:
 
     Attributes:
         send: sends a typed request to the broker that it concerns, and returns the response:
-            `node.send(MetadataRequest())`. The newest common version is used unless one is passed as the second
-            argument. In the newest versions some APIs name topics by id.
+            `node.send(MetadataRequest())`. The second argument is the version of the request; by default, the
+            newest version that the client and the server support. In the newest versions, some APIs name topics by id.
     """
 
     def __init__(self, transport: Transport, *, local: bool = False, timeout_s: float = CALL_TIMEOUT_S) -> None:
@@ -153,7 +153,7 @@ class Node:
         The first transaction of an id on a node fences all other producers of that id.
 
         Args:
-            transactional_id: the id of the producer, the same in every run of it.
+            transactional_id: the id of the producer, which stays the same after a restart of the program.
             timeout: the time in seconds after which the coordinator aborts the transaction.
             compression: "none", "gzip", "snappy", "lz4" or "zstd".
             interceptors: called with each record before it is buffered, and with the result of its append.
@@ -190,11 +190,11 @@ class Node:
             linger: the seconds for which a batch waits for more records. With 0, a batch grows while the previous
                 batch is being stored.
             batch_bytes: the size at which a batch is sent at once.
-            buffer_bytes: the total size of all batches from which on `append` waits.
+            buffer_bytes: the total size of all batches at which `append` begins to wait.
             compression: "none", "gzip", "snappy", "lz4" or "zstd".
             timeout: the time limit of a record in seconds, with all retries.
-            acks: "all" waits for all in-sync replicas; 1 waits only for the leader, and a repetition may store a
-                record twice.
+            acks: "all" waits for all in-sync replicas; 1 waits only for the leader. With 1, a repeated request may
+                store a record twice.
             create_topics: True to let the server create missing topics, if its settings allow that.
             interceptors: called with each record before it is appended, and with its result.
 
@@ -221,7 +221,7 @@ class Node:
         )
 
     def close(self) -> None:
-        """Closes the node with its members, consumers and producers; other requests without a response fail."""
+        """Closes the node with its members, consumers and producers. Other requests that have no response yet fail."""
         self._calls.close()
 
     def __enter__(self) -> Node:

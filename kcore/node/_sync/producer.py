@@ -35,7 +35,7 @@ NO_TIMEOUT_MS = 0x7FFFFFFF
 NO_PRODUCER = (-1, -1)
 NEW_TOPIC_S = 10.0
 GATHER_S = 0.01
-"""The shortest time between two requests to a broker that has not responded to the first one. Batches of other
+"""The shortest time between two requests to a broker that has not responded to the first request. Batches of other
 partitions that become due meanwhile share the second request."""
 SHORTEST_PAUSE_S = 0.0001  # of the send loop: a timer may fire early, and the loop would then run many times
 BEING_CREATED = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
@@ -48,9 +48,9 @@ NOT_STORED = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS,
     }
 )
-"""Retriable errors with which the broker has not stored the batch."""
+"""Retriable errors after which it is certain that the broker has not stored the batch."""
 OUT_OF_ORDER = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
-"""Errors of a sequence that does not follow the last stored one."""
+"""Errors of a batch whose sequence does not follow the last stored sequence."""
 
 
 class SentBatches(NamedTuple):
@@ -77,7 +77,7 @@ class Producer:
         calls: the node's requests.
         linger_s: the time for which a batch waits for more records.
         batch_bytes: the size at which a batch is sent at once.
-        buffer_bytes: the total size of all batches from which on `append` waits.
+        buffer_bytes: the total size of all batches at which `append` begins to wait.
         compression: the codec.
         timeout_s: the time limit of a record, from its batch's creation on.
         acks: -1 for all in-sync replicas; 1 for the leader alone, without protection against repeated records.
@@ -183,7 +183,7 @@ class Producer:
         return delivery  # type: ignore[no-any-return]
 
     def _append_intercepted(self, record: ProducerRecord) -> Delivery:
-        """Appends the record that the interceptors return. Stores its `Delivery`, so that they get the result."""
+        """Appends the record that the interceptors return. Stores its `Delivery` in order to pass them the result."""
         record = intercept([each.on_send for each in self._interceptors], record)
         try:
             delivery = self._append(
@@ -284,7 +284,7 @@ class Producer:
         """Sends all records and waits until they are stored.
 
         Raises:
-            KafkaError, TimeoutError: the first error of a record since the last call.
+            KafkaError, TimeoutError: the first error of a record since the last call of `flush`.
         """
         self._start()
         with self._guard:
@@ -367,7 +367,7 @@ class Producer:
     def _send_ready(self) -> float | None:
         """Sends the batches that are due.
 
-        Returns the seconds until the next batch is due; None if no batch waits for a time.
+        Returns the seconds until the next batch is due; None if no batch has a due time in the future.
         """
         now_s = monotonic()
         self._expire(now_s, None)
@@ -396,7 +396,7 @@ class Producer:
         return pause_s
 
     def _due_s(self, queue: PartitionQueue, batch: ProducerBatch) -> float | None:
-        """Returns the time at which a batch is sent, in seconds; None: after the response to an earlier batch."""
+        """Returns the time to send a batch, in seconds; None if it must wait for the response to an earlier batch."""
         full = batch.size >= self._batch_bytes or batch is not queue.batches[-1] or self._flushing > 0
         if full or batch.attempts:
             return queue.not_before_s
@@ -421,7 +421,7 @@ class Producer:
         queue.not_before_s = monotonic() + backoff_s(batch.attempts - 1)
 
     def _warn_if_missing(self, queue: PartitionQueue, code: int) -> None:
-        """Logs a warning if the error means that the topic does not exist, so that its records wait."""
+        """Logs a warning if the error means that the topic does not exist. The records wait until they expire."""
         topic = queue.partition.topic
         if code in MISSING and self._missing.missing(topic, monotonic()):
             logger.warning(
@@ -555,8 +555,8 @@ class Producer:
     def _split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Replaces a batch that is too large for the broker by smaller batches.
 
-        A batch that the broker may have stored is not split: the broker would not recognize its parts, and would store
-        them again.
+        The producer does not split a batch that the broker may have stored: the broker would not recognize the smaller
+        batches, and would store their records again.
         """
         with self._guard:
             if self._closed:
@@ -581,7 +581,7 @@ class Producer:
         self._renew_after(order.note_failed(queue, batch))
 
     def _renew_after(self, ended: bool) -> None:
-        """Gets a new producer id before the next batch, if the sequence of a partition has ended."""
+        """Makes the producer request a new id before the next batch, if the sequence of a partition has ended."""
         if ended:
             self._id = NO_PRODUCER
             self._wakeup.set()  # the send loop requests the id in its next turn

@@ -21,8 +21,8 @@ TIMEOUT_MS = 30_000
 def delete_records(calls: Calls, offsets: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
     """Deletes the records before offsets, and returns the new start offsets.
 
-    None becomes the present end of the partition before the first request. A repeated request therefore deletes no
-    records that were appended after a request whose response was lost.
+    The function replaces None by the end of the partition once, before the first request. If it repeats the request
+    after a lost response, it therefore deletes no newer records.
 
     Args:
         calls: the node's requests.

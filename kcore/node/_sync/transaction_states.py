@@ -40,7 +40,7 @@ IDLE_S = 900.0
 """The default of the server's transaction.max.timeout.ms: a running coordinator ends transactions within this time."""
 LONG_OPEN_S = 86_400.0
 LONG_IDLE_S = 604_800.0
-"""A longer time that a transaction is open, or that its producer is idle, is probably meant in milliseconds."""
+"""Limits of `longer_than` and `idle`, above which a warning is due: the caller probably passed milliseconds."""
 
 
 class Transactions:
@@ -108,9 +108,10 @@ class Transactions:
     def hanging(self, partitions: Iterable[Partition], *, idle: float = IDLE_S) -> Sequence[ProducerState]:
         """Returns the producers with hanging transactions: open transactions that no coordinator will end.
 
-        Such a transaction holds `read_committed` readers back until `abort` ends it (KIP-664). The search cannot see
-        the coordinators' state of ids that its user may not describe, and reports their open transactions as hanging.
-        So run it as a user that may describe all ids.
+        A hanging transaction holds `read_committed` readers back until `abort` ends it (KIP-664).
+
+        Run the search as a user that may describe all transactional ids. The search reports open transactions of other
+        ids as hanging, because it does not get their state from the coordinators.
 
         Args:
             partitions: the partitions to search.
@@ -136,7 +137,7 @@ class Transactions:
         return [each for each in hanging if each in still_open]
 
     def _coordinated(self, producer_ids: Iterable[int]) -> dict[tuple[int, TopicPartition], str]:
-        """Returns the open transactions of producers that a coordinator knows and will end: (producer id, partition) ->
+        """Returns the open transactions of producers that a coordinator has and will end: (producer id, partition) ->
         transactional id.
         """
         listed = self.list(producer_ids=sorted({*producer_ids}))
@@ -147,9 +148,9 @@ class Transactions:
         return coordinated
 
     def terminate(self, transactional_id: str) -> None:
-        """Ends the open transaction of an id, as a new producer of the id does: the coordinator aborts it.
+        """Requests a new producer epoch of an id, so that the coordinator aborts the id's open transaction.
 
-        The present producer of the id is fenced: its next request fails.
+        The request fences the current producer of the id: the next request of this producer fails.
 
         Args:
             transactional_id: an existing id.
@@ -165,13 +166,13 @@ class Transactions:
     def abort(self, producer: ProducerState, *, force: bool = False) -> None:
         """Writes an abort marker for a producer's open transaction into one partition, without the coordinator.
 
-        Use it for a hanging transaction, which no coordinator has any more, and which would hold readers back
-        permanently.
+        Use this method for a hanging transaction. No coordinator has the transaction any more, so it would hold
+        `read_committed` readers back permanently.
 
         Args:
             producer: an element of the result of `hanging` or `producers`.
-            force: True to abort the transaction in this partition even if its coordinator has it. The transaction
-                continues in the other partitions, and its commit then lacks the records of this partition.
+            force: True to abort the transaction in this partition even if a coordinator still has it. The transaction
+                then continues in the other partitions, and its commit lacks the records of this partition.
 
         Raises:
             KcoreError: the coordinator has the transaction, and `force` is False.

@@ -37,7 +37,7 @@ from kcore.node.types import (
 from kcore.protocol.compression import CompressionType
 
 FLUSH_BYTES = 512 << 10
-"""Buffered bytes of a transaction after which they are sent."""
+"""The size of the buffered records at which a transaction sends them."""
 
 
 class HasGroupMetadata(Protocol):
@@ -178,8 +178,8 @@ class Transaction:
         partition: int | None = None,
         timestamp: datetime | float | None = None,
     ) -> None:
-        """Buffers a record. The record is sent before or at the commit of the transaction, and visible after the
-        commit.
+        """Buffers a record. The transaction sends the record at its commit or earlier; `read_committed` readers get the
+        record after the commit.
 
         Args:
             topic: the topic.
@@ -309,12 +309,12 @@ class Transaction:
     ) -> None:
         """Commits offsets of a group with the transaction (KIP-447).
 
-        Offsets of a consumer or member are refused without a request if the member was removed from its group, or gave
-        up one of the partitions, since its last poll or event, even if it has joined again meanwhile.
+        This method sends no request if the group has removed the member since its last poll or event, or if the member
+        gave up one of the partitions. This also holds if the member has joined again meanwhile.
 
         Args:
-            group: the consumer or member that read the records, or its `group_metadata` at that time; the coordinator
-                refuses the offsets of a fenced member. For a group without members: the group, or its id.
+            group: the consumer or member that read the records, or its `group_metadata` from the time of the read. The
+                coordinator refuses the offsets of a fenced member. For a group without members: the group, or its id.
             offsets: partition -> the offset of the next record to read, for example `consumer.positions()`.
 
         Raises:
@@ -360,7 +360,7 @@ class Transaction:
             try:
                 self._producer.end(False)
             except BaseException:
-                self._producer.invalidate()  # else the next transaction would include the records of this one
+                self._producer.invalidate()  # else the next transaction would include the records of this transaction
                 raise
         if self._failed and not self._producer.implicit:
             self._producer.invalidate()

@@ -69,7 +69,7 @@ class Transport(Protocol):
         channel: str = "",
         timeout_s: float | None = None,
     ) -> None:
-        """Sends a request after all requests that were started before. `on_done` may be called on any thread."""
+        """Sends a request after all requests that were started earlier. Any thread may call `on_done`."""
         ...
 
     def newest(self, request_type: Any, at_most: int | None = None) -> int:
@@ -149,7 +149,7 @@ class EmbeddedTransport(EmbeddedBase):
         channel: str = "",
         timeout_s: float | None = None,
     ) -> None:
-        """Passes a request to the engine. With threads, `on_done` is called before this method returns."""
+        """Passes a request to the engine. In the synchronous API, calls `on_done` before returning."""
         call_and_report(partial(self.send, request, at_most=at_most), on_done)
 
     def newest(self, request_type: Any, at_most: int | None = None) -> int:
@@ -165,7 +165,7 @@ class EmbeddedTransport(EmbeddedBase):
         return self._engine.send(metadata_request(topics, create))
 
     def by_leader(self, partitions: Sequence[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
-        """Returns all partitions in one group."""
+        """Returns all partitions in one group, because the engine leads all of them."""
         return [(LOCAL, list(partitions))]
 
     def coordinator(self, key_type: int, key: str) -> Broker:
@@ -175,7 +175,7 @@ class EmbeddedTransport(EmbeddedBase):
         return LOCAL
 
     def brokers(self) -> list[Broker]:
-        """Returns the engine."""
+        """Returns the engine as the only broker."""
         return [LOCAL]
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """Kafka's requests and responses, one file per API.
 
 `from kcore.protocol.messages.heartbeat import HeartbeatRequest` and `kcore.protocol.messages.HeartbeatRequest` are the
-same class. Here a name is looked up when it is first used, so a program imports the APIs that it uses and no others.
+same class. The package imports the file of a class at the first use of its name, so a program imports only the APIs
+that it uses.
 """
 
 import re
@@ -284,7 +285,7 @@ def module_name(message_name: str) -> str:
 
 
 def __getattr__(name: str) -> Any:
-    """Finds a message class by its name, importing its file."""
+    """Imports the file of a message class, and returns the class."""
     if not re.fullmatch(r"[A-Z]\w+(Request|Response|Data)", name):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

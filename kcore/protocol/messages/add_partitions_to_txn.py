@@ -21,7 +21,7 @@ class AddPartitionsToTxnTransaction(Struct):
 
 
 class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"], api_key=24, versions="0-5", flexible="3+"):
-    """Partitions of one producer up to v3; from v4 brokers send or verify many transactions (KIP-890)."""
+    """Partitions of one transaction up to v3. From v4, brokers add or verify those of many transactions (KIP-890)."""
 
     transactions: Array[AddPartitionsToTxnTransaction] = field("4+", default=())
     v3_and_below_transactional_id: String = field("0-3", default="")
@@ -52,7 +52,7 @@ class AddPartitionsToTxnResult(Struct):
 
 
 class AddPartitionsToTxnResponse(Message, api_key=24, versions="0-5", flexible="3+"):
-    """One error code per partition, from v4 per transaction."""
+    """One error code per partition; from v4, grouped by transaction."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = field("4+", default=0, ignorable=True)

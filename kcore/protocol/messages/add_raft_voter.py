@@ -26,7 +26,7 @@ class Listener(Struct):
 
 
 class AddRaftVoterRequest(Request["AddRaftVoterResponse"], api_key=80, versions="0-1", flexible="0+"):
-    """The new voter; v1 can return before the change is committed."""
+    """The new voter; v1 can request a response before the change is committed."""
 
     cluster_id: NullableString = ""
     timeout_ms: Int32 = 0

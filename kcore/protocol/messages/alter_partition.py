@@ -1,4 +1,4 @@
-"""AlterPartition (API key 56): a leader sends the controller the nodes that are in sync (KIP-497)."""
+"""AlterPartition (API key 56): a leader reports the in-sync replicas of partitions to the controller (KIP-497)."""
 
 from kcore.protocol.schema import ZERO_UUID, Array, Int8, Int16, Int32, Int64, Message, Request, Struct, Uuid, field
 
@@ -11,7 +11,7 @@ class BrokerState(Struct):
 
 
 class PartitionData(Struct):
-    """One entry of `partitions` of TopicData; v3 has the epochs of the nodes."""
+    """One entry of `partitions` of TopicData; v3 has the broker epochs of the replicas."""
 
     partition_index: Int32 = 0
     leader_epoch: Int32 = 0
@@ -29,7 +29,7 @@ class TopicData(Struct):
 
 
 class AlterPartitionRequest(Request["AlterPartitionResponse"], api_key=56, versions="2-3", flexible="0+"):
-    """The leader, and the nodes that are in sync from now on."""
+    """The leader, and the new in-sync replicas of its partitions."""
 
     broker_id: Int32 = 0
     broker_epoch: Int64 = -1

@@ -20,7 +20,7 @@ class ReassignableTopic(Struct):
 class AlterPartitionReassignmentsRequest(
     Request["AlterPartitionReassignmentsResponse"], api_key=45, versions="0-1", flexible="0+"
 ):
-    """Target replicas; v1 may hold the replication factor (KIP-860)."""
+    """The target replicas of partitions; v1 can forbid a change of the replication factor (KIP-860)."""
 
     timeout_ms: Int32 = 60000
     allow_replication_factor_change: Bool = field("1+", default=True)

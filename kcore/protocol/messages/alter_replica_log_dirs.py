@@ -18,7 +18,7 @@ class AlterReplicaLogDir(Struct):
 
 
 class AlterReplicaLogDirsRequest(Request["AlterReplicaLogDirsResponse"], api_key=34, versions="1-2", flexible="2+"):
-    """Target directories."""
+    """The target directories, with the partitions to move to each."""
 
     dirs: Array[AlterReplicaLogDir] = ()
 

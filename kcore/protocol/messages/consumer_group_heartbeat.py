@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (API key 68): the one request of a KIP-848 consumer."""
+"""ConsumerGroupHeartbeat (API key 68): joining, keeping and leaving a KIP-848 group."""
 
 from kcore.protocol.schema import (
     ZERO_UUID,
@@ -25,8 +25,8 @@ class TopicPartitions(Struct):
 class ConsumerGroupHeartbeatRequest(
     Request["ConsumerGroupHeartbeatResponse"], api_key=68, versions="0-1", flexible="0+"
 ):
-    """A heartbeat, whose member epoch says whether the member joins, stays or leaves. It reports what the member owns;
-    v1 adds regular expressions and client-made member ids.
+    """A heartbeat, whose member epoch determines if the member joins, stays or leaves. It reports the member's
+    partitions. v1 adds regular expressions, and member ids that the client generates.
     """
 
     group_id: String = ""

@@ -42,7 +42,7 @@ class CreatableTopic(Struct):
 
 
 class CreateTopicsRequest(Request["CreateTopicsResponse"], api_key=19, versions="2-7", flexible="5+"):
-    """Topics with counts, assignments and settings."""
+    """Topics to create, with partition counts, replica assignments and settings."""
 
     topics: Array[CreatableTopic] = ()
     timeout_ms: Int32 = 60000

@@ -1,4 +1,4 @@
-"""DefaultPrincipalData: a principal as it is handed from one broker to another (KIP-590)."""
+"""DefaultPrincipalData: a principal as one broker sends it to another broker (KIP-590)."""
 
 from kcore.protocol.schema import Bool, Message, String
 

@@ -1,4 +1,4 @@
-"""DeleteShareGroupState (API key 86): share coordinator: deleting a share partition's state (KIP-932)."""
+"""DeleteShareGroupState (API key 86): deleting a share partition's state in the share coordinator (KIP-932)."""
 
 from kcore.protocol.schema import ZERO_UUID, Array, Int16, Int32, Message, NullableString, Request, String, Struct, Uuid
 

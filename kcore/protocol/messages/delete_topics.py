@@ -23,7 +23,7 @@ class DeleteTopicState(Struct):
 
 
 class DeleteTopicsRequest(Request["DeleteTopicsResponse"], api_key=20, versions="1-6", flexible="4+"):
-    """Topics by name, from v6 also by id (KIP-516)."""
+    """Topics to delete, by name or, from v6, by id (KIP-516)."""
 
     topics: Array[DeleteTopicState] = field("6+", default=())
     topic_names: Array[String] = field("0-5", default=(), ignorable=True)

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (API key 48): client quotas (KIP-546)."""
+"""DescribeClientQuotas (API key 48): reading client quotas (KIP-546)."""
 
 from kcore.protocol.schema import (
     Array,
@@ -24,7 +24,7 @@ class ComponentData(Struct):
 
 
 class DescribeClientQuotasRequest(Request["DescribeClientQuotasResponse"], api_key=48, versions="0-1", flexible="1+"):
-    """A filter of entities."""
+    """A filter for the users, client ids and addresses with quotas."""
 
     components: Array[ComponentData] = ()
     strict: Bool = False

@@ -16,7 +16,7 @@ from kcore.protocol.schema import (
 
 
 class DescribeClusterRequest(Request["DescribeClusterResponse"], api_key=60, versions="0-2", flexible="0+"):
-    """v1 chooses brokers or controllers (KIP-919), v2 may include fenced brokers (KIP-1073)."""
+    """A request for the cluster; v1 can select the controllers (KIP-919), v2 can include fenced brokers (KIP-1073)."""
 
     include_cluster_authorized_operations: Bool = False
     endpoint_type: Int8 = field("1+", default=1)
@@ -34,7 +34,7 @@ class DescribeClusterBroker(Struct):
 
 
 class DescribeClusterResponse(Message, api_key=60, versions="0-2", flexible="0+"):
-    """The requested view of the cluster."""
+    """The id of the cluster, its controller, and its brokers or controllers."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

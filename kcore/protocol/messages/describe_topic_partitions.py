@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (API key 75): topics in pages (KIP-966)."""
+"""DescribeTopicPartitions (API key 75): the description of topics, page by page (KIP-966)."""
 
 from kcore.protocol.schema import (
     ZERO_UUID,

@@ -4,7 +4,7 @@ from kcore.protocol.schema import Bool, Int16, Int32, Int64, Message, Request, S
 
 
 class EndTxnRequest(Request["EndTxnResponse"], api_key=26, versions="0-5", flexible="3+"):
-    """Commit or abort; v5 raises the producer epoch (KIP-890)."""
+    """The producer, and its choice to commit or abort. In v5, the coordinator raises the producer epoch (KIP-890)."""
 
     transactional_id: String = ""
     producer_id: Int64 = 0
@@ -13,7 +13,7 @@ class EndTxnRequest(Request["EndTxnResponse"], api_key=26, versions="0-5", flexi
 
 
 class EndTxnResponse(Message, api_key=26, versions="0-5", flexible="3+"):
-    """The error code; from v5 the next producer id and epoch (KIP-890)."""
+    """The error code and, from v5, the next producer id and epoch (KIP-890)."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

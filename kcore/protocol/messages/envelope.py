@@ -12,7 +12,7 @@ class EnvelopeRequest(Request["EnvelopeResponse"], api_key=58, versions="0", fle
 
 
 class EnvelopeResponse(Message, api_key=58, versions="0", flexible="0+"):
-    """The response to the forwarded request; null with an error code."""
+    """The response to the forwarded request; null if the error code is set."""
 
     response_data: NullableBytes = None
     error_code: Int16 = 0

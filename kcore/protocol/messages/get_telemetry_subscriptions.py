@@ -6,13 +6,13 @@ from kcore.protocol.schema import ZERO_UUID, Array, Bool, Int8, Int16, Int32, Me
 class GetTelemetrySubscriptionsRequest(
     Request["GetTelemetrySubscriptionsResponse"], api_key=71, versions="0", flexible="0+"
 ):
-    """The client's instance id, zero for none yet."""
+    """The client's instance id; zero if the client has no id yet."""
 
     client_instance_id: Uuid = ZERO_UUID
 
 
 class GetTelemetrySubscriptionsResponse(Message, api_key=71, versions="0", flexible="0+"):
-    """The subscription."""
+    """The client's subscription: metrics, push interval and limits."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

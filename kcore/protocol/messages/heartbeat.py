@@ -1,4 +1,4 @@
-"""Heartbeat (API key 12): staying in a classic group."""
+"""Heartbeat (API key 12): keeping the membership in a classic group."""
 
 from kcore.protocol.schema import Int16, Int32, Message, NullableString, Request, String, field
 

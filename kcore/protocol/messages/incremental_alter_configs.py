@@ -22,7 +22,7 @@ class AlterConfigsResource(Struct):
 class IncrementalAlterConfigsRequest(
     Request["IncrementalAlterConfigsResponse"], api_key=44, versions="0-1", flexible="1+"
 ):
-    """Set, delete, append or subtract, per setting."""
+    """The changes of settings, each of which sets, deletes, appends or subtracts a value."""
 
     resources: Array[AlterConfigsResource] = ()
     validate_only: Bool = False

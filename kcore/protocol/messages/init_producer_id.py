@@ -4,7 +4,9 @@ from kcore.protocol.schema import Bool, Int16, Int32, Int64, Message, NullableSt
 
 
 class InitProducerIdRequest(Request["InitProducerIdResponse"], api_key=22, versions="0-6", flexible="2+"):
-    """A request for a producer id or (from v3, KIP-360) the next epoch of one; v6 has two-phase commit (KIP-939)."""
+    """A request for a new producer id or, from v3, for the next epoch of a producer id (KIP-360). v6 has two-phase
+    commit (KIP-939).
+    """
 
     transactional_id: NullableString = ""
     transaction_timeout_ms: Int32 = 0

@@ -1,4 +1,4 @@
-"""InitializeShareGroupState (API key 83): share coordinator: first state of a share partition (KIP-932)."""
+"""InitializeShareGroupState (API key 83): the first state of a share partition, for the share coordinator (KIP-932)."""
 
 from kcore.protocol.schema import (
     ZERO_UUID,
@@ -33,7 +33,7 @@ class InitializeStateData(Struct):
 class InitializeShareGroupStateRequest(
     Request["InitializeShareGroupStateResponse"], api_key=83, versions="0", flexible="0+"
 ):
-    """The start offset to set under a new state epoch."""
+    """The start offset and the new state epoch of each share partition."""
 
     group_id: String = ""
     topics: Array[InitializeStateData] = ()

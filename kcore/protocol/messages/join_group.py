@@ -1,4 +1,4 @@
-"""JoinGroup (API key 11): entering a classic group."""
+"""JoinGroup (API key 11): joining a classic group."""
 
 from kcore.protocol.schema import (
     Array,
@@ -23,8 +23,8 @@ class JoinGroupRequestProtocol(Struct):
 
 
 class JoinGroupRequest(Request["JoinGroupResponse"], api_key=11, versions="0-9", flexible="6+"):
-    """A member joins with its protocols; v4 requests a member id first (KIP-394), v5 has static members (KIP-345),
-    v8 a reason (KIP-800).
+    """A request to join, with the member's protocols. From v4, a new member first gets a member id (KIP-394). v5 has
+    static members (KIP-345), v8 a reason (KIP-800).
     """
 
     group_id: String = ""
@@ -46,7 +46,9 @@ class JoinGroupResponseMember(Struct):
 
 
 class JoinGroupResponse(Message, api_key=11, versions="0-9", flexible="6+"):
-    """The generation, and for the leader its members; v9 lets a leader keep the assignment (KIP-814)."""
+    """The generation; the response to the leader also has the members. In v9, a leader may keep the assignment
+    (KIP-814).
+    """
 
     throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
     error_code: Int16 = 0

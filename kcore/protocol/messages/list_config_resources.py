@@ -4,7 +4,7 @@ from kcore.protocol.schema import Array, Int8, Int16, Int32, Message, Request, S
 
 
 class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"], api_key=74, versions="0-1", flexible="0+"):
-    """Resource types; v0 lists client metrics subscriptions alone (KIP-714)."""
+    """The types of the resources to list. v0 lists only client metrics subscriptions (KIP-714)."""
 
     resource_types: Array[Int8] = field("1+", default=())
 

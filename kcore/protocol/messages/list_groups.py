@@ -4,7 +4,7 @@ from kcore.protocol.schema import Array, Int16, Int32, Message, Request, String,
 
 
 class ListGroupsRequest(Request["ListGroupsResponse"], api_key=16, versions="0-5", flexible="3+"):
-    """All groups, from v4 by state (KIP-518), from v5 by type (KIP-848)."""
+    """A request for all groups of a broker; v4 can filter by state (KIP-518), v5 by type (KIP-848)."""
 
     states_filter: Array[String] = field("4+", default=())
     types_filter: Array[String] = field("5+", default=())
@@ -20,7 +20,7 @@ class ListedGroup(Struct):
 
 
 class ListGroupsResponse(Message, api_key=16, versions="0-5", flexible="3+"):
-    """Ids with protocol type, from v4 with state, from v5 with group type."""
+    """Group ids with protocol types; v4 has the states, v5 the group types."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = 0

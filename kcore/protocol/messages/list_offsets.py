@@ -19,8 +19,8 @@ class ListOffsetsTopic(Struct):
 
 
 class ListOffsetsRequest(Request["ListOffsetsResponse"], api_key=2, versions="1-11", flexible="6+"):
-    """A request for offsets at timestamps, or for earliest and latest; v2 has the isolation level (KIP-98), v4 leader
-    epochs (KIP-320).
+    """A request for offsets at timestamps, or for the earliest or latest offset. v2 has the isolation level (KIP-98),
+    v4 leader epochs (KIP-320).
     """
 
     replica_id: Int32 = 0
@@ -47,7 +47,7 @@ class ListOffsetsTopicResponse(Struct):
 
 
 class ListOffsetsResponse(Message, api_key=2, versions="1-11", flexible="6+"):
-    """The offset and timestamp found in each partition, v4 with the leader epoch."""
+    """The requested offset of each partition, with its timestamp; v4 has the leader epoch."""
 
     throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
     topics: Array[ListOffsetsTopicResponse] = ()

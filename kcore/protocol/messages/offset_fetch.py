@@ -42,8 +42,8 @@ class OffsetFetchRequestGroup(Struct):
 
 
 class OffsetFetchRequest(Request["OffsetFetchResponse"], api_key=9, versions="1-10", flexible="6+"):
-    """Partitions of one group up to v7, of many from v8 on (KIP-709); v7 waits for stable offsets (KIP-447), v9
-    has member epochs (KIP-848).
+    """Partitions of one group up to v7, of many groups from v8 on (KIP-709). v7 can require stable offsets (KIP-447),
+    v9 has member epochs (KIP-848).
     """
 
     group_id: String = field("0-7", default="")
@@ -96,7 +96,7 @@ class OffsetFetchResponseGroup(Struct):
 
 
 class OffsetFetchResponse(Message, api_key=9, versions="1-10", flexible="6+"):
-    """The committed offsets per partition, from v8 per group."""
+    """The committed offset of each partition; from v8, grouped by consumer group."""
 
     throttle_time_ms: Int32 = field("3+", default=0, ignorable=True)
     topics: Array[OffsetFetchResponseTopic] = field("0-7", default=())

@@ -88,7 +88,7 @@ class NodeEndpoint(Struct):
 
 
 class ProduceResponse(Message, api_key=0, versions="3-13", flexible="9+"):
-    """Base offsets and errors per partition; v8 names bad records (KIP-467), v10 current leaders (KIP-951)."""
+    """Base offsets and errors per partition; v8 lists invalid records (KIP-467), v10 has current leaders (KIP-951)."""
 
     responses: Array[TopicProduceResponse] = ()
     throttle_time_ms: Int32 = 0

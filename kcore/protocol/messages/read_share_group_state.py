@@ -1,4 +1,4 @@
-"""ReadShareGroupState (API key 84): share coordinator: reading a share partition's state (KIP-932)."""
+"""ReadShareGroupState (API key 84): reading a share partition's state from the share coordinator (KIP-932)."""
 
 from kcore.protocol.schema import (
     ZERO_UUID,

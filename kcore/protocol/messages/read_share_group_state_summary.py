@@ -1,4 +1,4 @@
-"""ReadShareGroupStateSummary (API key 87): share coordinator: start offsets without the delivery states (KIP-932)."""
+"""ReadShareGroupStateSummary (API key 87): a share partition's state without the delivery states (KIP-932)."""
 
 from kcore.protocol.schema import (
     ZERO_UUID,

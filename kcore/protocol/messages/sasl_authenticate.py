@@ -1,4 +1,4 @@
-"""SaslAuthenticate (API key 36): SASL tokens (KIP-152)."""
+"""SaslAuthenticate (API key 36): the exchange of SASL tokens (KIP-152)."""
 
 from kcore.protocol.schema import Bytes, Int16, Int64, Message, NullableString, Request, field
 

@@ -112,7 +112,7 @@ class NodeEndpoint(Struct):
 
 
 class ShareFetchResponse(Message, api_key=78, versions="1-2", flexible="0+"):
-    """The records, and the ranges acquired for the member."""
+    """The records, and the ranges of offsets that the member has acquired."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -4,7 +4,7 @@ from kcore.protocol.schema import ZERO_UUID, Array, Int16, Int32, Message, Nulla
 
 
 class ShareGroupHeartbeatRequest(Request["ShareGroupHeartbeatResponse"], api_key=76, versions="1", flexible="0+"):
-    """A heartbeat, whose member epoch says whether the member joins, stays or leaves."""
+    """A heartbeat, whose member epoch determines if the member joins, stays or leaves."""
 
     group_id: String = ""
     member_id: String = ""

@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeat (API key 88): the one request of a Kafka Streams member (KIP-1071)."""
+"""StreamsGroupHeartbeat (API key 88): joining, keeping and leaving a streams group (KIP-1071)."""
 
 from kcore.protocol.schema import (
     Array,
@@ -83,8 +83,8 @@ class TaskOffset(Struct):
 
 
 class StreamsGroupHeartbeatRequest(Request["StreamsGroupHeartbeatResponse"], api_key=88, versions="0", flexible="0+"):
-    """A heartbeat, whose member epoch says whether the member joins, stays or leaves. It reports the topology and
-    tasks.
+    """A heartbeat, whose member epoch determines if the member joins, stays or leaves. It reports the member's topology
+    and tasks.
     """
 
     group_id: String = ""
@@ -129,7 +129,7 @@ class EndpointToPartitions(Struct):
 
 
 class StreamsGroupHeartbeatResponse(Message, api_key=88, versions="0", flexible="0+"):
-    """The member's epoch, its tasks and the endpoints of others."""
+    """The member's epoch and tasks, and the endpoints of the other members."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -20,8 +20,8 @@ class TxnOffsetCommitRequestTopic(Struct):
 
 
 class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"], api_key=28, versions="0-5", flexible="3+"):
-    """Offsets that become visible with the transaction; v3 fences by group membership (KIP-447), v5 joins
-    implicitly (KIP-890).
+    """Offsets that become visible when the transaction commits. v3 has the member, so that the coordinator can fence
+    it (KIP-447). v5 adds the group to the transaction implicitly (KIP-890).
     """
 
     transactional_id: String = ""

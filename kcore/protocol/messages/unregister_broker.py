@@ -1,4 +1,4 @@
-"""UnregisterBroker (API key 64): taking a broker out of the cluster (KIP-631)."""
+"""UnregisterBroker (API key 64): removing a broker from the cluster (KIP-631)."""
 
 from kcore.protocol.schema import Int16, Int32, Message, NullableString, Request
 

@@ -1,4 +1,4 @@
-"""WriteShareGroupState (API key 85): share coordinator: writing a share partition's state (KIP-932)."""
+"""WriteShareGroupState (API key 85): writing a share partition's state to the share coordinator (KIP-932)."""
 
 from kcore.protocol.schema import (
     ZERO_UUID,

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (API key 27): commit and abort markers, coordinator to broker (KIP-98)."""
+"""WriteTxnMarkers (API key 27): commit and abort markers that a coordinator sends to a broker (KIP-98)."""
 
 from kcore.protocol.schema import Array, Bool, Int8, Int16, Int32, Int64, Message, Request, String, Struct, field
 

@@ -32,12 +32,12 @@ __all__ = [
 
 
 class UnknownRecord(NamedTuple):
-    """A record of a type that this version does not know; readers skip it.
+    """A record of a type that kcore does not know. Readers skip such records.
 
     Attributes:
-        record_type: the int16 at the beginning of the key, -1 where there is none.
+        record_type: the int16 at the beginning of the key; -1 if the key is shorter.
         key: the whole key.
-        value: the whole value, None for a tombstone (and where only the key was decoded).
+        value: the whole value; None for a tombstone, or if only the key was decoded.
     """
 
     record_type: int
@@ -67,10 +67,10 @@ def decode_key(topic_name: str, data: Buffer) -> RecordKey | UnknownRecord:
         data: the key's bytes.
 
     Returns:
-        The key; an UnknownRecord if no record of the topic is known to have this type.
+        The key; an UnknownRecord if kcore does not know this record type in the topic.
 
     Raises:
-        DecodeError: the type is known and the bytes after it are malformed.
+        DecodeError: kcore knows the record type, and the bytes after it are malformed.
     """
     if len(data) < 2:
         return UnknownRecord(-1, bytes(data))

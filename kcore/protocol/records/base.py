@@ -25,7 +25,7 @@ class RecordValue(Message):
         """Encodes the value after its int16 version.
 
         Raises:
-            EncodeError: the version is not one of the value's, or a field does not fit (see `Message.encode`).
+            EncodeError: the value does not have this version, or a field does not fit (see `Message.encode`).
         """
         return version.to_bytes(2, "big") + self.encode(version)
 
@@ -33,8 +33,8 @@ class RecordValue(Message):
     def decode_value(cls, data: Buffer) -> Self:
         """Reads a value from its int16 version on.
 
-        A version above the newest known is read as the newest where that is flexible, because Kafka then adds tagged
-        fields only (KIP-915).
+        If the newest version declared here is flexible, this method reads a newer version like it: in flexible
+        versions, Kafka adds only tagged fields (KIP-915).
 
         Raises:
             DecodeError: the bytes are malformed, or of a version that cannot be read.
@@ -46,7 +46,7 @@ class RecordValue(Message):
 
 
 class RecordKey(Message):
-    """The key of an internal record; its type determines the kind of the record."""
+    """The key of an internal record. Its record type determines the fields of key and value."""
 
     __slots__ = ()
     TOPIC: ClassVar[str] = ""
@@ -65,7 +65,7 @@ class RecordKey(Message):
 
     @classmethod
     def decode_key(cls, data: Buffer) -> Self:
-        """Reads a key of this type, record type included.
+        """Reads a key of this type, beginning with the int16 record type.
 
         Raises:
             DecodeError: the bytes are malformed or of another record type.

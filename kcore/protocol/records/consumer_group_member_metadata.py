@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, type 5: KIP-848 groups: a member's subscription."""
+"""Records of `__consumer_offsets`, type 5: a member's subscription in a KIP-848 group."""
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
 from kcore.protocol.schema import Array, Bytes, Int32, NullableString, String, Struct, field

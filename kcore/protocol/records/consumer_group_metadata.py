@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, type 3: KIP-848 groups: the group epoch."""
+"""Records of `__consumer_offsets`, type 3: the group epoch of a KIP-848 group."""
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
 from kcore.protocol.schema import Int32, Int64, String, field

@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, type 16: KIP-848 groups: a resolved regular expression."""
+"""Records of `__consumer_offsets`, type 16: a regular expression in a KIP-848 group, with the topics that match."""
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
 from kcore.protocol.schema import Array, Int64, String

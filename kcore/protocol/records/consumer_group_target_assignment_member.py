@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, type 7: KIP-848 groups: a member's target assignment."""
+"""Records of `__consumer_offsets`, type 7: a member's target assignment in a KIP-848 group."""
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
 from kcore.protocol.schema import ZERO_UUID, Array, Int32, String, Struct, Uuid

@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, type 6: KIP-848 groups: the target assignment's epoch."""
+"""Records of `__consumer_offsets`, type 6: the epoch of the target assignment of a KIP-848 group."""
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
 from kcore.protocol.schema import Int32, Int64, String, field

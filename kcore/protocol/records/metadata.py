@@ -57,7 +57,7 @@ class BrokerFeature(Struct):
 
 
 class RegisterBrokerRecord(MetadataRecord, api_key=0, versions="0-4", flexible="0+"):
-    """A node registered; v1 has controlled shutdown, v3 log directories (KIP-858), v4 cordoned directories
+    """The registration of a node; v1 has controlled shutdown, v3 log directories (KIP-858), v4 cordoned directories
     (KIP-1066).
     """
 
@@ -107,7 +107,7 @@ class PartitionRecord(MetadataRecord, api_key=3, versions="0-2", flexible="0+"):
 
 
 class ConfigRecord(MetadataRecord, api_key=4, versions="0", flexible="0+"):
-    """A setting was set, or removed where the value is null."""
+    """A new value of a setting. A null value removes the setting."""
 
     resource_type: Int8 = 0
     resource_name: String = ""
@@ -184,7 +184,11 @@ class ProducerIdsRecord(MetadataRecord, api_key=15, versions="0", flexible="0+")
 
 
 class BrokerRegistrationChangeRecord(MetadataRecord, api_key=17, versions="0-3", flexible="0+"):
-    """A registered node was fenced (1) or unfenced (-1), or begins to shut down (1); 0 is no change (KIP-841)."""
+    """A change of a registered node (KIP-841).
+
+    `fenced` is 1 if the node was fenced, -1 if it was unfenced, and 0 without a change. `in_controlled_shutdown` is 1
+    if the node begins to shut down, and 0 without a change.
+    """
 
     broker_id: Int32 = 0
     broker_epoch: Int64 = 0
@@ -195,7 +199,7 @@ class BrokerRegistrationChangeRecord(MetadataRecord, api_key=17, versions="0-3",
 
 
 class AccessControlEntryRecord(MetadataRecord, api_key=18, versions="0", flexible="0+"):
-    """An entry of the access control lists was made (KIP-801)."""
+    """An entry of the access control lists was created (KIP-801)."""
 
     id: Uuid = ZERO_UUID
     resource_type: Int8 = 0
@@ -230,7 +234,7 @@ def encode_metadata_record(record: MetadataRecord, version: int) -> bytes:
     """Encodes the value of a record in the metadata log; its key is null.
 
     Raises:
-        EncodeError: the version is not one of the record's, or a field does not fit (see `Message.encode`).
+        EncodeError: the record does not have this version, or a field does not fit (see `Message.encode`).
     """
     body = record.encode(version)
     return bytes((_FRAME_VERSION, record.API_KEY, version)) + body  # varints of one byte: all are below 128
@@ -240,8 +244,8 @@ def decode_metadata_record(data: Buffer) -> MetadataRecord:
     """Reads a value of the metadata log.
 
     Raises:
-        DecodeError: the bytes are malformed, or the record's type or version is unknown. A metadata log of which a
-            record cannot be read must not be used, because the meaning of a record depends on all records before it.
+        DecodeError: the bytes are malformed, or the record's type or version is unknown. Callers must not use a
+            metadata log with an unreadable record, because the meaning of a record depends on all records before it.
     """
     if len(data) > 2 and data[0] == _FRAME_VERSION and data[1] < 0x80 and data[2] < 0x80:
         api_key, version, position = data[1], data[2], 3  # varints of one byte, as `encode_metadata_record` writes

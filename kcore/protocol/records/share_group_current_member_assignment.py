@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, type 14: share groups: a member's current assignment (KIP-932)."""
+"""Records of `__consumer_offsets`, type 14: a member's current assignment in a share group (KIP-932)."""
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
 from kcore.protocol.schema import ZERO_UUID, Array, Int8, Int32, String, Struct, Uuid

@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, type 10: share groups: a member's subscription (KIP-932)."""
+"""Records of `__consumer_offsets`, type 10: a member's subscription in a share group (KIP-932)."""
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
 from kcore.protocol.schema import Array, NullableString, String

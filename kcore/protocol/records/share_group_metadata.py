@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, type 11: share groups: the group epoch (KIP-932)."""
+"""Records of `__consumer_offsets`, type 11: the group epoch of a share group (KIP-932)."""
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
 from kcore.protocol.schema import Int32, Int64, String

@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, type 15: share groups: which share partitions have state (KIP-932)."""
+"""Records of `__consumer_offsets`, type 15: the share partitions of a share group that have state (KIP-932)."""
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
 from kcore.protocol.schema import ZERO_UUID, Array, Int32, String, Struct, Uuid

@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, type 13: share groups: a member's target assignment (KIP-932)."""
+"""Records of `__consumer_offsets`, type 13: a member's target assignment in a share group (KIP-932)."""
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
 from kcore.protocol.schema import ZERO_UUID, Array, Int32, String, Struct, Uuid

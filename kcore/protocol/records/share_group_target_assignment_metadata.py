@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, type 12: share groups: the target assignment's epoch (KIP-932)."""
+"""Records of `__consumer_offsets`, type 12: the epoch of the target assignment of a share group (KIP-932)."""
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
 from kcore.protocol.schema import Int32, Int64, String, field

@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, type 22: streams groups: a member's current tasks (KIP-1071)."""
+"""Records of `__consumer_offsets`, type 22: a member's current tasks in a streams group (KIP-1071)."""
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
 from kcore.protocol.schema import Array, Int8, Int32, String, Struct, field

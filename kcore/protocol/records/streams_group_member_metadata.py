@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, type 19: streams groups: a member (KIP-1071)."""
+"""Records of `__consumer_offsets`, type 19: a member of a streams group (KIP-1071)."""
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
 from kcore.protocol.schema import Array, Int32, NullableString, String, Struct, UInt16

@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, type 17: streams groups: the group epoch (KIP-1071)."""
+"""Records of `__consumer_offsets`, type 17: the group epoch of a streams group (KIP-1071)."""
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
 from kcore.protocol.schema import Array, Int32, Int64, String, Struct, field

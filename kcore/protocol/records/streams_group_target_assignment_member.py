@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, type 21: streams groups: a member's target tasks (KIP-1071)."""
+"""Records of `__consumer_offsets`, type 21: a member's target tasks in a streams group (KIP-1071)."""
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
 from kcore.protocol.schema import Array, Int32, String, Struct

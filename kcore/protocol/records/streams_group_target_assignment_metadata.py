@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, type 20: streams groups: the target assignment's epoch (KIP-1071)."""
+"""Records of `__consumer_offsets`, type 20: the epoch of the target assignment of a streams group (KIP-1071)."""
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
 from kcore.protocol.schema import Int32, Int64, String, field

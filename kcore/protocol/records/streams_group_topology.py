@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, type 23: streams groups: the topology (KIP-1071)."""
+"""Records of `__consumer_offsets`, type 23: the topology of a streams group (KIP-1071)."""
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
 from kcore.protocol.schema import Array, Int16, Int32, String, Struct

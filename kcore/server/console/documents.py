@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from kcore.server.observe import Observer
 
 MAX_TOPICS: Final = 20
-"""Number of topics of a transaction that are shown."""
+"""Maximum number of topics of one transaction that the console shows."""
 
 MAX_LISTED_PARTITIONS: Final = 10_000
-"""Number of partitions of a topic above which a list does not show the number of its records."""
+"""Maximum number of partitions of a topic for which the list of topics shows the number of records."""
 
 SLICE_PARTITIONS: Final = 2_000
 """Number of partitions that one slice examines."""
@@ -93,7 +93,7 @@ def _records(topic: TopicPartitions) -> int:
 
 
 def show_topic(observer: Observer, query: Query) -> Steps:
-    """Shows one topic and a page of its partitions. Returns None if it does not exist."""
+    """Shows one topic and a page of its partitions. Returns None if the topic does not exist."""
     yield
     topic = observer.engine.partitions.names.get(query.text("name"))
     if topic is None:
@@ -180,4 +180,4 @@ DOCUMENTS: Final[dict[str, Callable[[Observer, Query], Steps]]] = {
     "/api/topic": show_topic,
     "/api/transactions": list_transactions,
 }
-"""The function that makes each document, by path. A function returns None if the query names something unknown."""
+"""Path -> function that makes the document. The function returns None if the topic or group does not exist."""

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from kcore.server.observe import Observer
 
 MAX_LISTED_OFFSETS: Final = 2_000
-"""Offsets of one group above which a list does not show its lag; the page of the group does."""
+"""Maximum number of offsets of a group for which the list of groups shows the lag. The group's page has no limit."""
 
 MAX_ASSIGNMENT_BYTES: Final = 65_536
-"""Size above which the assignment of a classic member, which its leader wrote, is not decoded."""
+"""Maximum size of a classic member's assignment that the console decodes. A client, the group's leader, wrote it."""
 
 MAX_TOPICS: Final = 20
 MAX_NUMBERS: Final = 50
-"""Topics of an assignment that are shown, and partitions of each."""
+"""The maximum numbers of topics of an assignment, and of partitions of each topic, that the console shows."""
 
 
 class Position(NamedTuple):
@@ -64,7 +64,7 @@ class Position(NamedTuple):
 
 
 def list_groups(observer: Observer, query: Query) -> Steps:
-    """Lists groups by id, filtered by a text in the id, a type and a state, with members and lag."""
+    """Lists groups by id, with members and lag. The query may filter them by a text in the id, a type and a state."""
     engine = observer.engine
     kind, state = query.text("type"), query.text("state")
     has_text = contains(query.text("search"))
@@ -102,7 +102,7 @@ def list_groups(observer: Observer, query: Query) -> Steps:
 
 
 def show_group(observer: Observer, query: Query) -> Steps:
-    """Shows one group: its members and its offsets, a page of each. Returns None if it does not exist."""
+    """Shows one group, with a page of its members and of its offsets. Returns None if the group does not exist."""
     engine, group_id = observer.engine, query.text("id")
     group = _group(engine, group_id)
     if group is None:
@@ -200,7 +200,7 @@ def _epochs(group: Any) -> dict[str, Any]:
 
 
 def _members(group: Any, first: int) -> Steps:
-    """Returns the members on the page that begins with an index."""
+    """Returns the documents of the members on the page that begins at the index `first`."""
     rows = []
     looked_at = 0
     for member in list(islice(group.members.values(), first, first + PAGE_ROWS)):
@@ -232,7 +232,7 @@ def _member(group: Any, member: Any) -> dict[str, Any]:
 
 
 def _assignment(group: Any, member: Any) -> dict[str, Any]:
-    """Returns the partitions, or active tasks by subtopology, of a member of a consumer, share or streams group."""
+    """Returns the partitions of a member of a consumer or share group, or the active tasks of a streams member."""
     assigned = member.current.assigned
     if group.group_type is GroupType.STREAMS:
         return _assigned(assigned.active)
@@ -242,7 +242,7 @@ def _assignment(group: Any, member: Any) -> dict[str, Any]:
 
 
 def _classic_assignment(group: ClassicGroup, member: Any) -> dict[str, Any]:
-    """Returns the partitions of a classic member, if its leader wrote a consumer's assignment."""
+    """Returns the partitions of a classic member; empty if the group does not use the consumer protocol."""
     data = member.assignment
     if group.protocol_type != "consumer" or not data or len(data) > MAX_ASSIGNMENT_BYTES:
         return _assigned({})

@@ -13,7 +13,7 @@ PAGE_ROWS: Final = 50
 """Number of rows on a page of a list."""
 
 MAX_SHOWN: Final = 256
-"""Number of characters of a name that are shown. Clients choose names of up to 32,767 characters."""
+"""Maximum number of shown characters of a name. Clients choose names of up to 32,767 characters."""
 
 MAX_FIELDS: Final = 8
 """Maximum number of fields in a query."""
@@ -28,7 +28,7 @@ SLICE_OFFSETS: Final = 2_000
 """Number of offsets of a group, or of assigned partitions, that one slice examines."""
 
 Steps = Generator[None, None, Any]
-"""Work in slices; returns its result at the end."""
+"""A generator that does its work in slices, and returns the result at the end."""
 
 
 class BadQueryError(KcoreError):

@@ -16,5 +16,5 @@ STATIC: Final = {
 
 @cache
 def read_static(name: str) -> str:
-    """Returns the text of a file, which is read once."""
+    """Returns the text of a file. Reads each file only once."""
     return files("kcore.server.console").joinpath("static", name).read_text(encoding="utf-8")

@@ -40,7 +40,7 @@ class ReadShareGroupStateApi(ShareStateApi[ReadShareGroupStateRequest, ReadShare
     small_responses: ClassVar[bool] = False
 
     def decide_partition(self, machine: ShareShard, key: SharePartitionKey, data: PartitionData) -> Any:
-        """Returns the state; also writes the leader epoch if it is higher than every recorded one."""
+        """Returns the state. Writes the leader epoch of the request if it is above all recorded leader epochs."""
         state = initialized(machine, key)
         check_leader_epoch(state, data.leader_epoch)
         if not self.partition_exists(key):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 COMPLETE: Final = (2, 4)
 """Delivery states of records whose delivery is complete: acknowledged and archived."""
 MAX_COUNT: Final = 2**31 - 1
-"""The largest count of completed deliveries that a record can have. Batches of a request may cover more offsets."""
+"""The largest count of completed deliveries that a record can have. The batches of a request may cover more offsets."""
 
 
 class WriteShareGroupStateApi(ShareStateApi[WriteShareGroupStateRequest, WriteShareGroupStateResponse]):
@@ -64,7 +64,8 @@ class WriteShareGroupStateApi(ShareStateApi[WriteShareGroupStateRequest, WriteSh
         batches = batches_of(data.state_batches)
         start_offset, complete_count = data.start_offset, data.delivery_complete_count
         if -1 < start_offset < state.start_offset:
-            # A leader may repeat a failed write after later writes. Its batches apply, its start offset does not.
+            # A leader may repeat a failed write after later writes. The repeated write still changes states, but not
+            # the start offset.
             start_offset = state.start_offset
             if complete_count != -1:
                 complete_count = _count_complete(combine(state.batches, batches, start_offset))

@@ -1,15 +1,16 @@
-"""Compares the observations of one producer in several logs: transaction decisions, markers and open data.
+"""Compares the observations of one producer in several logs: transaction decisions, markers and open transactions.
 
-Observations of share groups have numbers below -1 in place of a producer id; `share_groups` compares them.
+An observation of a share group has a number below -1 in place of the producer id. `share_groups` compares these
+observations.
 
 The observations of a producer arrive in the order of `SORTED`: first its transactional ids, then, for each partition,
 the decisions and the rows of that partition by time. The comparison keeps only the unmatched observations of the
 current producer in memory.
 
 A marker is written after its decision and before the completion of its transaction, so decisions and markers alternate
-in each partition. Brokers' clocks may differ. Therefore, a decision without a marker is reported only if its partition
-has fewer markers than decisions of that outcome. A marker without a decision is reported only if there are more markers
-than decisions.
+in each partition. Brokers' clocks may differ. Therefore, the comparison counts the markers and the decisions of each
+outcome (`Outcome`) in a partition. It reports a decision without a marker only if the partition has fewer markers than
+decisions of this outcome. It reports a marker without a decision only if the partition has more markers.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ SORTED: Final = (
     "partition",
     "offset",
 )
-"""The sort columns of observations; nulls first. At the same time, decisions precede markers."""
+"""The sort columns of observations, nulls first. If timestamps are equal, decisions precede markers."""
 
 Outcome = tuple[int, bool]
 """Producer epoch, and True for commit: the properties that a decision shares with its marker."""
@@ -179,7 +180,10 @@ class _Producer:
 
     @staticmethod
     def _take_surplus(balance: dict[Outcome, int], observation: Observation, sign: int) -> bool:
-        """Returns True if the balance has a surplus of this outcome, and removes it from the balance."""
+        """Returns True if `balance` has a surplus of the observation's outcome, and reduces the surplus by 1.
+
+        `sign` is 1 for a surplus of markers and -1 for a surplus of decisions.
+        """
         outcome = (observation.producer_epoch, observation.commit)
         if balance.get(outcome, 0) * sign <= 0:
             return False
@@ -191,7 +195,7 @@ class _Producer:
     ) -> Iterator[Finding]:
         """Yields findings on unmatched decisions and markers.
 
-        Afterwards, `missing` has the decisions reported as unmarked.
+        At the end, `missing` contains only the decisions that have the finding `marker-missing`.
         """
         where = f"{topic_partition[0]}-{topic_partition[1]}"
         unmatched = []
@@ -289,7 +293,7 @@ class _Producer:
             yield self._of_open("data-without-marker", topic_partition, observation, owner, sentence)
 
     def _orphan(self, topic_partition: PartitionTuple, observation: Observation) -> Iterator[Finding]:
-        """Yields findings on open data of a producer id that belongs to no transactional id."""
+        """Yields findings on an open transaction of a producer id that belongs to no transactional id."""
         logs = self._logs
         since = f"the transaction of producer {self._producer_id} in {topic_partition[0]}-{topic_partition[1]}"
         if logs.decisions_since_ms is None:

@@ -50,7 +50,7 @@ Handler = Callable[[EventRow, Any, Any], None]
 
 
 class Check:
-    """A family of invariants over one log. Its memory is bounded by the live state, not by the log's length."""
+    """A check of related invariants in one log. Its memory depends on the live state, not on the log's length."""
 
     __slots__ = ("log",)
 

@@ -91,7 +91,7 @@ def named(topic: str, partitions: list[int]) -> str:
 def _assigned(assignment: Any) -> set[tuple[str, int]]:
     """Returns the partitions of an assignment.
 
-    The result is empty if the bytes are not an assignment, because the broker does not check them either.
+    The result is empty if the bytes cannot be decoded. Brokers accept any bytes as an assignment.
     """
     if not assignment:
         return set()

@@ -20,7 +20,8 @@ _PARTS = {
     "CurrentMemberAssignment": ("member_epoch", "member-epoch-decreased", "member epoch"),
     "Topology": ("epoch", "topology-epoch-decreased", "topology epoch"),
 }
-"""Part of a group's state -> its field, the kind of finding, and its name in sentences."""
+"""Part of a group's state -> the field with its epoch, the kind of finding if the epoch decreases, and the epoch's name
+in sentences."""
 
 EpochKey = tuple[str, str, str, str | None]
 """The owner of an epoch: kind of group, part of its state, group, member."""

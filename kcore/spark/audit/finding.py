@@ -112,7 +112,8 @@ class Observation(NamedTuple):
         transactional_id: `id`, `decision`: the id.
         group_id: `open`: a group whose offsets the transaction commits. `share-topic`, `share-state`: the group.
         state: `id`: the state, under Kafka's name. `log`: `whole` (complete from offset 0 on), `partial` (compacted, or
-            without its front) or `damaged`. `share-topic`: the list.
+            without its front) or `damaged`. `share-topic`: the group's list that contains the topic, for example
+            `initializing`.
         commit: `decision`, `marker`: True for commit, False for abort.
         timeout_ms: `id`: the transaction timeout.
         partitions: `id`: the partitions of its transaction, as `TOPIC-PARTITION`. `log`: some of its transactional ids,

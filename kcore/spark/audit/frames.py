@@ -54,8 +54,8 @@ def results_of_partitions(
 
     Args:
         events: the columns of the data source `kcore`, with `includeBatches` and, to report damage, `includeFaults`.
-        cleaned_to: (topic, partition) -> the offset up to which compaction has run; partitions with an unknown offset
-            are missing.
+        cleaned_to: (topic, partition) -> the offset up to which compaction has run. It has no entries for partitions
+            with an unknown offset.
         tasks: the number of tasks; None: `spark.sql.shuffle.partitions`.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
@@ -115,7 +115,7 @@ def audit_logs(results: DataFrame, logs: Logs, tasks: int | None = None) -> Data
 
 
 def frame_of(spark: SparkSession, findings: Iterable[Finding]) -> DataFrame:
-    """Returns findings of the driver as rows of the findings table."""
+    """Returns a frame of findings that the driver has made, with the columns of the findings table."""
     rows = [tuple({**finding._asdict(), "evidence": [*map(tuple, finding.evidence)]}.values()) for finding in findings]
     return spark.createDataFrame(rows, findings_ddl())
 

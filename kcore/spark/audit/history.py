@@ -1,7 +1,7 @@
 """Tracks which parts of a log are complete, to distinguish faults from the effects of compaction.
 
-Compaction removes a record only if a newer record of its key lies below the cleaner's offset. A record that is still
-present below that offset was therefore valid from its own offset up to the next present record of its key. *Two present
+Compaction removes a record only if a newer record of its key lies below the cleaner's offset. Therefore, a record that
+still exists below that offset was valid from its own offset up to the next existing record of its key. *Two existing
 records can always be compared*: two members that own a partition, two successive epochs of a key. *A missing record is
 evidence only beyond the cleaner's offset*, and only in a log that still has its first records.
 
@@ -28,13 +28,13 @@ class History:
 
     Args:
         topic: the topic of the partition.
-        cleaned_to: the offset up to which compaction has run, if known. Otherwise it is inferred from the log: below
-            it no key occurs twice. (The base offset of the newest segment would be a tighter bound, but only if the
-            copy has all segments.)
+        cleaned_to: the offset up to which compaction has run, if known. If the offset is unknown, `History` infers a
+            bound from the log: no key occurs twice below the offset. (The base offset of the newest segment would be
+            a tighter bound, but only if the copy has all segments.)
 
     Attributes:
         next_offset: the offset after the last row, -1 before the first row.
-        first_offset: the offset of the first row, -1 before it.
+        first_offset: the offset of the first row, -1 before the first row.
         solid_from: the offset from which no record is missing; None while unknown.
         solid_ms: the timestamp at `solid_from`.
         damaged: True if damage caused a loss.
@@ -66,7 +66,7 @@ class History:
 
     @property
     def is_whole(self) -> bool:
-        """True if the log is complete from offset 0 to the last row. A key without a record then did not exist."""
+        """True if the log is complete from offset 0 to the last row. A key without a record then never existed."""
         return self.solid_from == 0 and not self.damaged
 
     def saw(self, row: EventRow) -> tuple[int, int] | None:
@@ -109,8 +109,9 @@ class History:
         return max(expected, bound), offset - 1
 
     def _watch(self, row: EventRow) -> None:
-        """Infers the bound of compaction from a row: below the bound, each key occurs once, and every record has
-        a key.
+        """Infers the offset that compaction cannot have passed.
+
+        This is the offset of the first row that repeats a key. It is 0 if a user's topic has a record without a key.
         """
         if self._bound is not None or row.control or row.batch_only:
             return

@@ -11,7 +11,7 @@ from kcore.spark.events.event import EventRow, LogFault
 from kcore.spark.events.sources import Part
 
 SHOWN: Final = 5
-"""The maximum number of files to name."""
+"""The maximum number of files that a finding names."""
 
 FAULT_KINDS: Final = {
     "corrupt": "corrupt-batch",
@@ -23,7 +23,7 @@ FAULT_KINDS: Final = {
 
 
 def of_part(part: Part) -> Iterator[Finding]:
-    """Yields the findings on a log that need no reading of its rows."""
+    """Yields the findings that a partition shows without its rows: a missing front, and files that are not read."""
     if part.front is not None:
         current = Evidence(part.topic, part.partition, part.log_start, -1)
         yield finding("log-front-missing", [current], f"{part.topic}-{part.partition}: {part.front}.")
@@ -37,7 +37,7 @@ def of_part(part: Part) -> Iterator[Finding]:
 class LogOrder(Check):
     """The check of a log for gaps, duplicates and unreadable parts.
 
-    `PartitionAudit` calls its methods, because it tracks the offsets.
+    `PartitionAudit` tracks the offsets and calls the methods of this check.
     """
 
     __slots__ = ("_duplicates", "_last")
@@ -48,7 +48,7 @@ class LogOrder(Check):
         self._duplicates: tuple[EventRow, EventRow] | None = None  # a run of duplicate rows
 
     def missing(self, first: int, last: int, row: EventRow) -> None:
-        """Reports a gap before a row that compaction cannot explain."""
+        """Reports a gap that compaction cannot explain. `row` is the row after the gap."""
         many = f"offset {first} is" if first == last else f"offsets {first} to {last} are"
         before = self._last
         evidence = (

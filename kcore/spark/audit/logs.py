@@ -38,10 +38,11 @@ class Logs(NamedTuple):
         spans: completeness by topic and partition.
         now_ms: the time at the ends of the logs. A transaction that exceeds its timeout at this time hangs.
         grace_ms: the tolerance for delays.
-        decisions_since_ms: the time from which every transaction decision is known; None: no decision is known.
+        decisions_since_ms: the time from which the logs contain every transaction decision; None if partitions of
+            `__transaction_state` are missing.
         decisions_until_ms: the newest timestamp of `__transaction_state`; -1 without it.
-        group_partitions: the number of partitions of `__consumer_offsets`; 0 if some are missing, compacted or damaged,
-            so that a group may be unknown.
+        group_partitions: the number of partitions of `__consumer_offsets`; 0 if the logs may not show every group,
+            because partitions are missing, compacted or damaged.
         knows_ids: True if the logs show every transactional id that exists at their end.
     """
 
@@ -65,7 +66,7 @@ class Logs(NamedTuple):
         """Builds the description of the logs from observations of the kind `log`.
 
         Args:
-            observations: one for each partition that has rows.
+            observations: an observation for each partition that has rows.
             parts: all partitions, including partitions without rows.
             now_ms: the time; None: the timestamp of the newest record of an internal topic.
             grace_ms: the tolerance for delays.
@@ -95,7 +96,10 @@ class Logs(NamedTuple):
 
 
 def _is_whole(own: list[Observation], empty: set[int]) -> bool:
-    """Returns True if these are all partitions of a topic: the hashes of ids or groups imply the partition count."""
+    """Returns True if a topic has no further partitions.
+
+    The partition numbers must have no gap, and the hashes of ids or groups must match the partition count.
+    """
     present = empty | {observation.partition for observation in own}
     count = max(present) + 1
     if len(present) != count:

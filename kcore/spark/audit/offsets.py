@@ -60,9 +60,9 @@ class OffsetsDecreased(Check):
             self._compare((key.group, key.topic, key.partition), before, offset, row.offset, row.timestamp_ms)
 
     def marker(self, row: EventRow, commit: bool) -> None:
-        """Compares the offsets of a committed transaction.
+        """Compares the offsets of a committed transaction with the offsets that they replace.
 
-        The order of the records counts, and not the position of the marker.
+        The comparison uses the order of the offsets' records, regardless of the position of the marker.
         """
         partitions = self._pending.pop(row.producer_id, None)
         if not commit or not partitions:

@@ -1,7 +1,7 @@
 """Checks ownership in consumer and streams groups: a partition has one owner until that member releases it (KIP-848).
 
-A member owns a partition that it must revoke until it confirms the revocation. Share groups share partitions and are
-not checked.
+If a member must revoke a partition, the member still owns the partition until it confirms the revocation. Share groups
+share partitions and are not checked.
 """
 
 from __future__ import annotations

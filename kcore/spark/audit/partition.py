@@ -40,7 +40,7 @@ Row = EventRow | LogFault
 
 NOTHING: Final[list[Finding | Observation]] = []
 NEVER_MS: Final = 2**62
-"""The time from which a log is complete if its end is damaged: never."""
+"""The start time of the complete part of a log whose end is damaged: later than any record."""
 
 CHECKS: Final[dict[str, tuple[type[Check], ...]]] = {
     CONSUMER_OFFSETS: (Generations, ClassicOwners, GroupEpochs, Owners, ShareLists, StreamsTasks),
@@ -49,8 +49,8 @@ CHECKS: Final[dict[str, tuple[type[Check], ...]]] = {
 }
 """Topic -> the checks of its records.
 
-Every topic has the checks of producers and of log order. `OffsetsDecreased` runs with the replay of
-`__consumer_offsets`.
+`PartitionAudit` adds the checks of producers and of log order for every topic. For `__consumer_offsets`, it also adds
+`OffsetsDecreased`, which needs the replayed groups.
 """
 
 
@@ -89,7 +89,7 @@ class PartitionAudit:
         return handlers
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the attributes for a pickle. Handlers follow from the checks."""
+        """Returns the attributes for a pickle, without the handlers, which `__setstate__` gets from the checks."""
         return {name: value for name, value in vars(self).items() if name != "_handlers"}
 
     def __setstate__(self, attributes: dict[str, Any]) -> None:
@@ -193,7 +193,10 @@ class PartitionAudit:
         return typed, decode_value(typed, value)
 
     def _replay(self, groups: GroupShard, row: EventRow, key: Any, value: Any, findings_before: int) -> None:
-        """Replays a record. Reports a refused record unless a check has reported its cause already."""
+        """Replays a record in the group shard.
+
+        If the shard refuses the record, reports a finding, unless a check has reported a finding on this record.
+        """
         try:
             groups.replay(row.offset, row.producer_id if row.transactional else -1, key, value)
         except (ValueError, AssertionError) as error:

@@ -35,7 +35,7 @@ class _Producer:
 class ProducerEpochs(Check):
     """The check of the producer epochs of data and markers, and of the coordinator epochs of markers.
 
-    At the end it reports the open transactions.
+    At the end of the log, it emits an observation of each open transaction.
     """
 
     __slots__ = ("_producers", "_until_sweep")
@@ -93,7 +93,7 @@ class ProducerEpochs(Check):
     def _fenced(self, row: EventRow, producer: _Producer, current: Evidence, group_id: str | None) -> None:
         """Reports a write by an older epoch.
 
-        Repeated data writes of this epoch are reported once, until a newer epoch writes.
+        If the older epoch writes data repeatedly, only its first write is reported, until a newer epoch writes.
         """
         kind, written = "fenced-write", "data"
         if row.control:

@@ -49,7 +49,7 @@ class ShareDelivery(Check):
         self._evidence.clear()
 
     def end(self) -> None:
-        """Reports every live state, to be compared with the groups."""
+        """Emits an observation of every live state, for the comparison with the lists of the groups."""
         for state in self._machine.states.values():
             key = key_of(state)
             evidence = self._evidence[key]
@@ -101,7 +101,7 @@ class ShareDelivery(Check):
     # ---- the rules
 
     def _check_batches(self, row: EventRow, share_partition: SharePartitionKey, batches: Sequence[Batch]) -> bool:
-        """Checks that batches ascend without overlaps, which the other rules require."""
+        """Checks that batches ascend without overlaps. The other rules apply only to batches in this order."""
         end = -1
         for first, last, _, _ in batches:
             if first <= end or last < first:
@@ -126,7 +126,7 @@ class ShareDelivery(Check):
         batches: Sequence[Batch],
         start_offset: int,
     ) -> None:
-        """Checks that a snapshot contains every delivery of the previous state."""
+        """Checks that a snapshot does not decrease the delivery count of any record from its start offset on."""
         for old, overlapping in _overlaps(before.batches, batches):
             first, last, _, count = old
             first = max(first, start_offset)  # the first offset that no batch of the snapshot has shown yet

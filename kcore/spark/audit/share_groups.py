@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 INITIALIZATION_MS: Final = 60_000
 """Twice the interval after which a heartbeat repeats an unconfirmed initialization."""
 SAMPLE: Final = 20
-"""Number of group ids that the observation of a log has: their hashes verify the number of partitions."""
+"""The number of group ids in the observation of a log. The hashes of these ids verify the number of partitions."""
 LISTS: Final = ("initializing", "initialized", "deleting")
 
 
@@ -64,7 +64,7 @@ class ShareLists(Check):
             self._lists[key.group_id] = (value, self.log.evidence_of(row))
 
     def end(self) -> None:
-        """Reports every listed topic, to be compared with the states."""
+        """Emits an observation of every listed topic, for the comparison with the states."""
         for group_id, (value, evidence) in self._lists.items():
             for name in LISTS:
                 for topic in getattr(value, f"{name}_topics"):
@@ -117,7 +117,10 @@ def compare_share(observations: Iterable[Observation], logs: Logs) -> Iterator[F
 
 
 def _would_be_listed(state: Observation, logs: Logs) -> bool:
-    """Returns True if the log of the group is complete, and continues after the creation of the state."""
+    """Returns True if the group's log would show that the group lists a state.
+
+    The log must be complete. It must also continue after the creation of the state, or the grace period must be over.
+    """
     if not logs.group_partitions:
         return False
     span = logs.spans.get(("__consumer_offsets", partition_for(state.group_id or "", logs.group_partitions)))

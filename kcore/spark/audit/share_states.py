@@ -16,7 +16,7 @@ from kcore.spark.audit.finding import Evidence
 from kcore.spark.events.event import EventRow
 
 UNCHANGED: Final = -1
-"""The value in an update of an epoch, an offset or a count that does not change."""
+"""The number in an update that stands for an unchanged epoch, offset or count."""
 
 
 class _Epochs(NamedTuple):

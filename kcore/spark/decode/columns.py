@@ -145,7 +145,7 @@ _INPUT_TYPES: Final = {
 
 
 def _input_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns the input columns in the types that decoders expect: Spark may be configured to pass larger ones."""
+    """Returns the input columns in the types that decoders expect. Spark's settings may select Arrow's large types."""
     columns = {}
     for name, kind in _INPUT_TYPES.items():
         if name in batch.schema.names:

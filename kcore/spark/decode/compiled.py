@@ -73,7 +73,7 @@ def _flags(column: pa.Array | None) -> Input | None:
 
 
 def _details(columns: dict[str, pa.Array], undecodable: list[int], size: int) -> pa.Array:
-    """Returns the errors of undecodable rows, which it decodes again in pure Python to get the messages."""
+    """Returns the error messages of undecodable rows. To get the messages, decodes these rows again in pure Python."""
     if not undecodable:
         return _nulls(size, _DETAIL_TYPE)
     details: list[str | None] = [None] * size

@@ -1,8 +1,8 @@
 """Decodes records of internal topics in pure Python: replaces the compiled codec on executors without a build.
 
-`kcore.protocol.records` has the schemas. Errors for malformed bytes have the texts of the compiled codec. For each
-class and version it builds one function, `read(data, at, end) -> (value, at)`; a struct's value is a dict by field
-name. Consecutive fixed-size numbers are read at once.
+`kcore.protocol.records` has the schemas. Errors for malformed bytes have the texts of the compiled codec. This module
+builds a function `read(data, at, end) -> (value, at)` for each class and version. The value of a struct is a dict by
+field name. One call of `struct.unpack_from` reads consecutive fixed-size numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kcore.protocol.schema import Struct
 from kcore.spark.decode.record_types import TOPICS, name_of
 
 Head = tuple[str, str | None, int | None, str | None, int | None]
-"""Status, detail, record type, name of the record type, value version."""
+"""Status, detail, number of the record type, name of the record type, value version."""
 
 Read = Callable[[bytes, int, int], tuple[Any, int]]
 Fields = dict[str, Any]
@@ -254,7 +254,7 @@ def _min_size(cls: type[Struct], version: int, flexible: bool) -> int:
 
 
 def default_of(spec: Any) -> Any:
-    """Returns the value of a field that its record does not contain, as a Python value."""
+    """Returns the default of a field as a Python value, for records that do not contain the field."""
     if spec.fresh:
         return {inner.name: default_of(inner) for inner in spec.struct.FIELDS}
     return list(spec.default) if isinstance(spec.default, tuple | list) else spec.default
@@ -316,7 +316,7 @@ class _Run:
     def read(self, data: bytes, at: int, end: int, fields: Fields) -> int:
         """Reads all numbers into a struct.
 
-        If bytes are missing, reads them one by one, to find the position of the error.
+        If bytes are missing, reads the numbers one by one, to find the position of the error.
         """
         size = self._format.size
         if end - at < size:
@@ -343,7 +343,7 @@ def _struct_reader(steps: list[Step], defaults: Fields, flexible: bool, tags: di
 
 
 def _read_tags(data: bytes, at: int, end: int, fields: Fields, tags: dict[int, tuple[str, Read]]) -> int:
-    """Reads a tag section. Unknown fields are skipped (KIP-482); the last of two equal tags counts."""
+    """Reads a tag section. Skips unknown fields (KIP-482). If a tag occurs twice, its last value counts."""
     count, at = _uvarint(data, at, end)
     if count > (end - at) // 2:
         raise DecodeError(at, f"a tag section has more fields than bytes are left for: {count}; bytes left: {end - at}")

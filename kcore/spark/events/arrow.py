@@ -44,7 +44,7 @@ FAULT_DDL: Final = ", ".join(f"{name} string" for name in FAULT_COLUMNS)
 BATCH_ROWS: Final = 10_000
 """The maximum number of rows in a record batch."""
 LARGEST_MS: Final = (2**63 - 1) // 1000
-"""The latest time that fits in microseconds; later timestamps of records become null."""
+"""The latest time, in ms, that fits in 64 bits as microseconds. Later timestamps of records become null."""
 
 NO_HEADERS: Final[list[dict[str, Any]]] = []
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LAST_OFFSET: Final = 2**63 - 1
 LENGTH_OVERHEAD: Final = 12
-"""The bytes before and in a batch's length field, which the length does not include."""
+"""The number of bytes up to the end of a batch's length field. The length does not include these bytes."""
 
 _HEAD: Final = struct.Struct(">qiiBIhiqq")  # up to the newest timestamp
 
@@ -38,12 +38,12 @@ class Header(NamedTuple):
 
 
 class BatchError(ValueError):
-    """Bytes that are not an intact batch.
+    """The error for bytes that are not an intact batch.
 
     Attributes:
         kind: `truncated` or `corrupt`.
-        size_bytes: the batch size by its header; 0 if that cannot be trusted.
-        offset: the base offset by its header; -1 if that cannot be trusted.
+        size_bytes: the batch size in the header; 0 if this size cannot be trusted.
+        offset: the base offset in the header; -1 if this offset cannot be trusted.
     """
 
     def __init__(self, kind: str, detail: str, size_bytes: int = 0, offset: int = -1) -> None:

@@ -25,8 +25,8 @@ class ClusterSource(FolderSource):
     """The partitions of a cluster, read from the database at the URL of its store. The nodes of the cluster need not
     run.
 
-    The end of each partition is its end at the call of `parts`. That call looks partitions up one after the other, so
-    the ends of partitions in use are from slightly different times.
+    `parts` fixes the end of each partition. It looks up the partitions one after the other, so the ends of growing
+    partitions are from slightly different times.
 
     Args:
         url: the URL of the cluster's store.
@@ -82,8 +82,9 @@ class ClusterSource(FolderSource):
 
 
 def _within_part(span: Span) -> Span:
-    """Ends a span at the end of its part, because compaction may have merged the part's last batch with later
-    batches.
+    """Limits a span to the end of its part.
+
+    Compaction may have merged the part's last batch with later batches, which then have rows beyond this end.
     """
     end = span.part.end
     return span if end is None or (span.stop is not None and span.stop <= end) else span._replace(stop=end)

@@ -148,7 +148,7 @@ def _common(one: frozenset[Any] | None, other: frozenset[Any]) -> frozenset[Any]
 
 
 Piece = tuple[Part, int, int | None]
-"""A partition, the first offset, and the offset before which to stop or None."""
+"""A partition, the first offset, and the offset before which to stop (None: the end)."""
 
 
 @dataclass
@@ -220,7 +220,7 @@ class KcoreDataSource(DataSource):
     def reader(self, schema: Any) -> DataSourceReader:
         """Returns the reader for `spark.read`.
 
-        Spark refuses readers with filter pushdown while its setting is off, so pushdown is opt-in.
+        Spark refuses a reader with filter pushdown unless its own setting allows pushdown. So pushdown is opt-in.
         """
         kind = PushingReader if truth(self.options, "pushFilters") else KcoreReader
         return kind(text(self.options, "path"), Range.of(self.options), self.options)
@@ -257,7 +257,7 @@ class PushingReader(KcoreReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
         """Applies filters on topics, partitions and offsets to the range.
 
-        Spark applies only the filters yielded back.
+        Yields the other filters, which Spark applies itself.
         """
         for pushed in filters:
             narrowed = self._wanted.narrowed(pushed)

@@ -108,7 +108,10 @@ def rows(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
 
 
 def _records(batch: Any, codec: int) -> tuple[bytes, int]:
-    """Returns the uncompressed records, and the number to which error messages add the position in the records."""
+    """Returns the decompressed records, and the position from which error messages count bytes.
+
+    This is the position of uncompressed records in the batch, and 0 for records that were compressed.
+    """
     packed = bytes(batch[HEADER_BYTES:])
     if not codec:
         return packed, HEADER_BYTES

@@ -58,7 +58,7 @@ class SegmentPartition(NamedTuple):
 
     @property
     def first_offset(self) -> int:
-        """The base offset of the oldest segment. It stays even if compaction removes the first records."""
+        """The base offset of the oldest segment. It stays the same if compaction removes the first records."""
         return int(Path(self.paths[0]).stem) if self.paths else 0
 
     @property
@@ -115,7 +115,7 @@ def partitions_of(folders: Mapping[str, Iterable[str]], checkpoint: str = "") ->
 
 
 def topic_id_of(part: SegmentPartition) -> str | None:
-    """Returns the id of a partition's topic in hexadecimal digits; None if the copy lacks the broker's file with it."""
+    """Returns the id of a partition's topic in hexadecimal digits; None if the copy lacks `partition.metadata`."""
     names = [Path(path).with_name(PARTITION_METADATA) for path in part.paths[:1]]
     found = [_TOPIC_ID.search(name.read_text(errors="replace")) for name in names if name.is_file()]
     return base64.urlsafe_b64decode(f"{found[0][1]}==").hex() if found and found[0] else None
@@ -197,7 +197,7 @@ def read_batches(
 
 
 Found = tuple[str, Header, memoryview, int]
-"""A batch: its file, its header, its bytes, and the first of its offsets not read before."""
+"""A batch: its file, its header, its bytes, and the first of its offsets that was not read before."""
 
 
 def _batches(
@@ -360,7 +360,7 @@ class _Again:
         self._first = self._last = -1
 
     def saw(self, header: Header) -> None:
-        """Adds a batch with known offsets to the run."""
+        """Adds a batch, whose offsets were read before, to the run."""
         if self._first < 0:
             self._first = header.base_offset
         self._last = header.last_offset

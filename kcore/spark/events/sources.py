@@ -38,7 +38,7 @@ class Part(NamedTuple):
             not certain: the cleaner replaces a log's files one by one and writes the checkpoint afterwards.
         active_offset: the base offset of the newest segment, which is never compacted; None without segments.
         log_start: the start of the log. Earlier records are missing, and compaction did not remove them.
-        asked_from: the requested start offset of an export that began later than its log; 0: no offset was requested.
+        asked_from: the requested start offset of an export, if this offset is after the start of the log; else 0.
         leftovers: files with parts of the log that are not read.
         topic_id: the id of the topic in hexadecimal digits, which distinguishes topics of one name; None if unknown.
     """
@@ -56,10 +56,9 @@ class Part(NamedTuple):
 
     @property
     def front(self) -> str | None:
-        """A sentence that reports missing records at the start of the log; None if none are missing, or if they are
-        expected to be missing.
+        """A sentence on missing records at the start of the log; None if there is no loss to report.
 
-        The deletion of old records by retention, in topics that are not compacted, is not reported.
+        In topics that are not compacted, retention deletes old records. These deletions are not reported.
         """
         if not self.asked_from and not (self.log_start and self.topic in (CONSUMER_OFFSETS, TRANSACTION_STATE)):
             return None
@@ -80,7 +79,7 @@ class Span(NamedTuple):
         start: the first offset to read.
         stop: the offset before which to stop; None: the end.
         on_fault: receives unreadable parts.
-        columns: the needed columns, including `offset`; others may be left out. None: all.
+        columns: the needed columns, including `offset`; None: all. The source may leave out the other columns.
     """
 
     part: Part
@@ -391,7 +390,7 @@ def response_rows(
 
 
 def open_source(path: str | Path) -> Source:
-    """Opens the source in a folder: an export, a broker's log folder, or a kcore data folder; or a cluster's store.
+    """Opens the source at a path or URL: an export, a broker's log folder, a kcore data folder, or a cluster's store.
 
     An export may be at a URI of another file system; pyarrow reads it. Jobs read URIs through Spark instead
     (`kcore.spark.frames.logs`).
@@ -436,7 +435,8 @@ def is_cluster(place: str | Path) -> bool:
 
 
 CLUSTER_SCHEMES = ("postgresql://", "postgres://", "local://", "memory://")
-"""The beginnings of the URLs in `kcore.cluster.urls.FACTORIES`, which only a job on a cluster imports."""
+"""The prefixes of URLs in `kcore.cluster.urls.FACTORIES`. Repeated here, because only jobs that read the store of a
+cluster import that module."""
 
 DATA_FILE = "data.mdb"
 """The file that identifies a kcore data folder. Repeated here because the module that defines it needs the extension.

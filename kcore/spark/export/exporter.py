@@ -48,8 +48,8 @@ class ExportReport(NamedTuple):
         files: the number of written files.
         rows: the number of rows in them.
         faults: the unreadable parts.
-        begun_late: (topic, partition, offset) of partitions whose export began at this offset in an earlier run, and
-            not at the requested earlier offset.
+        begun_late: (topic, partition, offset) of partitions whose export began at this offset in an earlier run,
+            although this run requests an earlier start offset.
     """
 
     files: int
@@ -87,8 +87,8 @@ def export(
             again.
 
     Raises:
-        KcoreError: the folder holds an export in another format, or of another log. The latter is raised at the end:
-            the other partitions are exported.
+        KcoreError: the folder holds an export in another format, or a partition of the export belongs to another log.
+            In the second case, the error is raised after the export of all other partitions.
     """
     folder = storage_of(out)
     again = manifest is not None and folder.exists(MANIFEST)
@@ -331,7 +331,7 @@ class ExportSource(Source):
             span.lacks(*fault)
 
     def _recorded_faults(self, span: Span) -> deque[tuple[int, str, str]]:
-        """Returns the faults recorded at export in a range, by offset.
+        """Returns the faults that the export recorded in the range of a span, by offset.
 
         If the range reaches the first or the last row, the result includes the faults before or after all rows.
         """

@@ -17,10 +17,10 @@ from kcore.spark.export.storage import Files, Storage, storage_of
 
 MANIFEST = "manifest.json"
 JOURNAL = "manifest.jsonl"
-"""The lines added since the manifest was written, one per file.
+"""The journal: has a line for each file that was exported after the last write of the manifest.
 
-Rewriting the manifest for each file would take ever longer. The manifest is rewritten, and this file removed, once it
-is longer than the manifest.
+Rewriting the manifest for each file would take longer and longer. So `Manifest.note` first waits until the journal has
+`MOST_NOTED` lines, and as many lines as the export has files. It then rewrites the manifest and removes the journal.
 """
 MOST_NOTED = 1_000
 MAX_FAULTS = 1_000
@@ -88,8 +88,8 @@ class ExportedPartition:
             offset.
         active_offset: the base offset of the newest segment; None without segments.
         log_start: the start of the log, or of the requested part.
-        asked_from: the requested start offset, if the log began before it: earlier rows are not exported. 0: no offset
-            was requested.
+        asked_from: the requested start offset, if this offset is after the start of the log; else 0. The export lacks
+            earlier rows.
         faults: the unreadable parts, the first `MAX_FAULTS` of them.
         files: its files by offset.
         topic_id: the id of the topic in hexadecimal digits; None if no source knew it.
@@ -130,7 +130,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "list[ExportedFile]": (list,),
     "list[ExportedFault]": (list,),
 }
-"""The types that an annotation allows."""
+"""Annotation -> the types that it allows."""
 
 
 def _check_types(of: ExportedFile | ExportedFault | ExportedPartition) -> None:
@@ -158,7 +158,7 @@ class Manifest:
     def note(self, folder: str | Path | Storage, part: ExportedPartition) -> None:
         """Adds the newest file of a partition to the export durably.
 
-        On storage without a journal, it writes the manifest only after several files.
+        On storage that cannot append to a journal, it writes the manifest once per `SAVED_EVERY` files.
         """
         storage = storage_of(folder)
         if not storage.can_append:

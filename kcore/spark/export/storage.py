@@ -15,7 +15,8 @@ from kcore.errors import ConfigError, KcoreError
 
 CHUNK_BYTES: Final = 1 << 20
 ARROW_SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "wasbs": "abfs"}
-"""Schemes of Hadoop -> those of pyarrow for the same storage; others have the same name in both."""
+"""Scheme of Hadoop -> the scheme of pyarrow for the same storage. Other schemes have the same name in Hadoop and
+pyarrow."""
 
 
 OBJECT_STORAGE: Final = ("s3", "gcs", "abfs")
@@ -67,7 +68,7 @@ class Storage(Files):
 
     @abstractmethod
     def create(self, name: str) -> Any:
-        """Returns a context manager for a new `HashedFile`. The file gets its name at a clean end."""
+        """Returns a context manager for a new `HashedFile`. The file is complete if the block ends without an error."""
 
     def prepare(self) -> None:  # object storage has no folders
         """Creates the folder if it does not exist."""

@@ -42,7 +42,8 @@ def checkpoints_at(spark: SparkSession, logs: EventLogs, previous: str | Path) -
     """Returns the checkpoints in the output of an earlier run.
 
     Raises:
-        KcoreError: the output has no checkpoints, they are incomplete, or executors cannot read them with these logs.
+        KcoreError: the output has no checkpoints, they are incomplete, or only one of the output and the logs is on
+            this machine.
     """
     local = is_local(spark, previous)
     if local != isinstance(logs, LocalLogs):

@@ -1,6 +1,6 @@
 """Rebuilds states from event logs: each task replays its own coordinator partitions in offset order.
 
-Events in any other frame are replayed by `transforms`, with the same result.
+`transforms` replays the events of any other frame, with the same result.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def folder_live_records(
     offsets: Mapping[tuple[str, int], int] | None = None,
     timestamp_ms: int | None = None,
 ) -> DataFrame:
-    """Returns the records that make up these states, in the columns of `EVENT_DDL`.
+    """Returns the records that make up the states of all coordinator partitions, in the columns of `EVENT_DDL`.
 
     Rows of a partition are adjacent and in replay order, as `LiveRecords.rows` yields them. `folder_state` documents
     the arguments.
@@ -177,7 +177,7 @@ def rebuilt_of(
     hides_control: bool = False,
     from_checkpoint: bool = False,
 ) -> Rebuilt:
-    """Rebuilds one partition; adds unreadable parts to its faults.
+    """Rebuilds one partition. Records the unreadable parts of its log as faults of its state.
 
     Args:
         source: the source.
@@ -222,10 +222,10 @@ def rebuilt_of(
 
 
 def _needs_no_front(part: Part, as_of: AsOf) -> bool:
-    """Returns True if the log from its start gives the state as of a moment without earlier records or a checkpoint.
+    """Returns True if the readable log alone gives the state as of a moment, without its front or a checkpoint.
 
-    The share coordinator deletes the records below the oldest snapshot that a state needs. An export and a checkpoint
-    may end before this snapshot, and then lack tombstones.
+    The share coordinator deletes the records below the oldest snapshot that a state needs. If an export or a checkpoint
+    ends before this snapshot, it lacks tombstones.
     """
     if part.topic != SHARE_GROUP_STATE or part.asked_from or as_of.timestamp_ms is not None:
         return False

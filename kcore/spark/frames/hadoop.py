@@ -31,7 +31,7 @@ STATUS: Final = re.compile(rf"path=(.*?){IS_DIRECTORY}false; length=(\d+); ", re
 """The path and the size in the text of Hadoop's `FileStatus`."""
 
 CHECKSUM: Final = re.compile(r"(^|/)\.[^/]*\.crc$")
-"""The names of the files in which Hadoop keeps checksums of local files. It does not list them."""
+"""The names of the files in which Hadoop keeps checksums of local files. Hadoop's listings do not contain them."""
 
 
 class HadoopFiles(Files):
@@ -63,7 +63,7 @@ class HadoopFiles(Files):
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raises errors of Java as KcoreError, with the first line of their message."""
+        """Converts errors of Java in the block to KcoreError, with the first line of their message."""
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415
 
         try:
@@ -114,7 +114,7 @@ class HadoopFiles(Files):
             return bool(self._files.exists(self._path(name)))
 
     def sizes(self) -> dict[str, int]:
-        """Implements `Files.sizes`. Returns nothing for a missing folder."""
+        """Implements `Files.sizes`. Returns an empty dict for a missing folder."""
         if self._files.getScheme() == "file":  # Hadoop starts a process for each local file, to get its owner
             local = LocalStorage(self.uri.partition(":")[2])
             return {name: size for name, size in local.sizes().items() if not CHECKSUM.search(name)}

@@ -25,8 +25,8 @@ PACKAGE = "--conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13
 ADMIN_TIMEOUT_MS = "30000"
 READ_COMMITTED = "read_committed"
 CONSUMER_OFFSETS_SETTING = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
-"""True makes the source request offsets with a consumer. Otherwise it uses an admin client, and then leaves out
-internal topics.
+"""The setting that makes Spark's Kafka source request offsets with a consumer. Without it, the source uses an admin
+client and leaves out internal topics.
 """
 
 _DEFAULTS: Mapping[str, Any] = {
@@ -71,7 +71,7 @@ class KafkaLogs(EventLogs):
     def run(self, parts: Iterable[Part], give: Give, ddl: str, beside: Beside | None = None) -> DataFrame:
         """Implements `EventLogs.run`.
 
-        Raises KcoreError for files `beside` the logs: a live cluster cannot be continued from a checkpoint.
+        Raises KcoreError for files `beside` the logs: a job on a live cluster cannot continue from a checkpoint.
         """
         if beside is not None:
             raise KcoreError(
@@ -201,7 +201,7 @@ class RowsSource(Source):
 
     Args:
         pieces: pairs of the index of a partition and some of its rows, ordered by partition and offset. The first row
-            of each partition has the offset -1 and stands for no event.
+            of each partition is a placeholder with the offset -1.
     """
 
     def __init__(self, pieces: Iterator[tuple[int, pa.RecordBatch]]) -> None:
@@ -232,7 +232,7 @@ class RowsSource(Source):
         return chain.from_iterable(map(from_batch, self.read_batches(span)))
 
     def read_batches(self, span: Span) -> Iterator[pa.RecordBatch]:
-        """Implements `Source.read_batches`. The rows of a partition can be read once."""
+        """Implements `Source.read_batches`. The rows of a partition can be read only once."""
         while (piece := self._peek()) is not None and piece[0] == self._index:
             self._next = None
             batch = in_range(piece[1], max(span.start, 0), span.stop)
@@ -241,14 +241,14 @@ class RowsSource(Source):
 
 
 def sources_of(batches: Iterable[pa.RecordBatch], parts: Sequence[Part]) -> Iterator[tuple[Source, Part]]:
-    """Yields the partitions of a task with their source. The caller reads each one before it requests the next."""
+    """Yields the partitions of a task with their source. The caller reads each partition before it takes the next."""
     source = RowsSource(chain.from_iterable(map(_pieces, batches)))
     for index in source.indexes():
         yield source, parts[index]
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Splits a batch into runs of rows of one partition, as events."""
+    """Splits a batch into runs of rows of one partition. Yields the partition's index, and the rows as events."""
     events = _as_events(batch)
     ends = pc.run_end_encode(batch.column("part")).run_ends.to_pylist()
     start = 0

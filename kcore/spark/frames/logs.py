@@ -28,7 +28,8 @@ LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 LISTING_TASKS_PER_CORE: Final = 8
 
 Give = Callable[[Iterable[tuple[Source, Part]]], Iterator["pa.RecordBatch"]]
-"""Runs on executors: reads each partition from its source, before it takes the next one, and yields results."""
+"""Runs on executors: reads each partition from its source, before it requests the next partition, and yields results.
+"""
 
 
 class KafkaCluster(NamedTuple):
@@ -92,7 +93,7 @@ class EventLogs(ABC):
 
 
 def shares(parts: Iterable[Part], count: int) -> list[list[Part]]:
-    """Divides partitions among at most `count` tasks, by size where known. Every task gets a partition."""
+    """Assigns partitions in turn to at most `count` tasks, largest first. Every task gets at least one partition."""
     sized = sorted(parts, key=lambda part: (part.start - (part.end or part.start), *part[:2]))
     return [share for number in range(count) if (share := sized[number::count])]
 
@@ -159,7 +160,10 @@ class StoredLogs(EventLogs):
         return in_tasks(frame, len(tasks), ("part", "number")).mapInArrow(run, ddl)
 
     def _files(self, tasks: list[list[Part]], beside: Beside) -> DataFrame:
-        """Returns the files of all tasks as rows of `FILE_DDL`, in any order: first those beside a log."""
+        """Returns the files of all tasks as rows of `FILE_DDL`, in any order.
+
+        In each partition, the files beside the log have lower numbers than the files of the log.
+        """
         from pyspark.sql import functions as f  # noqa: PLC0415
 
         starts: list[tuple[Any, ...]] = []

@@ -31,8 +31,8 @@ MODES: Final = (OVERWRITE, APPEND, ERROR)
 REBUILD_DONE: Final = "rebuild.json"
 TIMELINE_DONE: Final = "timeline.json"
 INCOMPLETE: Final = ".incomplete"
-"""The end of the name of a file that exists while a job changes tables: rebuild.json.incomplete. It stays if the job
-fails or is killed."""
+"""The suffix of a file that exists while a job changes tables, for example rebuild.json.incomplete. The file stays if
+the job fails or is killed."""
 WRITERS: Final = 4
 """The number of tables that are written at a time. They share the executors of the session."""
 
@@ -41,13 +41,14 @@ class Output:
     """The tables of a job.
 
     A table of Parquet or Delta is a folder below the output. A table of Iceberg is a table of a catalog, below the
-    namespace that the output names; such an output has no other files.
+    namespace that the output names. An Iceberg output has no files besides its tables.
 
     Args:
         spark: a session.
         location: a path, a URI, or CATALOG.NAMESPACE for Iceberg.
         form: one of `FORMATS`. Delta and Iceberg need their package and settings in the session.
-        mode: `overwrite` replaces existing tables, `append` adds rows to them, `error` refuses them.
+        mode: `overwrite` replaces existing tables, `append` adds rows to them, `error` raises KcoreError if there is an
+            earlier output.
 
     Attributes:
         form: the format of the tables.
@@ -96,9 +97,10 @@ class Output:
 
     @contextmanager
     def run(self, source: str, done: str, table: str) -> Iterator[None]:
-        """Refuses other runs with the same local folder until the end of the block. The output stays unchanged.
+        """Checks the output, and locks a local folder until the end of the block. Changes no file.
 
-        The lock is flock(2) on the folder itself. The kernel releases it when the process ends in any way.
+        While the lock exists, other runs with the same folder raise KcoreError. The lock is flock(2) on the folder
+        itself. The kernel releases the lock when the process ends in any way.
 
         Args:
             source: the path, URI or address of the logs.
@@ -150,7 +152,7 @@ class Output:
         """Marks the output as incomplete. A job calls it before it changes a table.
 
         Args:
-            done: the name of the file that shows that an output is complete. It is removed.
+            done: the name of the file that shows that an output is complete. `begin` removes this file.
         """
         if self.files is not None:
             self.files.write(f"{done}{INCOMPLETE}", b"A job changes these tables, or did not end. Run it again.\n")
@@ -160,7 +162,7 @@ class Output:
         """Marks the output as complete, unless it has no folder.
 
         Args:
-            done: the name of the file that shows it.
+            done: the name of the file that shows that the output is complete.
             data: the content of the file.
         """
         if self.note(done, data) and self.files is not None:
@@ -190,14 +192,14 @@ class Output:
         return frame if self._mode == APPEND else self._read(name, frame)
 
     def write_all(self, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        """Writes tables as `write` does, several at a time: for a small table, the executors mostly wait.
+        """Writes tables as `write` does, several at a time, because one small table keeps few executors busy.
 
         Args:
             frames: the tables by name.
 
         Returns:
-            The frames that `write` returns, by name. If a table fails, all that have begun end before the error is
-            raised.
+            The frames that `write` returns, by name. If a write fails, `write_all` raises the error after the other
+            running writes have ended.
         """
         from pyspark import inheritable_thread_target  # noqa: PLC0415
 
@@ -258,7 +260,7 @@ def check_apart(source: str | Path, out: str | Path) -> None:
 
 
 def _normal(location: str | Path) -> str:
-    """Returns one spelling of a location, for comparisons."""
+    """Returns a location in a normal form, for comparisons."""
     scheme = str(location).partition(":")[0]
     if scheme in ("s3", "s3n"):
         location = f"s3a{str(location)[len(scheme) :]}"

@@ -1,7 +1,8 @@
 """Reads event logs whose files Spark has read: each task gets the files of its partitions as rows, in order.
 
 Executors need neither their own access to the storage nor a shared folder, and Spark's readers may return the files in
-any order. The readers of local files read the rows, so the same log gives the same result, with the same faults.
+any order. The readers of local files also process these rows. So a log in storage gives the same result, and the same
+faults, as its copy in a local folder.
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ class FileRows:
     """The files of a task, one after another: at most one batch of rows is in memory.
 
     Args:
-        batches: rows of `FILE_DDL`, by partition and number. The first row of each partition has no name.
+        batches: rows of `FILE_DDL`, by partition and number. The first row of each partition is a placeholder with an
+            empty name.
         present: the names of all files.
     """
 
@@ -150,7 +152,7 @@ class FileRows:
             yield row.part
 
     def read(self, name: str) -> Any:
-        """Returns the content of a file as a buffer of pyarrow. The files of a partition are read in order.
+        """Returns the content of a file as a buffer of pyarrow. The caller reads the files of a partition in order.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -181,7 +183,7 @@ def sources_of(
     parts: list[Part],
     beside: Mapping[tuple[str, int], Sequence[str]] | None = None,
 ) -> Iterator[tuple[Source, Part]]:
-    """Yields the partitions of a task with their source. The caller reads each one before it requests the next.
+    """Yields the partitions of a task with their source. The caller reads each partition before it requests the next.
 
     Args:
         batches: the files of the task.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EVENT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 DETAIL_COLUMNS = ("producer_id", "producer_epoch", "last_sequence", "transactional", "control", "batch_only")
 STATE_DDL = "`table` string, " + ", ".join(f"`{name}` struct<{table_ddl(name)}>" for name in TABLES)
-"""The schema of all tables in one frame: `table` names the struct that a row has."""
+"""The schema of all tables in one frame: `table` names the only struct in a row that is not null."""
 
 CHECKPOINTED_DDL = f"{STATE_DDL}, `checkpoint` struct<{CHECKPOINT_DDL}>"
 """The schema of all tables and of the checkpoints in one frame."""
@@ -34,9 +34,9 @@ def coordinator_events(events: DataFrame) -> DataFrame:
     """Returns the rows of internal topics with all columns that a rebuild needs.
 
     Args:
-        events: `EVENT_COLUMNS`, and the available columns of `DETAIL_COLUMNS`. Spark's own Kafka source has none of
-            these columns. Read it with `kafka.isolation.level=read_committed`, because it never shows transaction
-            markers.
+        events: `EVENT_COLUMNS`, and the available columns of `DETAIL_COLUMNS`. Spark's own Kafka source has no column
+            of `DETAIL_COLUMNS`. Read this source with `kafka.isolation.level=read_committed`, because it never shows
+            transaction markers.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 

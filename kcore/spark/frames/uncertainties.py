@@ -61,7 +61,7 @@ def doubts_of_frames(
     Args:
         partitions: the table.
         faults: the table; None if it has no rows.
-        offsets: the offsets of the moment in partitions whose ends are unknown.
+        offsets: the offsets before which to stop, of partitions whose ends are unknown.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 

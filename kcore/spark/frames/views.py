@@ -66,7 +66,8 @@ VIEWS: Final[dict[str, Columns]] = {
         ("to_ms", "bigint", "until when; null: at the end of the log"),
     ),
 }
-"""View -> its columns, beside the tables of rebuild and timeline, which are views under their own names."""
+"""View -> its columns, without the views of the tables of rebuild and timeline, which have the columns of the tables.
+"""
 
 
 def register_views(
@@ -78,13 +79,13 @@ def register_views(
     prefix: str = PREFIX,
     form: str = "parquet",
 ) -> list[str]:
-    """Registers temporary views over the outputs of jobs and over logs. Nothing is read before a query.
+    """Registers temporary views over the outputs of jobs and over logs. Spark reads their rows only in queries.
 
     Args:
         spark: a session.
         state: the output of a rebuild, for views of its tables, and `current_offsets`.
-        events: the logs, for the views `log_ends`, and `commits` unless the logs are a live cluster; together with
-            `state` also for `lag`.
+        events: the logs, for the view `log_ends`. Also for `commits`, unless the logs are a live cluster, and, together
+            with `state`, for `lag`.
         timeline: the output of a timeline, for views of its tables, named `timeline_NAME`, and `owners`.
         prefix: the beginning of all names.
         form: the format of the tables.
@@ -93,8 +94,8 @@ def register_views(
         The names of the views.
 
     Raises:
-        KcoreError: there are no logs at `events`, a table is of Delta Lake and `form` does not say so, or the job that
-            wrote the tables did not end.
+        KcoreError: there are no logs at `events`, the tables are of Delta Lake but `form` is `parquet`, or the job that
+            writes the tables is still running or failed.
     """
     views: dict[str, tuple[DataFrame, Columns]] = {}
     if form != ICEBERG:
@@ -130,7 +131,7 @@ def register_views(
 
 
 def _check_complete(spark: SparkSession, folder: str | Path | None, done: str) -> None:
-    """Raises KcoreError if a job changes the tables in a folder, or did not end. Its tables may be of two runs."""
+    """Raises KcoreError if a job is changing the tables in a folder, or failed. The tables may then be of two runs."""
     if folder is None or not exists_at(spark, f"{folder}/{done}{INCOMPLETE}"):
         return
     if not exists_at(spark, f"{folder}/{done}"):

@@ -1,7 +1,7 @@
 """Checks of a job's arguments that need no Spark session.
 
-A refused command then ends at once, without the start of a JVM and its messages. The functions of the jobs repeat the
-checks, because programs call them with other sessions and places.
+If a check fails, the command ends at once, without the start of a JVM and its messages. The functions of the jobs
+repeat the checks, because programs call these functions with other sessions and places.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from kcore.spark.frames.output import ICEBERG, OVERWRITE, check_apart, check_che
 from kcore.spark.jobs.session import source_of
 
 GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
-"""A variable that `spark-submit` sets. Its master is unknown here, and may resolve paths elsewhere."""
+"""A variable that `spark-submit` sets. This module does not know the master of `spark-submit`, which may resolve paths
+on another file system."""
 
 
 def check_places(options: argparse.Namespace, done: str | None = None) -> None:
@@ -48,7 +49,7 @@ def check_rebuild(options: argparse.Namespace) -> None:
     """Checks the checkpoints of a rebuild.
 
     Raises:
-        KcoreError: the output cannot have checkpoints, or the run cannot continue from the earlier ones.
+        KcoreError: the output cannot have checkpoints, or the run cannot continue from the earlier checkpoints.
     """
     if options.checkpoint:
         check_checkpoints(options.format, options.mode)
@@ -61,5 +62,5 @@ def check_rebuild(options: argparse.Namespace) -> None:
 
 
 def _is_local(options: argparse.Namespace) -> bool:
-    """Returns True if paths are certain to be paths of this machine."""
+    """Returns True if the job certainly resolves paths on this machine."""
     return GATEWAY not in os.environ and options.master is not None and options.master.startswith("local")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 DONE = REBUILD_DONE
 LEAST_PARTITIONS = {CONSUMER_OFFSETS: 1}
-"""The minimum partition count of an internal topic in a data folder, even if the source has no partition of it."""
+"""The partition count of an internal topic in a data folder, if the source has no partition of the topic."""
 
 
 class Moment(NamedTuple):
@@ -79,7 +79,7 @@ def rebuild(
         The number of rows of each table.
 
     Raises:
-        KcoreError: an offset names a missing partition, or a partition exists that its topic cannot have.
+        KcoreError: an offset names a missing partition, or a partition exists beyond the partition count of its topic.
     """
     moment = Moment(offsets or {}, timestamp_ms)
     return rebuild_with_doubts(spark, path, out, moment, partitions=partitions)[0]
@@ -140,7 +140,7 @@ def rebuild_with_doubts(
 
 
 def _begin(target: Output) -> None:
-    """Marks the earlier output and its checkpoints as incomplete. Until then, a failed run leaves them unchanged."""
+    """Marks the earlier output and its checkpoints as incomplete. A run that fails earlier leaves them unchanged."""
     target.begin(DONE)
     forget_checkpoints(target)
 
@@ -159,8 +159,8 @@ def _written_by_tasks(
 ) -> Written:
     """Writes Parquet to a local folder without passing the rows through Spark.
 
-    The options are the arguments of `folder_tables`, and `unknown` the offsets of the moment in partitions whose ends
-    are unknown.
+    `options` has the arguments of `folder_tables`. `unknown` has the offsets before which to stop, of partitions whose
+    ends are unknown.
     """
     folder = target.folder
     assert folder is not None, "the caller checks it"
@@ -186,9 +186,9 @@ def _written_by_spark(
     given: tuple[Mapping[str, int] | None, Mapping[tuple[str, int], int]],
     checkpoint: bool,
 ) -> Written:
-    """Writes the tables with Spark's writers. The state is on the disks of executors until all are written.
+    """Writes the tables with Spark's writers. Executors keep the state on their disks until all tables are written.
 
-    `given` has the partition counts, and the offsets of the moment in partitions whose ends are unknown.
+    `given` has the partition counts, and the offsets before which to stop, of partitions whose ends are unknown.
     """
     from pyspark import StorageLevel  # noqa: PLC0415
 
@@ -234,7 +234,7 @@ def _present(logs: EventLogs) -> dict[str, set[int]]:
 
 
 def partition_counts(logs: EventLogs, given: Mapping[str, int] | None = None) -> dict[str, int]:
-    """Returns the partition count of each internal topic, as given or else inferred from the logs."""
+    """Returns the partition count of each internal topic: the count in `given`, or else inferred from the logs."""
     inferred = {topic: max(numbers) + 1 for topic, numbers in _present(logs).items()}
     return {**LEAST_PARTITIONS, **inferred, **(given or {})}
 
@@ -271,7 +271,7 @@ def rebuild_folder(
 def event_of(row: Row) -> EventRow:
     """Converts a row of a frame of events to an `EventRow`.
 
-    Its time is in the column `timestamp_ms`, which does not depend on a time zone.
+    The function takes the time from the column `timestamp_ms`, which does not depend on a time zone.
     """
     return EventRow(
         None if row["key"] is None else bytes(row["key"]),

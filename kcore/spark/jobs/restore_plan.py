@@ -45,7 +45,7 @@ def committed_as_of(
 
     If compaction has passed the moment, the remaining records are still correct, because compaction keeps the newest
     record of a key before the moment unless a newer one exists. Offsets whose records compaction removed are unknown.
-    Keys that exist at the end of such a log but not at the moment are therefore returned with an unknown offset. If
+    Therefore, a key that exists at the end of the log but not at the moment is returned with an unknown offset. If
     records are missing for another reason, a returned offset may be older than the committed one.
 
     Args:

@@ -77,13 +77,14 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
 JVM_SETTINGS: Final = dict.fromkeys(
     ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), "-XX:TieredStopAtLevel=1"
 )
-"""Settings of jobs whose work Python does. The JVM ends before the code of its second compiler saves what that costs:
-for ten million events, a quarter of the job's processor time."""
+"""Settings of jobs in which Python does most of the work. They switch off the JVM's second compiler, because the JVM
+ends before the compiled code saves time. For ten million events, this compiler takes a quarter of the job's processor
+time."""
 
 
 BATCH_SETTINGS: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": "8m"}
-"""Settings of all jobs. Spark passes the files of a task to its Python worker in batches, and the worker holds two of
-them beside its state. Spark's default of 64 MB is many files of an export."""
+"""Settings of all jobs. Spark passes the files of a task to its Python worker in batches, and the worker holds two
+batches beside its state. A batch of 64 MB, Spark's default, has many files of an export."""
 
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:

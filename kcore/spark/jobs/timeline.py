@@ -67,8 +67,7 @@ def timeline(
 ) -> Summary:
     """Writes the tables, and `timeline.html` if the output has a folder.
 
-    It writes `timeline.json` last: if that file exists, the output is
-    complete.
+    It writes `timeline.json` last: if that file exists, the output is complete.
 
     Args:
         spark: a session.

@@ -34,16 +34,18 @@ if TYPE_CHECKING:
 SHUFFLE = "spark.sql.shuffle.partitions"
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
 RETAINED_BATCHES = "10"
-"""Spark keeps the states of a hundred micro-batches by default. Each has the live records of its partitions."""
+"""The number of micro-batches whose states Spark keeps. Spark's default is a hundred, and each state has the live
+records of its partitions."""
 
 WORKER_TIMEOUT = "Python worker failed to connect back"
-"""A part of Spark's message. Spark waits ten seconds for the worker of a Python source, and has no setting for it."""
+"""A part of Spark's message if the worker of a Python source starts too late. Spark waits ten seconds for the worker,
+and has no setting for this time."""
 WAITING = "Waiting"
 """The first word of Spark's message on the status of a query between two triggers."""
 MS = 1_000_000
 """Nanoseconds in a millisecond."""
 RESTARTS = 5
-"""The maximum number of consecutive restarts after this failure, which a busy machine causes."""
+"""The maximum number of consecutive restarts after a worker started too late, which happens on a busy machine."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -153,7 +155,7 @@ def publish_cluster(bootstrap: str, options: argparse.Namespace) -> KafkaCluster
 def prepare(spark: SparkSession, configured: set[str]) -> None:
     """Replaces expensive defaults of Spark, except for the settings in `configured`.
 
-    Each micro-batch runs a task per shuffle partition. The first run of a stream fixes their number.
+    Each micro-batch runs a task per shuffle partition. The first run of a stream fixes the number of these partitions.
     """
     if SHUFFLE not in configured:
         spark.conf.set(SHUFFLE, str(max(1, spark.sparkContext.defaultParallelism)))
@@ -166,7 +168,7 @@ class WorkerStartError(KcoreError):
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the job in its own session until it is stopped, or to the end of the present content with `--once`.
+    """Runs the job in its own session until it is stopped, or with `--once` to the end of the existing records.
 
     Raises:
         KcoreError: a query failed.

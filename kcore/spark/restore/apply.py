@@ -1,7 +1,7 @@
 """Applies a restore plan through Kafka's protocol: checks the target again, commits offsets and reads them back.
 
-Offsets are committed without a member, as Kafka's tools do. A coordinator accepts that only for groups without
-members. A member that joins between the check and the commit is therefore not affected.
+The commit requests name no member, like those of Kafka's tools. A coordinator accepts these requests only for groups
+without members. If a member joins between the check and the commit, the coordinator therefore refuses the commit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OFFSETS_A_REQUEST: Final = 1_000
 DONE: Final = "set"
 """The offset was committed and read back correctly."""
 ALREADY: Final = "already"
-"""The offset was correct before, set by an earlier run."""
+"""The target had the offset already, from an earlier run."""
 WOULD: Final = "would set"
 """A dry run found no fault."""
 SKIPPED: Final = "skipped"
@@ -40,7 +40,7 @@ SKIPPED: Final = "skipped"
 REFUSED: Final = "refused"
 """The plan refuses the row, or the target differs from the plan."""
 HELD: Final = "held back"
-"""The row has no fault, but other rows do, and nothing was written."""
+"""The row has no fault, but was not written, because other rows have faults."""
 FAILED: Final = "failed"
 """The target refused the commit or did not store it."""
 
@@ -61,9 +61,9 @@ class Applied(NamedTuple):
 def apply(plan: Plan, node: Node, *, dry_run: bool = False, partial: bool = False) -> list[Applied]:
     """Applies a plan.
 
-    All rows are checked before the first write. If a row to set no longer matches the target, nothing is written; with
+    All rows are checked before the first write. If a row to set no longer matches the target, no row is written; with
     `partial`, the other rows are written. A second run skips offsets that the target already has, except in rows that
-    renew an unchanged offset. So it changes no offset.
+    renew an unchanged offset. So a second run changes no offset.
 
     Args:
         plan: the plan.

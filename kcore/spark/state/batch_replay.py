@@ -50,8 +50,8 @@ class BatchReplay:
         cleaned_to: the offset up to which compaction has run, if known.
         with_records: True to keep the records that make up the state.
         resumed: the state at a checkpoint, from which the events continue; None: the events begin with the log.
-        may_lack: True if offsets may be missing after the checkpoint. If it is False, such a gap is an error, because
-            compaction may have removed a tombstone there.
+        may_lack: True if offsets may be missing after the checkpoint. If it is False, a missing offset is an error,
+            because compaction may have removed a tombstone.
 
     Attributes:
         state: the partition's state.
@@ -182,7 +182,10 @@ def rebuild_batches(
 
 
 def _offsets_of(shard: GroupShard) -> Callable[[str, str], dict[int, OffsetAndMetadata]]:
-    """Returns a function (group, topic) -> the shard's dictionary of these offsets. It creates unknown groups."""
+    """Returns a function (group, topic) -> the shard's dictionary of the group's offsets in the topic, by partition.
+
+    The function creates groups that do not exist in the shard.
+    """
 
     def partitions_of(group_id: str, topic: str) -> dict[int, OffsetAndMetadata]:
         if group_id in shard.groups:

@@ -1,10 +1,11 @@
 """Checkpoints of rebuilt partitions. A later rebuild continues from a checkpoint instead of the start of the log.
 
 A checkpoint contains the records that make up the state, the producers, and the properties of the log that the tables
-show. Committed offsets, most of a checkpoint, have the columns of the table `offsets`. A checkpoint covers the log up
-to one offset. A log that still has every later offset gives the same state as a replay from the start, unless the log
-lost records. If an offset is missing, compaction may have removed a tombstone or a marker, and the checkpoint cannot be
-used.
+show. Most of its rows are committed offsets, with the columns of the table `offsets`.
+
+A checkpoint covers the log up to one offset. If the log lost no records and still has every later offset, a rebuild
+from the checkpoint gives the same state as a replay from the start. If a later offset is missing, compaction may have
+removed a tombstone or a marker, and the checkpoint cannot be used.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from kcore.spark.state.rebuild import END, Resumed
 from kcore.spark.state.table_schemas import CHECKPOINT_DDL
 
 VERSION: Final = 3
-"""The version of the format, in the first row of a partition, whose value is a JSON object."""
+"""The version of the format. The first row of a partition contains it, in a value that is a JSON object."""
 
 _SCHEMA: Final = pa.schema(list(arrow_struct(CHECKPOINT_DDL)))
 COMMITTED: Final = "committed"
@@ -99,7 +100,7 @@ def _properties(state: PartitionState, cut: bool) -> bytes:
         "lost": completeness.lost,
         "holes_to": completeness.holes_to,
         "log_first_offset": completeness.first_offset,
-        # A half-written end is read again.
+        # The next run reads a half-written end again.
         "fault_count": state.fault_count - (len(state.faults) - len(faults)),
         "deleted_groups": groups_without_state(state),
         "faults": [[fault.offset, fault.kind, fault.detail] for fault in faults],

@@ -1,15 +1,20 @@
 """Tracks whether a log still contains all records of an earlier state.
 
-The replay of a whole compacted log gives the state at its end. A replay up to an earlier offset (a cut) may give
-another state than the log had there. Compaction may have removed a key's last record before the cut, because of a newer
-record after it. The state at a cut is correct if compaction had not passed the cut's *last stable offset*. The cut
-itself is not a sufficient bound. A transaction that was open at the cut may have ended before the cleaner ran. The
-cleaner then removed the transaction's offsets, or the offsets that they replaced.
+The replay of a whole compacted log gives the state at its end. A replay up to an earlier offset (a cut) may give a
+wrong state. Compaction may have removed a key's last record before the cut, because the key has a newer record after
+the cut. The state at a cut is correct if compaction has not passed the *last stable offset* of the cut. The cut itself
+is not a sufficient bound: a transaction that was open at the cut may have ended before the cleaner ran. The cleaner
+then removed the transaction's offsets, or the offsets that they replaced.
 
-A kcore data folder records the progress of compaction exactly: it updates that offset and the log in one transaction. A
-broker's checkpoint gives no bound: the cleaner replaces the files one by one and writes the checkpoint last, so that a
-copy may be compacted further. Any log gives an upper bound: compaction keeps one record per key below its offset. So it
-has not passed the second record of any key. The audit uses the same rules (`History`).
+Logs show the progress of compaction differently:
+
+- A kcore data folder has the exact offset, because it updates this offset and the log in one transaction.
+- A broker's checkpoint gives no bound. The cleaner replaces the files one by one and writes the checkpoint last, so a
+  copy may be compacted beyond its checkpoint.
+- Any log gives an upper bound. Compaction keeps one record per key in the part that it has passed, so it has not passed
+  the second record of any key.
+
+The audit uses the same rules (`History`).
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ class Completeness:
         last_gap: the offset after the last gap before the cut; -1 for none.
         lost: True if the log lacks records that compaction did not remove. Even the state at its end is uncertain
             then.
-        first_offset: the offset of the first row; -1 before it.
+        first_offset: the offset of the first row; -1 before the first row.
     """
 
     __slots__ = ("_given", "_keys", "_topic", "cleaned_to", "first_offset", "gaps", "last_gap", "lost")

@@ -110,9 +110,7 @@ def _fill(folder: Path, partitions: Mapping[str, int], rows: Iterable[EventRow])
 
 
 class _Checked:
-    """A filter of rows that checks that each row is in the partition of its key, and finds the first unused producer
-    id.
-    """
+    """The check that each row is in the partition of its key. It also finds the first unused producer id."""
 
     def __init__(self, partitions: Mapping[str, int]) -> None:
         self._partitions = partitions

@@ -120,8 +120,8 @@ class LiveRecords:
     def rows(self) -> Iterator[EventRow]:
         """Yields rows of a log that gives the state: producers first, then records in order.
 
-        Records of finished transactions become non-transactional. An open transaction without pending offsets is
-        opened by its first record, followed by a tombstone that reverts the record.
+        Records of finished transactions become non-transactional. For an open transaction without pending offsets,
+        yields the transaction's first record, and then a tombstone that reverts the record.
         """
         self._forget_decided()
         pending = {row.producer_id for row in self._pending.values()}
@@ -158,7 +158,10 @@ class LiveRecords:
                 yield EventRow(key, value, topic, partition, offset, timestamp_ms)
 
     def resumed(self) -> None:
-        """Adopts the open transactions of a restored state, whose first records may be superseded."""
+        """Takes the open transactions from the producers of a restored state.
+
+        The checkpoint lacks the first record of a transaction if a later record superseded it.
+        """
         opened = self._opened
         self._opened = {}
         self._faults = self.state.fault_count
@@ -185,8 +188,9 @@ class LiveRecords:
         return opened is not None and row.offset >= opened.offset
 
     def _producers(self) -> Iterator[EventRow]:
-        """Yields rows that restore each producer's state except its open transaction: an empty batch, and a marker
-        without effect.
+        """Yields rows that restore each producer's state except its open transaction.
+
+        These rows are an empty batch, and a marker that ends no transaction.
         """
         for entry in self.state.producers.entries():
             row = self._empty_row(entry)

@@ -15,8 +15,8 @@ class AsOf(NamedTuple):
 
     Attributes:
         offset: the offset before which to stop; None: no limit.
-        timestamp_ms: stop before the first record with a later timestamp; None: no limit. All records after it are
-            excluded, even if their timestamps are earlier.
+        timestamp_ms: stop before the first record with a later timestamp; None: no limit. All records after the stop
+            are excluded, even if their timestamps are earlier.
     """
 
     offset: int | None = None

@@ -69,8 +69,8 @@ Offsets = Mapping[tuple[str, int], int]
 
 
 def beyond_end(parts: Iterable[Part], offsets: Offsets) -> tuple[list[str], dict[tuple[str, int], int]]:
-    """Returns a message for each log that ends before the offset of the moment, and the offsets of logs whose ends are
-    unknown.
+    """Returns a message for each log that ends before its offset in `offsets`, and the entries of `offsets` for logs
+    whose ends are unknown.
 
     Args:
         parts: the partitions of the logs.
@@ -91,7 +91,7 @@ def beyond_end(parts: Iterable[Part], offsets: Offsets) -> tuple[list[str], dict
 
 
 def without_records(partitions: Iterable[tuple[str, int, int]], offsets: Offsets) -> list[str]:
-    """Returns a message for each partition that has no records right before the offset of the moment.
+    """Returns a message for each partition whose rebuilt state ends before its offset in `offsets`.
 
     Args:
         partitions: the topic, the partition and `next_offset` of rows of the table `partitions`.
@@ -109,7 +109,7 @@ def doubts_of(out: str | Path, offsets: Offsets = MappingProxyType({})) -> Uncer
 
     Args:
         out: the folder of its tables.
-        offsets: the offsets of the moment in partitions whose ends are unknown.
+        offsets: the offsets before which to stop, of partitions whose ends are unknown.
     """
     columns = ["topic", "coordinator_partition", "next_offset", "complete", "lost", "holes_to"]
     partitions = pq.read_table(Path(out) / "partitions", columns=columns).to_pylist()
@@ -130,11 +130,11 @@ class DoubtCounts(NamedTuple):
     """The numbers behind the uncertainties of a state.
 
     Attributes:
-        lost: partitions that lack parts of their logs.
-        compacted: partitions that were compacted since the moment.
-        holes: partitions that may lack a file of their log without another sign of the loss.
-        faults: rows of the table `faults`.
-        named: rows of the table `faults` about a whole log or file.
+        lost: the number of partitions that lack parts of their logs.
+        compacted: the number of partitions that were compacted since the moment.
+        holes: the number of partitions in which the loss of a file would not be detected.
+        faults: the number of rows of the table `faults`.
+        named: the number of rows of the table `faults` about a whole log or file.
     """
 
     lost: int

@@ -36,9 +36,10 @@ PLACE: Final = ("topic", "partition")
 _ARROW: Final = b"ARROW1"
 """The first bytes of a file of Arrow."""
 _SERIAL: Final = pa.ipc.IpcReadOptions(use_threads=False)
-"""Options of Arrow's reader. To decompress a small file, threads need twice the processor time."""
+"""Options of Arrow's reader, without threads. With threads, a small file takes twice the processor time."""
 INDEX: Final = "_index.json"
-"""The file of complete checkpoints, with the offset of each. Spark ignores its name."""
+"""The file that marks the checkpoints as complete, with the offset of each checkpoint. Spark ignores files with this
+name."""
 
 WRITTEN_DDL: Final = "`table` string, file string, `rows` bigint, next_offset bigint"
 
@@ -72,7 +73,8 @@ def staging_folder(target: Path) -> Path:
 def write_tables(batches: Iterable[TableBatch], folder: str | Path) -> Iterator[WrittenFile]:
     """Writes rows of tables, one Parquet file per table, and one Arrow file per partition of the checkpoints.
 
-    Another run reads a checkpoint as a whole. Arrow's format needs less time than Parquet, and more space.
+    Checkpoints use Arrow's format, because another run reads a checkpoint as a whole. This format takes less time than
+    Parquet, but more space.
 
     Args:
         batches: the rows.
@@ -113,7 +115,8 @@ def _of_partition(checkpoint: pa.RecordBatch) -> TableBatch:
 def complete_tables(written: Collection[WrittenFile], staging: Path) -> dict[str, int]:
     """Completes the tables in a staging folder, so that `put_tables` only needs to rename their folders.
 
-    It removes the files that are not named, and makes the folders durable. Every table gets a file, even without rows.
+    It removes the files that are not in `written`, and makes the folders durable. Every table gets a file, even without
+    rows.
 
     Args:
         written: the files of the tables and checkpoints.
@@ -145,8 +148,9 @@ def complete_tables(written: Collection[WrittenFile], staging: Path) -> dict[str
 
 
 def _complete_checkpoints(written: Iterable[WrittenFile], staging: Path) -> None:
-    """Removes the checkpoints that are not named, and writes the index. The layout is that of Spark's partitioned
-    tables.
+    """Removes the checkpoint files that are not in `written`, and writes the index.
+
+    The folders have the layout of Spark's partitioned tables.
     """
     folder = staging / CHECKPOINT
     named = {Path(one.table) / one.file: one.next_offset for one in written}
@@ -163,8 +167,8 @@ def _complete_checkpoints(written: Iterable[WrittenFile], staging: Path) -> None
 def put_tables(staging: Path, target: Path) -> None:
     """Replaces the tables and checkpoints of an output by complete ones.
 
-    It only renames folders. This needs no disk space, and takes milliseconds even for large tables. The earlier tables
-    are then in the staging folder.
+    It only renames folders, which needs no disk space and takes milliseconds even for large tables. The earlier tables
+    move to the staging folder.
 
     Args:
         staging: the folder with the complete tables.
@@ -229,7 +233,7 @@ class _OpenFile:
         self._file: Any = open(path, "wb")  # noqa: SIM115  # closed by `close`
 
     def _end(self) -> None:
-        """Writes the end of the format."""
+        """Writes the footer of the file format."""
 
     def close(self) -> None:
         """Makes the file durable and closes it, unless it is closed already."""

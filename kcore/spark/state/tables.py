@@ -30,7 +30,7 @@ TableRow = tuple[str, dict[str, Any]]
 STREAMS_ASSIGNOR = "sticky"
 SHARE_ASSIGNOR = "simple"
 SHARE_STABLE = 0
-"""Kafka's state number of share members, whose records have no other."""
+"""Kafka's number of the only state that records of share members have."""
 BATCH_FIELDS = ("first_offset", "last_offset", "delivery_state", "delivery_count")
 TASK_FIELDS = {"active": "active_tasks", "standby": "standby_tasks", "warmup": "warmup_tasks"}
 
@@ -193,7 +193,7 @@ def _assignment(
 
 
 def _keyed(group: StreamsGroup) -> KeyedGroup:
-    """Converts the engine's streams group to a `KeyedGroup`, which a replay of its records would give."""
+    """Converts the engine's streams group to the `KeyedGroup` that a replay of the group's records would give."""
     keyed = KeyedGroups()
     for record in group_records(group):
         keyed.replay(record.key, record.value)

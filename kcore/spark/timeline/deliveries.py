@@ -55,7 +55,7 @@ class Deliveries:
         self._machine = share_machine()
 
     def replay(self, key: Any, value: Any, position: LogPosition, whole: bool) -> Iterator[TimelineEvent]:
-        """Applies one record; yields its event, unless it only repeats the state."""
+        """Applies one record. Yields its event, unless the record only repeats the state."""
         if self._groups is not None and key.group_id not in self._groups:
             return
         identity = SharePartitionKey(key.group_id, key.topic_id, key.partition)

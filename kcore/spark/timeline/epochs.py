@@ -29,7 +29,7 @@ TASKS: Final = {"active": "active_tasks", "standby": "standby_tasks", "warmup": 
 
 
 class Described(NamedTuple):
-    """The properties of a member whose change can start an epoch."""
+    """The properties of a member that can start an epoch when they change."""
 
     label: Label
     reads: Any
@@ -53,8 +53,8 @@ class Step:
     """Adjacent records of one group with the same timestamp, before the next epoch.
 
     Attributes:
-        start: the first of them.
-        last_offset: the offset of the last of them.
+        start: the position of the first record.
+        last_offset: the offset of the last record.
         joined: members that joined, by identity.
         left: the cause and the evidence for each member that left, by identity.
         before: the previous partitions of members whose target changed.
@@ -403,7 +403,7 @@ class EpochGroup:
 
 
 def _assignment_configs(kind: str, value: Any) -> dict[str, str]:
-    """Returns the settings of the assignment in the epoch's record; only streams groups have them."""
+    """Returns the assignment settings in the record of an epoch; empty except for streams groups."""
     return {entry.key: entry.value for entry in value.last_assignment_configs or ()} if kind == STREAMS else {}
 
 

@@ -147,7 +147,7 @@ def kind_ddl(kind: str) -> str:
 
 
 TIMELINE_EVENTS_DDL: Final = "kind string, " + ", ".join(f"`{kind}` struct<{kind_ddl(kind)}>" for kind in EVENT_KINDS)
-"""The schema of all kinds in one frame: `kind` names the struct that a row has."""
+"""The schema of all kinds in one frame: `kind` names the only struct in a row that is not null."""
 
 
 def event_batches(derived: Iterator[TimelineEvent], rows_per_batch: int) -> Iterator[pa.RecordBatch]:

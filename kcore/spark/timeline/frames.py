@@ -39,7 +39,7 @@ class Bounds(NamedTuple):
         storm_count: the minimum number of rebalances of one group in a storm.
         storm_window_ms: the time in ms within which the rebalances of a storm must begin. Overlapping storms are
             merged.
-        from_ms: events that ended before are ignored; None: no limit.
+        from_ms: events that ended before this time are ignored; None: no limit.
         to_ms: events that began at this time or later are ignored; None: no limit.
     """
 
@@ -91,7 +91,7 @@ def timeline_events_of(logs: EventLogs, options: HistoryOptions) -> DataFrame:
 
 
 def log_times_of(logs: EventLogs, topics: Sequence[str], window_ms: int) -> DataFrame:
-    """Returns the newest row of each partition of some topics in each window, as `log_ends` reads them."""
+    """Returns the newest row of each partition of some topics in each window, in the columns that `log_ends` reads."""
 
     def newest(pairs: Iterable[tuple[Source, Part]]) -> Iterator[pa.RecordBatch]:
         return chain.from_iterable(_newest(source, part, window_ms) for source, part in pairs)
@@ -101,7 +101,7 @@ def log_times_of(logs: EventLogs, topics: Sequence[str], window_ms: int) -> Data
 
 
 def _newest(source: Source, part: Part, window_ms: int) -> Iterator[pa.RecordBatch]:
-    """Yields the highest offset of each window of a partition, once for each record batch with rows of the window."""
+    """Yields the highest offset of each window in each record batch of a partition. A window may occur repeatedly."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
@@ -209,7 +209,7 @@ def _within(start: str, end: str, bounds: Bounds) -> str:
 
 
 def rebalance_windows(rebalances: DataFrame, window_ms: int) -> DataFrame:
-    """Counts rebalances by window, group and cause, without the cause `replaced`."""
+    """Counts rebalances by window, group and cause, without rebalances that have the outcome `replaced`."""
     return rebalances.sparkSession.sql(
         """
         select start_ms div {window_ms} * {window_ms} as window_start_ms, group_id, group_type, cause,
@@ -249,7 +249,7 @@ def log_ends(events: DataFrame, topics: Sequence[str], window_ms: int) -> DataFr
     """Returns the end of each partition of some topics, for each window in which it grew.
 
     Args:
-        events: rows with topic, partition, offset and `timestamp_ms`, those of users' topics included.
+        events: rows with topic, partition, offset and `timestamp_ms`, including rows of users' topics.
         topics: the topics.
         window_ms: the width of a window.
     """
@@ -352,7 +352,7 @@ def commit_gaps(commits: DataFrame, rebalances: DataFrame, logs: DataFrame, boun
 def storms(rebalances: DataFrame, bounds: Bounds) -> DataFrame:
     """Returns storms: `storm_count` rebalances of one group within `storm_window_ms`; overlapping storms are merged.
 
-    Storms do not overlap, so each rebalance belongs to the last storm that began before it, or to none.
+    Merged storms do not overlap. So a rebalance can only belong to the last storm that began before it.
     """
     return rebalances.sparkSession.sql(
         """

@@ -217,14 +217,16 @@ class History:
             yield from self._epoch_record(group_id, *parts, typed, value, position, whole)
 
     def _listed(self, group_id: str, value: Any) -> Iterator[TimelineEvent]:
-        """Yields the name of each topic once that a share group lists."""
+        """Yields an event with the name of each topic that a share group lists, once per topic."""
         for topic in () if value is None else (*value.initializing_topics, *value.initialized_topics):
             if (group_id, topic.topic_id) not in self._share_topics:
                 self._share_topics.add((group_id, topic.topic_id))
                 yield "share_topics", (self.partition, group_id, topic.topic_id.hex(), topic.topic_name)
 
     def _inherited(self, group_id: str, kind: str, position: LogPosition) -> frozenset[str] | None:
-        """Returns the members of a group of another kind that the previous record deleted, None if there was none."""
+        """Returns the members of the group of another kind that had this id, if the previous record deleted that group;
+        else None.
+        """
         gone, self._gone = self._gone, None
         if gone is None or gone.group_id != group_id or gone.kind == kind or gone.offset + 1 != position.offset:
             return None

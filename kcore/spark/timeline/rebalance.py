@@ -62,7 +62,7 @@ class Rebalance:
         group_type: its kind.
         start: the first record of the change.
         epoch: the resulting generation or group epoch.
-        previous_epoch: the previous one in the log, None for none.
+        previous_epoch: the previous generation or group epoch in the log; None if the log has none.
         whole: True if the log is complete at its start.
         causes: the known causes.
         detail: the evidence for them.

@@ -35,7 +35,7 @@ class Signs:
         since `since_ms`.
 
         Args:
-            parts: the partitions that one member has owned since `since_ms`, so that it has made their commits.
+            parts: the partitions that one member has owned since `since_ms`. So this member made the commits to them.
             since_ms: the time before which commits are ignored.
         """
         newest = max((self._at_ms.get(part, -1) for part in parts), default=-1)

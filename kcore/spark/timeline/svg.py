@@ -17,7 +17,7 @@ FOOT: Final = 24
 LABEL_WIDTH: Final = 220
 ROW: Final = 22
 MILLIS_BELOW_MS: Final = 10_000
-"""A shorter time axis shows milliseconds."""
+"""The length of a time axis, in ms, below which its labels show milliseconds."""
 SERIES: Final = 9
 """The number of series with a colour of their own: the page's style has `.s0` to `.s8`."""
 
@@ -54,7 +54,7 @@ class Axis(NamedTuple):
 
 
 class Plots:
-    """The renderer of plots, which gives each a unique id on the page."""
+    """The renderer of plots. It gives each plot a unique id on the page."""
 
     def __init__(self) -> None:
         self._ids = count(1)
@@ -209,7 +209,10 @@ def _time_axis(axis: Axis, left: float, right: float, floor: float) -> str:
 
 
 def _foot(left: float, right: float, floor: float, text_at: Callable[[float], str]) -> str:
-    """Renders the axis below a plot, with labels from its left end (0) to its right end (1)."""
+    """Renders the axis below a plot.
+
+    `text_at` returns the label at a position on the axis: 0 is the left end, and 1 is the right end.
+    """
     parts = [f'<line class="axis" x1="{left:.1f}" x2="{right:.1f}" y1="{floor:.1f}" y2="{floor:.1f}"/>']
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         anchor = "start" if not share else "end" if share == 1 else "middle"

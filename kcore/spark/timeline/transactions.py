@@ -174,9 +174,9 @@ def _follow(transaction: Open, value: Any, state: TransactionStatus) -> None:
 def _abort_cause(transaction: Open, value: Any) -> str:
     """Returns the cause of an abort.
 
-    A fence raises the epoch, and so does an abort by a producer with `transaction.version` 2. The coordinator fences a
-    producer because of a timeout or a new instance. Only one case is ambiguous: an abort by the producer after its
-    timeout, but before the coordinator has checked the timeout, is reported as a timeout.
+    The coordinator fences a producer because of a timeout or a new instance. A fence raises the epoch, and so does an
+    abort by a producer with `transaction.version` 2. With this version, the result may be `producer or fenced`. If the
+    producer aborts after its timeout, but before the coordinator has checked the timeout, the result is `timeout`.
     """
     assert transaction.prepare_ms is not None
     if transaction.state is not ONGOING:

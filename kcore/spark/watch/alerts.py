@@ -17,7 +17,8 @@ STALLED: Final = "no-commits"
 
 
 OWN_GROUPS: Final = "kcore-watch"
-"""The prefix of the groups in which Spark's Kafka source finds the partitions of a stream. They never commit."""
+"""The prefix of the ids of groups that Spark's Kafka source uses to find the partitions of a stream. These groups never
+commit."""
 
 
 class Limits(NamedTuple):
@@ -65,8 +66,8 @@ def hanging_transactions(
         transactions: the table `transactions`.
         now_ms: the time of the alerts.
         limits: the limits.
-        known_ms: the time of the table, which a slow micro-batch may leave behind; None: `now_ms`. A transaction may
-            have ended since then.
+        known_ms: the time up to which the table has the events of the source; None: `now_ms`. A slow micro-batch may
+            leave the table behind, so that it lacks the end of a transaction.
     """
     return transactions.sparkSession.sql(
         """
@@ -88,7 +89,7 @@ def hanging_transactions(
 
 
 def rebalance_storms(rebalances: DataFrame, now_ms: int, limits: Limits) -> DataFrame:
-    """Returns an alert for each group with a storm of rebalances that lasts, or ended within its window."""
+    """Returns an alert for each group with a storm whose last rebalance began at most `storm_window_ms` ago."""
     recent = rebalances.where(f"start_ms >= {now_ms - 2 * limits.storm_window_ms}")
     storm_rows = storms(recent, Bounds(1, limits.gap_ms, limits.storm_count, limits.storm_window_ms))
     return rebalances.sparkSession.sql(
@@ -108,9 +109,9 @@ def rebalance_storms(rebalances: DataFrame, now_ms: int, limits: Limits) -> Data
 def groups_without_commits(
     groups: DataFrame, offsets: DataFrame, lags: DataFrame, now_ms: int, limits: Limits, known_ms: int | None = None
 ) -> DataFrame:
-    """Returns an alert for each group that has members and did not commit for a while.
+    """Returns an alert for each group that has members and lag, but no commit for `gap_ms`.
 
-    A group without lag has nothing to commit. A group whose lag is unknown counts as one with lag.
+    A group without lag has nothing to commit. A group whose lag is unknown counts as a group with lag.
 
     Args:
         groups: the table `groups`.
@@ -118,7 +119,7 @@ def groups_without_commits(
         lags: the result of `lag_by_group`.
         now_ms: the time of the alerts.
         limits: the limits.
-        known_ms: the time of the tables; None: `now_ms`.
+        known_ms: the time up to which the tables have the events of the source; None: `now_ms`.
     """
     return groups.sparkSession.sql(
         """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 STREAM: Final = "stream.json"
 """The file in the folder of the checkpoints with the format and place of the stream's tables, and the ids of topics."""
 METADATA: Final = "metadata"
-"""The file that Spark writes to the checkpoints of a query when it starts for the first time."""
+"""The file that Spark writes to the checkpoints of a query at the first start of the query."""
 ALERTING: Final = "alerting.json"
 """The file in the folder of the checkpoints with the alerts whose conditions held at the last report."""
 TABLE_OF: Final = {"watch": f"{STATE}/partitions", EVENTS: EVENTS}
@@ -41,13 +41,14 @@ def topic_ids(source: LogSource) -> dict[str, str]:
 
 
 def check_stream(checkpoints: HadoopFiles, form: str, out: str | None, ids: Mapping[str, str]) -> None:
-    """Checks that checkpoints belong to these logs, and to tables of this format and place; records all for a new
-    stream.
+    """Checks that checkpoints belong to these logs, and to tables of this format and place.
+
+    It records the ids, the format and the place in the folder of the checkpoints, for the checks of later runs.
 
     Args:
         checkpoints: the folder of the checkpoints.
         form: the format of the tables.
-        out: the place of the tables; None: the folder of the checkpoints is below it.
+        out: the place of the tables; None if the folder of the checkpoints is below this place.
         ids: the ids of topics, by name, as far as they are known.
 
     Raises:
@@ -94,19 +95,19 @@ def check_tables(checkpoints: HadoopFiles, query: str, tables: WatchTables) -> N
 
 
 def key_of(alert: Row) -> tuple[str, str]:
-    """Returns the kind and the subject of an alert. An alert with the same values is the same alert."""
+    """Returns the kind and the subject of an alert. Alerts with equal kinds and subjects are the same alert."""
     return alert["kind"], alert["subject"]
 
 
 class ReportedAlerts:
-    """The alerts whose conditions held at the last report of a stream. They continue after a restart.
+    """The alerts whose conditions held at the last report of a stream. After a restart, the stream reads them again.
 
     Args:
         checkpoints: the folder of the checkpoints.
 
     Attributes:
-        known_ms: the time up to which the tables had the events of the source, at the last report with other alerts
-            than before it.
+        known_ms: the time up to which the tables had the events of the source, at the last report that changed the
+            alerts.
     """
 
     def __init__(self, checkpoints: HadoopFiles) -> None:
@@ -130,7 +131,7 @@ class ReportedAlerts:
     def interrupted(self, alerts: DataFrame) -> set[tuple[str, str]]:
         """Returns the alerts, as (kind, subject), that a crash left in the table without a stored report.
 
-        They are published again, because the crash may have prevented this, and not appended again.
+        The caller does not append these alerts again. It publishes them, because the crash may have prevented this.
 
         Args:
             alerts: the table `alerts`.

@@ -37,7 +37,8 @@ GROUPS: Final = "groups"
 """Stands for the group shard in a pickled audit."""
 
 ANY_OFFSET: Final = 2**62
-"""An offset that compaction may have reached, where markers are hidden and any gap may be one."""
+"""The assumed offset of compaction if the rows lack transaction markers. The audit then reports no gap, because any gap
+may be a marker."""
 
 STATE_DDL: Final = "version string, checkpoint binary, history binary"
 """The schema of the state of a partition, in the order of `Stored`."""
@@ -68,7 +69,7 @@ class ContinuedPartition:
         topic: the internal topic.
         partition: its partition.
         options: the options of the history. A later micro-batch may have another session timeout.
-        hides_control: True if the rows lack transaction markers, so that any gap may be one.
+        hides_control: True if the rows lack transaction markers, so that any gap may be a marker.
         stored: the partition after the previous micro-batch; None: there was none.
 
     Raises:

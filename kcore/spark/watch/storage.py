@@ -1,6 +1,6 @@
 """The storage of the tables that the job `watch` keeps up to date: Parquet, Delta Lake, or Iceberg.
 
-A crash may interrupt a micro-batch, which is then repeated. Therefore, every write of a micro-batch replaces the rows
+A crash may interrupt a micro-batch, which Spark then repeats. Therefore, every write of a micro-batch replaces the rows
 of an earlier attempt: in tables of the state, all rows of a partition; in growing tables, the rows with the number of
 the micro-batch.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 BATCH: Final = "batch"
 """The column of growing tables with the number of the micro-batch."""
 MARK: Final = "_table"
-"""An empty file in the folder of each Parquet table, which exists before its first rows do. Spark ignores it."""
+"""An empty file in the folder of each Parquet table. It exists even before the table has rows. Spark ignores it."""
 
 SHARED: Final = ("producers", "partitions", "faults")
 """The tables of the state that all internal topics have. They are partitioned by topic, too."""
@@ -137,7 +137,7 @@ class ParquetTables(TableStorage):
             self._files.delete_folder(part.folder)
 
     def add(self, table: str, rows: DataFrame, batch_id: int) -> None:
-        """Implements `TableStorage.add`: overwrites a folder of the micro-batch."""
+        """Implements `TableStorage.add`: overwrites the folder of the micro-batch."""
         rows.coalesce(1).write.mode("overwrite").parquet(f"{self._files.uri}/{table}/{BATCH}={batch_id}")
 
     def append(self, table: str, rows: DataFrame) -> None:

@@ -38,7 +38,7 @@ DECODED: Final = (
 """The columns of decoded events."""
 
 _MICROS: Final = "timestamp_us"
-"""The time of an event in microseconds. Pandas cannot hold every timestamp of a record."""
+"""The column with the time of an event in microseconds, because pandas cannot hold every timestamp of a record."""
 
 
 def events_of(spark: SparkSession, source: LogSource, max_offsets: int | None = None) -> DataFrame:

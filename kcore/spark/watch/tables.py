@@ -27,10 +27,10 @@ EVENTS: Final = "events"
 LAG: Final = "lag"
 ALERTS: Final = "alerts"
 KINDS: Final = tuple(kind for kind in EVENT_KINDS if kind != "logs")
-"""The kinds of timeline events that a stream has. Those of logs belong to their ends."""
+"""The kinds of timeline events that a stream has. It has no events of the kind `logs`, which describe whole logs."""
 
 LAG_DDL: Final = "at_ms bigint, group_id string, topic string, partitions int, lag bigint, max_lag bigint"
-"""The lag of a group in a topic at a time: the sum over its partitions, and the largest one."""
+"""The lag of a group in a topic at a time: the sum over the topic's partitions, and the largest lag of a partition."""
 ALERTS_DDL: Final = "at_ms bigint, kind string, subject string, since_ms bigint, detail string"
 """An alert: its kind, the group or transactional id, and the time from which its condition holds."""
 
@@ -52,7 +52,7 @@ TOPIC_OF: Final[dict[str, str]] = {
     "transactions": TRANSACTION_STATE,
     "share_states": SHARE_GROUP_STATE,
 }
-"""The internal topic of the other tables of the state."""
+"""Table of the state -> the internal topic of its rows. The tables in `SHARED` have rows of all internal topics."""
 
 
 class WatchTables:
@@ -119,7 +119,7 @@ class WatchTables:
         self.publish(table, self._storage.read(table, DDLS[table], batch_id))
 
     def append(self, table: str, rows: DataFrame) -> None:
-        """Appends rows of a point in time to a table."""
+        """Appends rows of a report (lag or alerts) to a table, and publishes them."""
         self._storage.append(table, rows)
         self.publish(table, rows)
 

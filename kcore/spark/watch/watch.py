@@ -37,7 +37,7 @@ KEYS: Final = {
     f"{TIMELINE}/transactions": "transactional_id",
     ALERTS: "subject",
 }
-"""Growing table -> the key of its rows as records of Kafka. Other tables have the group's id."""
+"""Growing table -> an SQL expression for the key of the records in Kafka. For other tables, the key is the group id."""
 
 
 class WatchOptions(NamedTuple):
@@ -45,7 +45,7 @@ class WatchOptions(NamedTuple):
 
     Attributes:
         trigger_ms: the time between the starts of two micro-batches.
-        once: True to process the present content and to end.
+        once: True to process the existing records and then end.
         max_offsets: the maximum number of offsets of a micro-batch (see `streams.events_of`); None: no limit.
         with_events: True to write the table of decoded events.
         history: the options of the timeline's events.
@@ -73,11 +73,11 @@ class Watch:
         spark: a session; with the package of Spark's Kafka source for a cluster.
         source: a cluster, or a folder that an export fills.
         out: the output folder; CATALOG.NAMESPACE for Iceberg.
-        options: the options. A later stream with the same folder of checkpoints continues.
+        options: the options. A later stream with the same folder of checkpoints continues this stream.
 
     Raises:
-        KcoreError: the output cannot be reached or is inside the source, Iceberg has no folder of checkpoints, or the
-            checkpoints belong to other tables.
+        KcoreError: the output cannot be reached or is inside the source, the options name no folder of checkpoints for
+            Iceberg, or the checkpoints belong to other tables or logs.
     """
 
     def __init__(
@@ -137,7 +137,8 @@ class Watch:
     def report(self, now_ms: int, known_ms: int | None = None) -> list[Row]:
         """Appends the lag of groups, if the source is a cluster, and new alerts; returns the new alerts.
 
-        An alert is new if its condition did not hold at the previous report of this stream, also before a restart.
+        An alert is new if its condition did not hold at the previous report of this stream. The previous report may be
+        from before a restart.
 
         Args:
             now_ms: the time.

@@ -16,7 +16,10 @@ ARCHIVES = "pyspark/python/lib"
 
 
 def prefer_installed(module_path: list[str]) -> list[str]:
-    """Returns the module path with Spark's archives at its end, if it also has the packages that they contain."""
+    """Returns the module path with Spark's archives moved to its end.
+
+    Returns the path unchanged unless the path also has the installed packages that the archives contain.
+    """
     archives = [place for place in module_path if place.endswith(".zip") and Path(place).parent.match(ARCHIVES)]
     installed = {str(Path(place).parents[3]) for place in archives}
     if len(installed) != 1 or not installed <= set(module_path):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kcore.testing.history import Event
 
 MAX_FAULTS = 10_000
-"""Faults that may exist at a time: a suite that never removes any must not exhaust the memory."""
+"""The maximum number of faults at a time: a test suite that never removes faults must not exhaust the memory."""
 
 ACTIONS = {
     "fail": faults.fail,
@@ -104,7 +104,7 @@ class Control:
         return active
 
     def clear(self, text: str | None = None) -> None:
-        """Removes one fault, or all."""
+        """Removes the fault with an id; None: all faults."""
         with self._lock:
             if text is None:
                 self.broker.clear_faults()
@@ -114,7 +114,7 @@ class Control:
                 del self.faults[int(text)]
 
     def inject_random(self, body: Mapping[str, Any]) -> RandomFaults:
-        """Injects faults at random, in place of earlier random ones.
+        """Injects faults at random. They replace the random faults of an earlier call.
 
         Raises:
             ValueError: an API is unknown.
@@ -126,19 +126,19 @@ class Control:
             return self.random
 
     def restart(self, how: str) -> None:
-        """Restarts the broker, after any restart in progress."""
+        """Restarts the broker. If another restart is in progress, waits for its end first."""
         with self._lifecycle:
             self.broker.restart(kill=how == "kill", power=how == "power")
 
     # ---- JSON
 
     def faults_json(self) -> list[dict[str, Any]]:
-        """Returns all faults as objects of JSON."""
+        """Returns all faults as JSON objects."""
         with self._lock:
             return [self.fault_json(fault_id) for fault_id in sorted(self.faults)]
 
     def fault_json(self, fault_id: int) -> dict[str, Any]:
-        """Returns a fault as an object of JSON."""
+        """Returns a fault as a JSON object."""
         active = self.fault(str(fault_id))
         return {
             "id": fault_id,
@@ -151,7 +151,7 @@ class Control:
         }
 
     def held_json(self) -> list[dict[str, Any]]:
-        """Returns the held requests as objects of JSON."""
+        """Returns the held requests as JSON objects."""
         return [
             {
                 "api": api_name(held.request.API_KEY),
@@ -162,7 +162,7 @@ class Control:
         ]
 
     def group_json(self, group_id: str) -> dict[str, Any]:
-        """Returns a group as an object of JSON."""
+        """Returns a group as a JSON object."""
         state = self.broker.groups[group_id].snapshot()
         members = [
             {
@@ -185,18 +185,18 @@ class Control:
         }
 
     def history_json(self, group_id: str) -> dict[str, Any]:
-        """Returns the history of a group as an object of JSON."""
+        """Returns the history of a group as a JSON object."""
         history = self.broker.history(group_id)
         return {"group_id": group_id, "events": [_event(event) for event in history], "table": history.table()}
 
 
 def positions(partitions: Any) -> list[dict[str, Any]]:
-    """Returns partitions as objects of JSON."""
+    """Returns partitions as JSON objects."""
     return [{"topic": each.topic, "partition": each.partition} for each in sorted(partitions)]
 
 
 def offsets(found: Mapping[Any, int]) -> list[dict[str, Any]]:
-    """Returns the offsets of partitions as objects of JSON."""
+    """Returns the offsets of partitions as JSON objects."""
     return [
         {"topic": partition.topic, "partition": partition.partition, "offset": offset}
         for partition, offset in sorted(found.items())

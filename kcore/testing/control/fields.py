@@ -31,7 +31,7 @@ class Field:
 
     Attributes:
         name: its name.
-        type: its type in JSON Schema, or several types of which a value has one.
+        type: the valid type of a value in JSON Schema, or several valid types.
         doc: its meaning, for the description.
         required: True if an object must have it.
         nullable: True if null is valid.
@@ -94,7 +94,7 @@ class Field:
             self._check_items(value, path)
 
     def _elements(self) -> str:
-        """Returns the form of an array of objects, for errors."""
+        """Describes the required fields of the objects in an array, for error texts; "" for other types."""
         if "array" not in self.types or isinstance(self.items, str):
             return ""
         return f" of objects with {', '.join(field.name for field in self.items if field.required)}"

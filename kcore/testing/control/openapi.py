@@ -22,7 +22,7 @@ PARAMETER = re.compile(r"\{(\w+)\}")
 
 
 def description() -> dict[str, Any]:
-    """Returns the description as an object of JSON."""
+    """Returns the description as a JSON object."""
     paths: dict[str, Any] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)

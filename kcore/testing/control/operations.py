@@ -11,10 +11,10 @@ from kcore.testing.control.fields import Field
 
 Values = Mapping[str, Any]
 Handler = Callable[[Control, Values, Values], Any]
-"""Called with the parameters of the path and the fields of the body; returns an object of JSON, or None."""
+"""Called with the parameters of the path and the fields of the body; returns a JSON object, or None."""
 
 MAX_SECONDS: Final = 7 * 86_400
-"""The longest delay, and the longest step of the clock: each timer of the broker fires on the way."""
+"""The longest delay, and the longest step of the clock. A step fires every due timer of the broker."""
 MAX_WAIT_S: Final = 60
 MAX_PARTITIONS: Final = 1_000
 

@@ -116,7 +116,7 @@ class ControlServer(ThreadingHTTPServer):
         return f"http://{f'[{host}]' if ':' in host else host}:{self.server_address[1]}"
 
     def server_bind(self) -> None:
-        """Binds the socket, without the look-up of its name that the base class makes."""
+        """Binds the socket without the DNS lookup of the host name, which the base class would make."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
@@ -157,7 +157,7 @@ class ControlServer(ThreadingHTTPServer):
             self._free.release()
 
     def shutdown_request(self, request: Any) -> None:
-        """Ends a connection after reading what its client still sends.
+        """Ends a connection after reading the bytes that its client still sends.
 
         Closing a socket with unread bytes resets the connection, and the client may lose the response to a refused
         request.
@@ -243,7 +243,7 @@ def reply_to_error(error: Exception) -> Reply:
     elif isinstance(error, ValueError):
         status, kind = HTTPStatus.BAD_REQUEST, "bad_request"
     elif not isinstance(error, KcoreError | TimeoutError | OSError):
-        logger.error("control server: a request failed", exc_info=error)
+        logger.error("control server: an internal error; the client gets status 500", exc_info=error)
         status, kind = HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error"
     return status, {"error": kind, "message": message or kind}
 

@@ -30,7 +30,7 @@ class AddOffsetsToTxnApi(Api[AddOffsetsToTxnRequest, AddOffsetsToTxnResponse]):
 
     Args:
         coordinator: the node's transaction coordinator.
-        topics: the cluster's topics, among them `__consumer_offsets`, whose number of partitions is needed.
+        topics: the cluster's topics, from which the handler reads the number of partitions of `__consumer_offsets`.
         authorizer: decides about permissions; None allows all requests.
     """
 
@@ -63,7 +63,7 @@ class AddOffsetsToTxnApi(Api[AddOffsetsToTxnRequest, AddOffsetsToTxnResponse]):
         return self._coordinator.run(self, context, transactional_id, request)
 
     def decide(self, machine: TransactionShard, context: RequestContext, request: AddOffsetsToTxnRequest) -> Any:
-        """Adds the partition of `__consumer_offsets` that holds the group. Any text is a valid group id here."""
+        """Adds the partition of `__consumer_offsets` that holds the group. Accepts any text as a group id."""
         groups = self._topics.by_name(CONSUMER_OFFSETS)
         if groups is None:
             return self.error(context, request, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -1,6 +1,7 @@
 """AddPartitionsToTxn (key 24), v0-5: adds partitions to transactions.
 
-Clients send v0-3, for one transaction. Brokers send v4-5, for many transactions, to add or only to verify (KIP-890).
+Clients send v0-3, for one transaction. Brokers send v4-5, for many transactions, to add partitions or only to verify
+them (KIP-890).
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: AddPartitionsToTxnRequest) -> Any:
-        """Runs each transaction separately, and joins the results to one response."""
+        """Runs each transaction separately, and joins the results into one response."""
         if context.api_version < BATCHED_SINCE:
             only = AddPartitionsToTxnTransaction(
                 transactional_id=request.v3_and_below_transactional_id,
@@ -92,7 +93,7 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
         return gather(self, context, request, parts, _batched_response)
 
     def _run_transaction(self, context: RequestContext, transaction: AddPartitionsToTxnTransaction) -> Any:
-        """Runs one transaction. Partitions are checked before the producer; if one is invalid, all are refused."""
+        """Runs one transaction. Checks partitions before the producer; refuses all partitions if one is invalid."""
         errors = self._partition_errors(context, transaction)
         if errors is not None:
             return _transaction_result(transaction, errors)
@@ -185,7 +186,7 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
 
 
 Codes = Mapping[PartitionTuple, ErrorCode] | ErrorCode
-"""The code of each partition, or one code for all."""
+"""The code of each partition, or one code for all partitions."""
 
 
 def _transaction_result(transaction: AddPartitionsToTxnTransaction, codes: Codes) -> AddPartitionsToTxnResult:

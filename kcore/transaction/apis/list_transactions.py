@@ -35,9 +35,9 @@ IDS_PER_STEP: Final = 500
 ID_COST: Final = 5
 """The cost of one transactional id, in microseconds."""
 STEPS_PER_STEP: Final = 500_000
-"""Matching steps of a pattern after which a slice may end."""
+"""The number of matching steps after which a part of the ids ends."""
 MATCH_STEPS_PER_COST: Final = 50
-"""Matching steps of a pattern in a microsecond."""
+"""The number of matching steps that take a microsecond."""
 
 
 class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]):
@@ -60,7 +60,7 @@ class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: ListTransactionsRequest) -> Any:
-        """Lists the ids of every shard, in slices. Unknown state filters match nothing; the response names them."""
+        """Lists the ids of every shard, in slices. An unknown state filter matches no id; the response names it."""
         selection = _Selection(request)
         if selection.pattern_fault:
             return self.error(context, request, ErrorCode.INVALID_REGULAR_EXPRESSION)
@@ -99,9 +99,9 @@ class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]
     def decide(  # type: ignore[override]
         self, machine: TransactionShard, context: RequestContext, request: _Part
     ) -> ListTransactionsResponse:
-        """Returns the matching ids among the ids of `request`, a part of one shard.
+        """Returns those ids of `request` that match its filters and that the client may DESCRIBE.
 
-        Ids that were removed meanwhile are omitted.
+        All ids belong to one shard. Omits ids that were removed meanwhile.
         """
         authorizer, wall_ms = self._authorizer, machine.now.wall_ms
         selection, transactions = request.selection, machine.transactions
@@ -133,7 +133,7 @@ class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]
 
 
 class _Part(NamedTuple):
-    """A part of the ids of one shard, and the filters that they must match."""
+    """Some ids of one shard, and the filters that they must match."""
 
     selection: _Selection
     ids: list[str]
@@ -144,7 +144,7 @@ class _Selection:
 
     Attributes:
         unknown_states: state filters that are not the name of a state.
-        pattern_fault: whether the pattern is invalid, or too large for the match of an id.
+        pattern_fault: True if the pattern is invalid, or if its match with one id takes too many steps.
     """
 
     __slots__ = ("_duration_ms", "_pattern", "_producer_ids", "_states", "pattern_fault", "unknown_states")
@@ -164,13 +164,13 @@ class _Selection:
                 self.pattern_fault = True
 
     def divide(self, ids: list[str]) -> Iterator[tuple[list[str], int]]:
-        """Divides ids into parts, each of which is decided at once.
+        """Divides ids into parts. The coordinator decides each part without a pause.
 
-        A part ends after `IDS_PER_STEP` ids, or after the matching steps of a slow pattern. An id that needs more than
-        `MAX_MATCH_STEPS` sets `pattern_fault`, because one match cannot be divided.
+        A part ends after `IDS_PER_STEP` ids, or earlier if the pattern has used `STEPS_PER_STEP` matching steps. An id
+        that needs more than `MAX_MATCH_STEPS` sets `pattern_fault`, because one match cannot be divided.
 
         Yields:
-            A pair: the ids of a part, and its cost in microseconds. At least one part, which may be empty.
+            The ids of a part, and its cost in microseconds; at least one part, which may be empty.
         """
         some: list[str] = []
         steps = 0

@@ -1,7 +1,7 @@
 """WriteTxnMarkers (key 27), v1-2: ends transactions in the logs of partitions (KIP-98).
 
-Coordinators and operators send it. Serving it neither reads nor changes the state of this node's coordinator. v2 has
-the transaction.version of each marker (KIP-1228).
+Coordinators and operators send this request. The handler does not use the state of this node's coordinator. v2 has the
+transaction.version of each marker (KIP-1228).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PARTITION_COST = 20
 def _joined(
     request: WriteTxnMarkersRequest, positions: list[tuple[int, int]], parts: list[WriteTxnMarkersResponse]
 ) -> WriteTxnMarkersResponse:
-    """Joins the responses of the parts; `positions` has for each part the index of its marker and of its topic."""
+    """Joins the responses of the parts. `positions` has the indices of each part's marker and topic in the request."""
     results: dict[tuple[int, int], list[WritableTxnMarkerPartitionResult]] = {}
     for position, part in zip(positions, parts, strict=True):
         results.setdefault(position, []).extend(part.markers[0].topics[0].partitions)
@@ -116,7 +116,7 @@ class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
     def _parts(self, context: RequestContext, request: WriteTxnMarkersRequest) -> Work:
         """Stages the markers in parts.
 
-        Returns for each part the index of its marker, the index of its topic, and its result.
+        Returns for each part the indices of its marker and its topic in the request, and its result.
         """
         parts: list[tuple[tuple[int, int], Any]] = []
         for number, entry in enumerate(request.markers):

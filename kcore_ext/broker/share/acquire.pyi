@@ -27,7 +27,7 @@ class Acquired:
 class AcquiringRuns(RunList):
     """The runs whose records can be acquired.
 
-    The time and the limits are arguments, since they may change at any time:
+    Several methods take these values as arguments, because the values may change at any time:
 
     - `wheel`, `deadline_ms`: the timers, and the monotonic time at which a new lock expires.
     - `max_deliveries`: the number of deliveries after which a released record is archived.

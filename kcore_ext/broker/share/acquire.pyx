@@ -136,7 +136,7 @@ cdef class AcquiringRuns(RunList):
                 acquisition.ranges = without(acquisition.ranges, aborted)
                 self.coalesce(lock.first, lock.last)
                 if self.end_offset - self.start_offset >= max_locks:
-                    self.advance()  # otherwise a later write moves the start, as in Kafka
+                    self.advance()  # below the limit, a later write moves the start, as in Kafka
         acquired = acquired_of(acquisition)
         self.torn = was_torn
         return acquired
@@ -166,9 +166,9 @@ cdef class AcquiringRuns(RunList):
     cdef int64_t take_tracked(self, Acquisition acquisition, Py_ssize_t at, Py_ssize_t stop) except -1:
         """Acquires available runs of one origin, from index `at` on; returns the index of the run after them.
 
-        The more often records were delivered, the fewer of them are acquired together, and for its last delivery each
-        record is acquired alone. So a record that no member can process does not make other records fail. The function
-        sets `acquisition.most` to 0 if no further record may be acquired after such a part.
+        The more often records were delivered, the fewer of them are acquired together. For its last delivery, each
+        record is acquired alone. A record that no member can process therefore does not make other records fail. The
+        function sets `acquisition.most` to 0 if no further record may be acquired after such a part.
         """
         cdef Run run
         cdef Py_ssize_t i
@@ -283,8 +283,8 @@ cdef class AcquiringRuns(RunList):
     cdef int skip_missing(self, int64_t first, int64_t before) except -1:
         """Skips offsets without records in the log: from `first` to the log batch that begins at `before`.
 
-        These are records that compaction has removed. Available offsets among them are archived in memory only; a later
-        write moves the start beyond them.
+        These are records that compaction has removed. Available offsets among them are archived in memory only. A later
+        write moves the start of the share partition after them.
         """
         cdef Py_ssize_t at = self.find(first)
         cdef Run run

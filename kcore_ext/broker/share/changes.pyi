@@ -14,7 +14,7 @@ class Change:
         """Returns the new state, ascending within each acknowledgement; empty if no state must be written."""
 
 class ShareRuns(AcquiringRuns):
-    """The delivery state of a share partition's offsets. The arguments are those of `AcquiringRuns.acquire`."""
+    """The delivery state of a share partition's offsets. `AcquiringRuns` documents `wheel` and `max_deliveries`."""
 
     def acknowledge(
         self,
@@ -31,13 +31,13 @@ class ShareRuns(AcquiringRuns):
         Args:
             member: the member.
             batches: the acknowledgement batches of a request, whose types are valid.
-            wheel: see the class.
+            wheel: see `AcquiringRuns`.
             deadline_ms: the time at which renewed locks expire.
-            max_deliveries: see the class.
+            max_deliveries: see `AcquiringRuns`.
             allow_renew: True if the group allows renewals (KIP-1222).
 
         Returns:
-            The change, to be written and then passed to `finish`; or the code of the first error.
+            The change, which the caller writes and then passes to `finish`; or the code of the first error.
         """
 
     def release(self, member: str, max_deliveries: int) -> Change:
@@ -47,7 +47,7 @@ class ShareRuns(AcquiringRuns):
         """Ends a change: applies the change if it was written, else reverts it.
 
         Returns:
-            Two flags: True if the start moved, and True if records became available.
+            Two flags: the first is True if the start moved, the second if records became available.
         """
 
     def expire(self, lock: Lock, max_deliveries: int) -> list[list[StateBatch]]:

@@ -1,7 +1,7 @@
 """The delivery state of a share partition: acknowledging, releasing and expiry (KIP-932).
 
-A change takes effect only after its write. Until then its offsets are neither acquired nor acknowledged. A failed write
-reverts the change.
+A change takes effect only after its write. Until then, its offsets can be neither acquired nor acknowledged. If the
+write fails, the change is reverted.
 """
 
 cimport cython
@@ -22,7 +22,7 @@ cdef enum AcknowledgeType:
     RENEW = 4
 
 cdef enum:
-    MAX_WRITES = 100        # writes of an expired lock before the last write, which has all further state
+    MAX_WRITES = 100        # writes of an expired lock before the last write, which has the remaining state
     INVALID_REQUEST = 42
     INVALID_RECORD_STATE = 121
 

@@ -18,7 +18,7 @@ class SessionCore:
     partitions: dict[TopicIdPartition, bool]
 
     def advance(self) -> None:
-        """Increases the session's epoch for the next request; the epoch after the highest one is 1."""
+        """Increases the session's epoch for the next request. The epoch after the highest epoch is 1."""
 
 @final
 class ShareFetchPending(Pending):
@@ -45,7 +45,7 @@ class ShareFetchFastPath:
         room: the memory budget of responses.
         authorizer: checks permissions; None allows all requests.
         permissions: `Operation.READ`, `ResourceType.GROUP`, `ResourceType.TOPIC`.
-        active: the state of share partitions that deliver records.
+        active: the state `ACTIVE`, in which share partitions deliver records.
         codes: `ErrorCode`.
         failure: the response after an internal error. It must not be changed.
     """

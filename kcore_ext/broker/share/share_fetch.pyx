@@ -126,7 +126,7 @@ cdef class FetchRun:
                 try:
                     self.path._api.fetch_failed(error)
                 except Exception:
-                    pass  # no memory for the call: the response is more important
+                    pass  # no memory for the call: completing the response is more important
         # The list refers to this object. Without this statement, only the garbage collector would free the two.
         self.acknowledged = None
         if response is not None and response is not self.pending and not self.pending.done:
@@ -275,7 +275,7 @@ cdef class ShareFetchFastPath:
             return None
         group_id = read(request, self._request, GROUP_ID)
         member_id = read(request, self._request, MEMBER_ID)
-        found = PyDict_GetItemWithError(self._sessions, (group_id, member_id))  # so the member id is valid
+        found = PyDict_GetItemWithError(self._sessions, (group_id, member_id))  # only valid member ids have one
         if found is NULL:
             return None     # no session; while share groups are disabled, there are no sessions either
         run = FetchRun.__new__(FetchRun)

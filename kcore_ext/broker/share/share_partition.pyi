@@ -36,15 +36,16 @@ class SharePartitionCore(ShareRuns):
     state: SharePartitionState
     error: ErrorCode
     writer: StateWriter | None
-    """Writes updates of the durable state without messages; None if the share coordinator is on another node."""
+    """The writer of state updates that need no messages; None if the share coordinator is on another node."""
     _services: ShareServices
     _state_epoch: int
 
     @property
     def looked(self) -> int:
-        """The work of the last `acquire_records`, as a number of read bytes to which each log batch adds a constant.
+        """The work of the last `acquire_records`, in bytes: the size of the log batches that it has read, plus a
+        constant for each.
 
-        Batches without a record for the member count, too.
+        Log batches that contain no record for the member count, too.
         """
 
     def __init__(

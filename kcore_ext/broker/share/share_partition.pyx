@@ -1,7 +1,7 @@
 """A share partition's work for every fetch: reading log batches and acquiring their records.
 
-`kcore.broker.share.share_partition` has all other code of a share partition, which also reads further batches if the
-first read has too few records, and finds the records of aborted transactions.
+`kcore.broker.share.share_partition` has all other code of a share partition. It also reads further batches if the first
+read has too few records, and finds the records of aborted transactions.
 """
 
 cimport cython
@@ -15,7 +15,7 @@ from kcore_ext.log.partition cimport LogCore
 from kcore_ext.util.byte_order cimport read_int32, read_int64
 
 cdef enum:
-    # size of the first read of a fetch; while the fetch needs more records, each further read is twice as large
+    # size of the first read of a fetch; each further read is twice as large, until the fetch has enough records
     FIRST_READ_BYTES = 4_096
     BATCH_COST = 512            # cost of a log batch besides its size, in bytes whose reading takes as long
     HEADER_BYTES = 61
@@ -88,8 +88,8 @@ cdef class SharePartitionCore(ShareRuns):
         self.looked = 0
         offset, end = self.next_offset(), self.end_of(settings)
         if offset < log_start:
-            # As in Kafka, the next fetch delivers records, and acquired ones below the log's start stay acquired until
-            # a fetch is due there.
+            # As in Kafka, the next fetch delivers records. Acquired records below the log's start stay acquired until a
+            # fetch would read there.
             self.move_log_start(log_start)
             return NOTHING
         if offset >= end or max_records <= 0 or not self.may_acquire(max_locks):

@@ -187,14 +187,16 @@ def test_failed_loads_log_one_warning_in_ten_seconds(caplog: pytest.LogCaptureFi
 
     fetch()
     assert len(caplog.messages) == 1
-    assert caplog.messages[0].endswith("cannot be loaded: INVALID_REQUEST")
+    assert caplog.messages[0].endswith("cannot load its state; consumers get INVALID_REQUEST")
     world.engine.advance(9_999)
     fetch()
     assert len(caplog.messages) == 1
     world.engine.advance(1)
     fetch()
     assert len(caplog.messages) == 2
-    assert caplog.messages[1].endswith("cannot be loaded: INVALID_REQUEST (99 more since the last warning)")
+    assert caplog.messages[1].endswith(
+        "cannot load its state; consumers get INVALID_REQUEST (99 more since the last warning)"
+    )
 
 
 def test_a_deleted_log_start_moves_the_share_partition() -> None:
