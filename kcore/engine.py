@@ -22,6 +22,7 @@ from kcore.broker.data.retention import Housekeeping, Periodic
 from kcore.broker.data.transaction_verifier import PartitionVerifier
 from kcore.broker.metadata.cluster_id import stored_cluster_id
 from kcore.broker.metadata.control_plane import ControlPlane
+from kcore.broker.metadata.internal_topics import report_fixed_partitions
 from kcore.broker.metadata.machine import METADATA_PARTITION, metadata_shard
 from kcore.broker.metadata.topics import Topics
 from kcore.broker.share.share_partitions import SharePartitions
@@ -158,6 +159,7 @@ class Engine:
         self.authorizer = make_authorizer(config, self.topics, self.now)
         self.control.shard.load()
         self._finish("metadata")
+        report_fixed_partitions(config, self.topics.by_name)
         self._ensure_offsets_topic()
         self.consumer_groups = self._consumer_services()
         self.streams_groups = self._streams_services()

@@ -445,3 +445,18 @@ def test_a_deleted_folder_fails_later_writes_and_keeps_reads(tmp_path: Path, cap
         "commit: the log refused a write, and the requests of this commit fail: `data.mdb` of the data folder "
         f"{tmp_path / 'data'} was deleted while this process uses it; kcore refuses all writes until it is restarted"
     ]
+
+
+def test_a_partition_count_that_differs_from_an_existing_internal_topic_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kcore.open(tmp_path / "data", config=SMALL).close()
+    kcore.open(tmp_path / "data", config=SMALL).close()
+    kcore.open(tmp_path / "data").close()  # the default of 50 was not configured
+    assert caplog.messages == []
+    with kcore.open(tmp_path / "data", config={"offsets.topic.num.partitions": "5"}) as engine:
+        assert engine.engine.groups.partitions == 3
+    assert caplog.messages == [
+        "broker: offsets.topic.num.partitions=5 has no effect, because the topic __consumer_offsets exists with 3 "
+        "partitions; the number of partitions of an internal topic cannot change"
+    ]

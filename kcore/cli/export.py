@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", type=int, dest="to_offset", metavar="OFFSET", help="the offset before which to stop")
     parser.add_argument("--format", choices=FORMATS, default="parquet", help="Parquet, or one JSON object per line")
     parser.add_argument(
-        "--follow", action="store_true", help="continue with new records of a running server until stopped"
+        "--follow", action="store_true", help="also export the new records of a running server, until interrupted"
     )
     parser.add_argument(
         "--interval",

@@ -37,19 +37,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--partition",
         type=int,
-        help="the partition of all records; default: by key, as Java's producer; without a key, each partition in turn",
+        help="the partition of all records; default: the key determines it, as in Java's producer; records without a "
+        "key go to the partitions in turn",
     )
     parser.add_argument(
         "--key-separator",
         metavar="TEXT",
-        help="the text between key and value; the record of a line without it has no key",
+        help="the text between key and value; a line without this text becomes a record without a key",
     )
     parser.add_argument(
         "--acks",
         choices=sorted(ACKS),
         default="all",
-        help="required acknowledgements; kcore responds to both when the records are as durable as kcore.durability "
-        "says",
+        help="required acknowledgements; with either value, kcore responds when the records are as durable as "
+        "kcore.durability requires",
     )
     parser.add_argument(
         "--compression",

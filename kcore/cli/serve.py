@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--processes", metavar="N", type=int, help="serve the data folder with N processes, which form one cluster for "
-        "clients; their ids ascend from node.id, and their ports from the given ones",
+        "clients; each has the id and ports of the previous process plus one",
     )  # fmt: skip
     parser.add_argument("--node-id", metavar="N", type=int, help="this node's id (node.id), unique in its cluster")
     parser.add_argument("--config", metavar="FILE", type=Path, help="a properties file with Kafka's names")
@@ -60,12 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         dest="settings",
-        help="a setting (may be repeated); replaces that of --config",
+        help="a setting (may be repeated); takes precedence over --config",
     )
     parser.add_argument("--print-config", action="store_true", help="show the effective configuration and exit")
     parser.add_argument(
-        "--control", metavar="HOST:PORT", help="serve a broker for tests, in memory, whose faults and clock are "
-        "controlled over HTTP at this loopback address; GET /openapi.json describes the requests",
+        "--control", metavar="HOST:PORT", help="serve a broker for tests, which keeps all data in memory; "
+        "HTTP requests to this loopback address control its faults and clock; GET /openapi.json lists these requests",
     )  # fmt: skip
     parser.add_argument(
         "--log-level", default="warning", choices=("debug", "info", "warning", "error"), help="default: warning"

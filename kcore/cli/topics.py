@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     creating = actions.add_parser("create", help="create topics; creates a missing data folder")
     listing = actions.add_parser("list", help="list every topic")
     describing = actions.add_parser(
-        "describe", help="partitions of topics with the first and last offsets of their logs"
+        "describe", help="show the partitions of topics with the first and last offsets of their logs"
     )
     deleting = actions.add_parser("delete", help="delete topics with all their records")
     for action in (creating, listing, describing, deleting):

@@ -72,8 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     aborting.add_argument(
         "--force",
         action="store_true",
-        help="abort the records in this partition even if the coordinator has the transaction, which continues "
-        "in its other partitions",
+        help="abort the records in this partition even if the coordinator has the transaction; the transaction "
+        "then continues in its other partitions",
     )
     terminating = actions.add_parser(
         "terminate", help="let the coordinator abort the open transaction of an id, and fence its producer"

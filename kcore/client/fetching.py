@@ -168,7 +168,7 @@ class Positions:
         self.seek(partition, None)
         self.by_partition[partition].timestamp = timestamp
 
-    def located_none(self, partition: TopicPartition, version: int) -> bool:
+    def fall_back_to_end(self, partition: TopicPartition, version: int) -> bool:
         """Handles a lookup by time that found no record: the next lookup sets the position to the end of the log.
 
         Returns:

@@ -50,8 +50,8 @@ class Config(ConfigValues):
     group_max_size: int = setting(INT_MAX, "Maximum number of members of a classic group.", low=1)
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
         ("classic", "consumer", "streams"),
-        "The served kinds of groups. `share` has no effect: share groups are served if the feature share.version is "
-        "on. The default is Kafka's.",
+        "The kinds of groups that kcore serves. `share` has no effect: share groups are served if the feature "
+        "share.version is on. The default is Kafka's.",
         choices=("classic", "consumer", "share", "streams"),
     )
 
@@ -411,8 +411,9 @@ class Config(ConfigValues):
     kcore_max_fetch_session_partitions: int = setting(
         500_000,
         "Maximum number of partitions of all fetch sessions together. A client whose session would exceed this limit "
-        "gets no session, as at the limit max.incremental.fetch.session.cache.slots; it must name its partitions in "
-        "each request. One session has at most kcore.max.request.elements partitions.",
+        "gets no session, and must name all its partitions in each request. The limit "
+        "max.incremental.fetch.session.cache.slots has the same effect. One session has at most "
+        "kcore.max.request.elements partitions.",
         low=0,
     )
     max_request_partition_size_limit: int = setting(
@@ -490,20 +491,21 @@ class Config(ConfigValues):
     )
     kcore_connection_buffer_bytes: int = setting(
         1_048_576,
-        "Bytes of responses that a client has not read, at which its connection's further requests wait.",
+        "Size of a client's unread responses at which further requests of its connection wait until the client reads.",
         low=1_024,
     )
     kcore_max_request_bytes: int = setting(
         8_388_608,
-        "Maximum size of a request other than Produce. The server closes a connection when a request exceeds it. If "
-        "twice message.max.bytes is larger, that is the limit, so that the largest records of a group fit.",
+        "Maximum size of a request other than Produce. The server closes a connection when a request exceeds it. The "
+        "limit is at least twice message.max.bytes, so that the largest records of a group fit.",
         low=65_536,
     )
     kcore_max_request_memory_bytes: int = setting(
         536_870_912,
         "Maximum bytes of incomplete and waiting requests of all connections together; -1: no limit. Above the limit, "
-        "the server selects the client address with the most of these bytes, and closes the connection from there that "
-        "has held such bytes for the longest time. The limit should be larger than socket.request.max.bytes.",
+        "the server selects the client address with the most of these bytes, and closes the connection of this "
+        "address that has held such bytes for the longest time. The limit should be larger than "
+        "socket.request.max.bytes.",
         low=-1,
         kind=LONG,
     )

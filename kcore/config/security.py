@@ -110,8 +110,8 @@ class SecuritySettings:
     )
     sasl_server_callback_handler_class: str | None = setting(
         None,
-        "Only Kafka's own handler of OAUTHBEARER tokens is accepted; it has no effect, because kcore's check with "
-        "sasl.oauthbearer.jwks.endpoint.url has the same rules.",
+        "Only Kafka's own handler of OAUTHBEARER tokens is accepted. The value has no effect, because kcore checks "
+        "tokens by the same rules (sasl.oauthbearer.jwks.endpoint.url).",
         kind=SettingType.CLASS,
         check=_handler_fault,
     )
@@ -163,7 +163,7 @@ class SecuritySettings:
     plain_sasl_jaas_config: str | None = setting(
         None,
         "The users of PLAIN, as org.apache.kafka.common.security.plain.PlainLoginModule required "
-        'user_NAME="password"; If it is set, PLAIN accepts only these users, and not those of `kcore users`. '
+        'user_NAME="password"; If this setting is set, PLAIN accepts only these users, and not those of `kcore users`. '
         "sasl.jaas.config is another name of this setting. For one listener, the name is "
         "listener.name.NAME.plain.sasl.jaas.config.",
         kind=SettingType.PASSWORD,

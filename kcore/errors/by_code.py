@@ -39,7 +39,7 @@ class OffsetOutOfRangeError(_CodedError):
 class CorruptMessageError(_CodedError):
     """CORRUPT_MESSAGE, code 2, retriable.
 
-    The records are damaged, oversized, or lack a key where compaction needs one.
+    The records are damaged or too large, or a record of a compacted topic has no key.
     """
 
     CODE = ErrorCode.CORRUPT_MESSAGE
@@ -48,7 +48,7 @@ class CorruptMessageError(_CodedError):
 class UnknownTopicOrPartitionError(_CodedError):
     """UNKNOWN_TOPIC_OR_PARTITION, code 3, retriable.
 
-    The topic or partition does not exist here.
+    The server has no such topic or partition.
     """
 
     CODE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -75,7 +75,7 @@ class LeaderNotAvailableError(_CodedError):
 class NotLeaderOrFollowerError(_CodedError):
     """NOT_LEADER_OR_FOLLOWER, code 6, retriable.
 
-    This node is not the leader of the partition, or not a replica.
+    This node does not lead the partition, or has no replica of it.
     """
 
     CODE = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -192,7 +192,7 @@ class RecordListTooLargeError(_CodedError):
 class NotEnoughReplicasError(_CodedError):
     """NOT_ENOUGH_REPLICAS, code 19, retriable.
 
-    Too few replicas are in sync; nothing was written.
+    Too few replicas are in sync, so the server wrote no records.
     """
 
     CODE = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -228,7 +228,7 @@ class IllegalGenerationError(_CodedError):
 class InconsistentGroupProtocolError(_CodedError):
     """INCONSISTENT_GROUP_PROTOCOL, code 23, not retriable.
 
-    The member shares no protocol with the group, or named none.
+    The member supports no protocol of the group, or its request names no protocol.
     """
 
     CODE = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -381,7 +381,7 @@ class InvalidReplicaAssignmentError(_CodedError):
 class InvalidConfigError(_CodedError):
     """INVALID_CONFIG, code 40, not retriable.
 
-    A setting is unknown or its value not allowed.
+    A setting is unknown, or its value is not allowed.
     """
 
     CODE = ErrorCode.INVALID_CONFIG
@@ -435,7 +435,7 @@ class OutOfOrderSequenceNumberError(_CodedError):
 class DuplicateSequenceNumberError(_CodedError):
     """DUPLICATE_SEQUENCE_NUMBER, code 46, not retriable.
 
-    The producer's sequence number was seen before.
+    The server has already received the producer's sequence number.
     """
 
     CODE = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
@@ -462,7 +462,7 @@ class InvalidTxnStateError(_CodedError):
 class InvalidProducerIdMappingError(_CodedError):
     """INVALID_PRODUCER_ID_MAPPING, code 49, not retriable.
 
-    The producer id is not the one of the transactional id.
+    The producer id does not belong to the transactional id.
     """
 
     CODE = ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -471,7 +471,7 @@ class InvalidProducerIdMappingError(_CodedError):
 class InvalidTransactionTimeoutError(_CodedError):
     """INVALID_TRANSACTION_TIMEOUT, code 50, not retriable.
 
-    The transaction timeout is not in 1..transaction.max.timeout.ms of the server.
+    The timeout is below 1 or above the server's transaction.max.timeout.ms.
     """
 
     CODE = ErrorCode.INVALID_TRANSACTION_TIMEOUT
@@ -516,7 +516,7 @@ class SecurityDisabledError(_CodedError):
 class OperationNotAttemptedError(_CodedError):
     """OPERATION_NOT_ATTEMPTED, code 55, not retriable.
 
-    Not tried, because another part of the request failed.
+    The server skipped this operation, because another part of the request failed.
     """
 
     CODE = ErrorCode.OPERATION_NOT_ATTEMPTED
@@ -552,7 +552,7 @@ class SaslAuthenticationFailedError(_CodedError):
 class UnknownProducerIdError(_CodedError):
     """UNKNOWN_PRODUCER_ID, code 59, not retriable.
 
-    The broker has no state of the producer id any more.
+    The server no longer has the state of the producer id.
     """
 
     CODE = ErrorCode.UNKNOWN_PRODUCER_ID
@@ -687,7 +687,7 @@ class TopicDeletionDisabledError(_CodedError):
 class FencedLeaderEpochError(_CodedError):
     """FENCED_LEADER_EPOCH, code 74, retriable.
 
-    The leader epoch is older than the server's.
+    The leader epoch of the request is older than the server's.
     """
 
     CODE = ErrorCode.FENCED_LEADER_EPOCH
@@ -696,7 +696,7 @@ class FencedLeaderEpochError(_CodedError):
 class UnknownLeaderEpochError(_CodedError):
     """UNKNOWN_LEADER_EPOCH, code 75, retriable.
 
-    The leader epoch is newer than the server's.
+    The leader epoch of the request is newer than the server's.
     """
 
     CODE = ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -750,7 +750,7 @@ class PreferredLeaderNotAvailableError(_CodedError):
 class GroupMaxSizeReachedError(_CodedError):
     """GROUP_MAX_SIZE_REACHED, code 81, not retriable.
 
-    The group is full.
+    The group already has the maximum number of members.
     """
 
     CODE = ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -768,7 +768,7 @@ class FencedInstanceIdError(_CodedError):
 class EligibleLeadersNotAvailableError(_CodedError):
     """ELIGIBLE_LEADERS_NOT_AVAILABLE, code 83, retriable.
 
-    No replica may become the leader.
+    No replica is eligible to become the leader.
     """
 
     CODE = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
@@ -777,7 +777,7 @@ class EligibleLeadersNotAvailableError(_CodedError):
 class ElectionNotNeededError(_CodedError):
     """ELECTION_NOT_NEEDED, code 84, retriable.
 
-    The partition has the right leader already.
+    The partition does not need another leader.
     """
 
     CODE = ErrorCode.ELECTION_NOT_NEEDED
@@ -804,7 +804,7 @@ class GroupSubscribedToTopicError(_CodedError):
 class InvalidRecordError(_CodedError):
     """INVALID_RECORD, code 87, not retriable.
 
-    A record breaks a rule of the server.
+    A record did not pass the server's validation.
     """
 
     CODE = ErrorCode.INVALID_RECORD
@@ -894,7 +894,7 @@ class FeatureUpdateFailedError(_CodedError):
 class PrincipalDeserializationFailureError(_CodedError):
     """PRINCIPAL_DESERIALIZATION_FAILURE, code 97, not retriable.
 
-    The principal of a forwarded request could not be read.
+    The server could not decode the principal of a forwarded request.
     """
 
     CODE = ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
@@ -1002,7 +1002,7 @@ class NewLeaderElectedError(_CodedError):
 class OffsetMovedToTieredStorageError(_CodedError):
     """OFFSET_MOVED_TO_TIERED_STORAGE, code 109, not retriable.
 
-    The offset lies in remote storage only.
+    The offset is only in remote storage.
     """
 
     CODE = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
@@ -1047,7 +1047,7 @@ class StaleMemberEpochError(_CodedError):
 class MismatchedEndpointTypeError(_CodedError):
     """MISMATCHED_ENDPOINT_TYPE, code 114, not retriable.
 
-    This endpoint is of another type than the request asks for.
+    The request was sent to a broker instead of a controller, or the reverse.
     """
 
     CODE = ErrorCode.MISMATCHED_ENDPOINT_TYPE
@@ -1056,7 +1056,7 @@ class MismatchedEndpointTypeError(_CodedError):
 class UnsupportedEndpointTypeError(_CodedError):
     """UNSUPPORTED_ENDPOINT_TYPE, code 115, not retriable.
 
-    The type of endpoint is not known.
+    The server does not support the endpoint type of the request.
     """
 
     CODE = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
@@ -1101,7 +1101,7 @@ class InvalidRegistrationError(_CodedError):
 class TransactionAbortableError(_CodedError):
     """TRANSACTION_ABORTABLE, code 120, not retriable.
 
-    The transaction failed; abort it and go on.
+    The transaction failed: abort it, then begin another transaction.
     """
 
     CODE = ErrorCode.TRANSACTION_ABORTABLE

@@ -3,7 +3,7 @@
 An LMDB transaction needs two flushes: its pages must be on the device before the meta page that refers to them. It also
 writes each changed page as a whole: 4 KiB for a batch of 150 bytes, and a partition's batches have pages of their own.
 A write set that only appends a few batches is therefore one entry of the journal file: one write and one flush. Entries
-are numbered; an entry's number is its *round*. Once an area of the file is full, one transaction moves its batches to
+have numbers from 0. Once an area of the file is full, one transaction moves its batches to
 the log, many batches to a page. During the move, new entries go to the other area.
 
 Invariants:
@@ -11,7 +11,7 @@ Invariants:
 * A partition's batches in the journal come after all its batches in the log. Its batches in a full area come before its
   batches in the other area.
 * LMDB has a reference to the journal in use; without a reference, no journal is in use. A transaction that moves all
-  batches also stores the identity of the next journal. A transaction that moves a full area stores the first round of
+  batches also stores the identity of the next journal. A transaction that moves a full area stores the first number of
   the other area. So the transaction that puts batches into the log also makes their entries invalid, and an area is
   overwritten only after LMDB has flushed these batches.
 * A transaction that writes or deletes stored batches first moves the journal.
@@ -19,7 +19,7 @@ Invariants:
 * If an exception interrupts the write of an entry, the file is not written again until a transaction has moved the
   acknowledged batches from memory and stored a new identity. So the interrupted entry never becomes valid, and a failed
   flush is not repeated.
-* No two entries of a journal have the same round: if an area is used again, its entries have higher rounds than all
+* No two entries of a journal have the same number: if an area is used again, its entries have higher numbers than all
   earlier entries.
 """
 
@@ -56,14 +56,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_ROUND_BYTES: Final = 256 << 10
+MAX_ENTRY_BYTES: Final = 256 << 10
 """Maximum size of an entry. Larger write sets go directly to the log, because they fill LMDB's pages."""
-MAX_ROUNDS: Final = 256
+MAX_ENTRIES: Final = 256
 """Number of entries at which an area is full and is moved to the log."""
 MAX_SIZE_BYTES: Final = 1 << 20
 """Size of the entries at which an area is full. Moving an area of this size takes a few milliseconds."""
-LAST_ROUND: Final = 1 << 31
-"""Round after which a new journal must begin: an entry's round has 32 bits."""
+LAST_NUMBER: Final = 1 << 31
+"""Number after which a new journal must begin: the number of an entry has 32 bits."""
 NO_IDENTITY: Final = b""
 """The identity while no journal is in use."""
 
@@ -84,36 +84,36 @@ class Area:
 
     Attributes:
         position: the position of the area in the file.
-        first_round: the round of its first entry.
-        rounds: the number of entries.
+        first_number: the number of its first entry.
+        entries: the number of entries.
         size_bytes: the size of the entries; the next entry begins after them.
         fresh: the newest write sets, whose batches are not in `sorted` yet.
         sorted: the batches of the older write sets.
     """
 
-    __slots__ = ("first_round", "fresh", "position", "rounds", "size_bytes", "sorted")
+    __slots__ = ("entries", "first_number", "fresh", "position", "size_bytes", "sorted")
 
-    def __init__(self, position: int, first_round: int) -> None:
+    def __init__(self, position: int, first_number: int) -> None:
         self.position = position
-        self.first_round = first_round
-        self.rounds = self.size_bytes = 0
+        self.first_number = first_number
+        self.entries = self.size_bytes = 0
         self.fresh: list[WriteSet] = []
         self.sorted: Batches = {}
 
     @property
-    def next_round(self) -> int:
-        """The round of the next entry of the journal, in either area."""
-        return self.first_round + self.rounds
+    def next_number(self) -> int:
+        """The number of the next entry of the journal, in either area."""
+        return self.first_number + self.entries
 
     @property
     def batch_bytes(self) -> int:
         """The size of the batches with their batch heads, without the entry heads."""
-        return self.size_bytes - self.rounds * ENTRY_HEAD.size
+        return self.size_bytes - self.entries * ENTRY_HEAD.size
 
     @property
     def empty(self) -> bool:
         """True if there are no batches to move to the log."""
-        return not (self.rounds or self.fresh)
+        return not (self.entries or self.fresh)
 
     def batches(self) -> Batches:
         """Sorts the fresh write sets, and returns all batches. The caller holds the journal's lock."""
@@ -196,7 +196,7 @@ class Journal:
     @property
     def reference(self) -> Reference:
         """The reference that LMDB must have now, if a journal is in use and no transaction has an unknown result."""
-        return Reference(self.identity, self._areas[0].first_round, self._before)
+        return Reference(self.identity, self._areas[0].first_number, self._before)
 
     # ---- opening
 
@@ -230,18 +230,18 @@ class Journal:
         if not identity or write_set.metas or write_set.drops or write_set.next_number:
             return None
         area = self._areas[-1]
-        rounds, size_bytes = area.rounds, area.size_bytes
-        full = rounds >= MAX_ROUNDS or size_bytes >= MAX_SIZE_BYTES
+        entries, size_bytes = area.entries, area.size_bytes
+        full = entries >= MAX_ENTRIES or size_bytes >= MAX_SIZE_BYTES
         if full and not self._may_begin_other():
             return None
-        number = area.first_round + rounds
-        entry = journal_entry(write_set.partitions, MAX_ROUND_BYTES, identity, number, self._flags)
+        number = area.first_number + entries
+        entry = journal_entry(write_set.partitions, MAX_ENTRY_BYTES, identity, number, self._flags)
         if entry is None:
             return None
         if full or size_bytes + len(entry) > AREA_BYTES:
             if not self._may_begin_other():
                 return None
-            other = Area(AREAS[0] + AREAS[1] - area.position, area.next_round)
+            other = Area(AREAS[0] + AREAS[1] - area.position, area.next_number)
             with self._lock:
                 self._areas = (area, other)
             self.move_is_due = True
@@ -249,7 +249,7 @@ class Journal:
 
     def _may_begin_other(self) -> bool:
         areas = self._areas
-        return self.may_fill_other and len(areas) == 1 and areas[0].next_round < LAST_ROUND
+        return self.may_fill_other and len(areas) == 1 and areas[0].next_number < LAST_NUMBER
 
     def append(self, write_set: WriteSet, entry: bytes) -> None:
         """Writes an entry, and marks its write set as durable.
@@ -264,7 +264,7 @@ class Journal:
         write_set.is_durable = True
         with self._lock:
             area.fresh.append(write_set)
-            area.rounds += 1
+            area.entries += 1
             area.size_bytes = size_bytes + len(entry)
 
     def restore(self, write_set: WriteSet) -> None:
@@ -307,14 +307,14 @@ class Journal:
             self.next_identity = NO_IDENTITY
 
     def move_full_area(self, txn: Any, environment: LmdbEnvironment) -> None:
-        """Moves the batches of the full area to the log, and stores the first round of the other area.
+        """Moves the batches of the full area to the log, and stores the first number of the other area.
 
         Raises:
             JournalMismatchError: memory lacks batches of the file; the caller must abort the transaction.
         """
         full, other = self._areas
         self._move_batches(txn, environment, full, trusted=False)
-        self._store(txn, environment, Reference(self.identity, other.first_round, self._before))
+        self._store(txn, environment, Reference(self.identity, other.first_number, self._before))
 
     def _move_batches(self, txn: Any, environment: LmdbEnvironment, area: Area, trusted: bool) -> None:
         if not trusted:
@@ -354,9 +354,9 @@ class Journal:
             if len(head) == size and head[-IDENTITY_BYTES:] == self.identity:
                 size += ENTRY_HEAD.unpack(head)[1]
                 found = entry_at(self._file.read(size, at), 0, self.identity)
-                if found is not None and found[0].round >= area.next_round and at < area.position + AREA_BYTES:
+                if found is not None and found[0].number >= area.next_number and at < area.position + AREA_BYTES:
                     raise JournalMismatchError(
-                        f"{area.rounds} commits in memory, and the file has commit {found[0].round} after them"
+                        f"{area.entries} commits in memory, and the file has commit {found[0].number} after them"
                     )
         except OSError as error:
             logger.error(
@@ -393,7 +393,7 @@ class Journal:
         """
         if not self.has_full_area:
             return False
-        return stored == Reference(self.identity, self._areas[-1].first_round, self._before).encode()
+        return stored == Reference(self.identity, self._areas[-1].first_number, self._before).encode()
 
     def adopt(self, stored: bytes) -> bool:
         """Sets the state in memory to the reference in LMDB, after a transaction whose result was unknown.
@@ -441,7 +441,7 @@ def move_file(txn: Any, environment: LmdbEnvironment, folder: str, stored: bytes
     entries = load_entries(data, stored)
     batches: Batches = {}
     for entry in entries:
-        for number, base, batch in iter_batches(data, entry.start, entry.end, f"round {entry.round}"):
+        for number, base, batch in iter_batches(data, entry.start, entry.end, f"entry {entry.number}"):
             batches.setdefault(number, []).append((base, batch))
     present = _put_pairs(txn, environment, log_pairs(batches)[0])
     if present:

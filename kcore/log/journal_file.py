@@ -5,19 +5,20 @@ size, and a flush writes only the entry. The file has two areas of the same size
 first area and overwrites an earlier journal. Its identity, 16 random bytes that are also in LMDB, distinguishes its
 entries from the entries of earlier journals.
 
-While a full area is moved to the log, entries go to the start of the other area. The round of an entry is its number,
-counted over both areas. LMDB also has the first round that was not moved; entries with lower rounds are invalid. LMDB
-also has the identity that the file had at its start when the journal began. A file that has neither this identity nor
-the journal's identity belongs to another folder or to another state of this folder, and lacks acknowledged entries.
+While a full area is moved to the log, entries go to the start of the other area. The entries of both areas are
+numbered together. LMDB also has the number of the first entry that was not moved; entries with lower numbers are
+invalid. LMDB also has the identity that the file had at its start when the journal began. A file that has neither this
+identity nor the journal's identity belongs to another folder or to another state of this folder, and lacks acknowledged
+entries.
 
 An entry (big-endian):
 
-    CRC-32C of everything after it (u32) | size of the batches (u32) | round, from 0 (u32) | flags (u32) | identity
+    CRC-32C of everything after it (u32) | size of the batches (u32) | number, from 0 (u32) | flags (u32) | identity
     for each batch: partition number (u32) | base offset (u64) | size (u32) | the batch as Kafka writes it
 
-An entry is valid if its CRC and its identity are right and its round follows the round of the previous entry. The entry
-after the last entry of an area is the first entry of the other area. The first invalid entry ends the journal. In a
-journal whose entries have the flag `FLUSHED`, each entry is written after the previous entry was flushed. There, a
+An entry is valid if its CRC and its identity are right and its number follows the number of the previous entry. The
+entry after the last entry of an area is the first entry of the other area. The first invalid entry ends the journal. In
+a journal whose entries have the flag `FLUSHED`, each entry is written after the previous entry was flushed. There, a
 valid entry after an invalid entry means that acknowledged data is damaged.
 """
 
@@ -52,7 +53,7 @@ FLUSHED: Final = 1
 """Flag of an entry that was flushed before the next entry was written."""
 ENTRY_HEAD: Final = struct.Struct(">IIII16s")
 BATCH_HEAD: Final = struct.Struct(">IQI")
-_ROUND: Final = struct.Struct(">I")
+_NUMBER: Final = struct.Struct(">I")
 
 _FULL_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
@@ -79,17 +80,17 @@ class Reference(NamedTuple):
 
     Attributes:
         identity: the identity of the journal.
-        first_round: its first round that was not moved to the log.
+        first_number: the number of its first entry that was not moved to the log.
         before: the identity at the start of the file when the journal began; empty if the identity is not known.
     """
 
     identity: bytes
-    first_round: int
+    first_number: int
     before: bytes = b""
 
     def encode(self) -> bytes:
         """Returns the value in LMDB."""
-        return self.identity + _ROUND.pack(self.first_round) + self.before
+        return self.identity + _NUMBER.pack(self.first_number) + self.before
 
     @classmethod
     def decode(cls, stored: bytes) -> Reference:
@@ -100,16 +101,16 @@ class Reference(NamedTuple):
         """
         if len(stored) == IDENTITY_BYTES:
             return cls(stored, 0)
-        before = stored[IDENTITY_BYTES + _ROUND.size :]
-        if len(stored) < IDENTITY_BYTES + _ROUND.size or len(before) not in (0, IDENTITY_BYTES):
+        before = stored[IDENTITY_BYTES + _NUMBER.size :]
+        if len(stored) < IDENTITY_BYTES + _NUMBER.size or len(before) not in (0, IDENTITY_BYTES):
             raise JournalDamagedError(f"the stored identity of the journal has {len(stored)} bytes")
-        return cls(stored[:IDENTITY_BYTES], _ROUND.unpack_from(stored, IDENTITY_BYTES)[0], before)
+        return cls(stored[:IDENTITY_BYTES], _NUMBER.unpack_from(stored, IDENTITY_BYTES)[0], before)
 
 
 class Entry(NamedTuple):
     """The position of a valid entry's batches in the file."""
 
-    round: int
+    number: int
     start: int
     end: int
 
@@ -144,7 +145,7 @@ def read_entries(data: bytes, reference: Reference) -> tuple[list[Entry], int]:
             at = start
             while at < start + AREA_BYTES:
                 found = entry_at(data, at, reference.identity)
-                if found is None or found[0].round != reference.first_round + len(entries):
+                if found is None or found[0].number != reference.first_number + len(entries):
                     break
                 entries.append(found[0])
                 at = end = found[0].end
@@ -165,18 +166,18 @@ def _is_foreign(data: bytes, reference: Reference) -> bool:
     return first[1] not in (reference.identity, reference.before)
 
 
-def find_lost_entry(data: bytes, identity: bytes, next_round: int) -> tuple[int, int] | None:
-    """Returns the round and the flags of a valid entry at or after `next_round`, or None.
+def find_lost_entry(data: bytes, identity: bytes, next_number: int) -> tuple[int, int] | None:
+    """Returns the number and the flags of a valid entry that has at least the number `next_number`, or None.
 
-    If a journal ends before that round, such an entry shows that the file lacks acknowledged entries before it.
+    If a journal ends before that number, such an entry shows that the file lacks acknowledged entries before it.
     """
     at = data.find(identity)
     while at >= 0:
         start = at - ENTRY_HEAD.size + IDENTITY_BYTES
-        if start >= 0 and ENTRY_HEAD.unpack_from(data, start)[2] >= next_round:
+        if start >= 0 and ENTRY_HEAD.unpack_from(data, start)[2] >= next_number:
             found = entry_at(data, start, identity)
             if found is not None:
-                return found[0].round, found[2]
+                return found[0].number, found[2]
         at = data.find(identity, at + 1)
     return None
 
@@ -235,10 +236,10 @@ def load_entries(data: bytes, stored: bytes) -> list[Entry]:
     entries, end = read_entries(data, reference)
     if not entries and _is_foreign(data, reference):
         raise ForeignJournalError
-    next_round = reference.first_round + len(entries)
-    lost = find_lost_entry(data, reference.identity, next_round)
+    next_number = reference.first_number + len(entries)
+    lost = find_lost_entry(data, reference.identity, next_number)
     if lost is not None:
-        what = f"commit {next_round} at position {end}, although the later commit {lost[0]} is undamaged"
+        what = f"commit {next_number} at position {end}, although the later commit {lost[0]} is undamaged"
         if lost[1] & FLUSHED:
             raise JournalDamagedError(what)
         logger.warning(

@@ -43,7 +43,7 @@ DAMAGED_VERSION: Final = 1_000
 
 LOG_DB: Final = b"log"
 OLD_JOURNAL_DB: Final = b"journal"
-"""The journal of format version 3: round (u64) -> batches, encoded as in an entry of the journal file."""
+"""The journal of format version 3: number of the entry (u64) -> batches, encoded as in an entry of the journal file."""
 META_DB: Final = b"meta"
 SNAP_DB: Final = b"snap"
 CLUSTER_DB: Final = b"cluster"
@@ -96,7 +96,7 @@ def _move_old_journal(txn: Any, databases: Mapping[bytes, Any]) -> None:
         for expected, (key, value) in enumerate(cursor.iternext()):
             if key != U64.pack(expected):
                 raise JournalDamagedError(f"expected commit {expected}, found the key {key.hex()}")
-            for number, base, batch in iter_batches(value, 0, len(value), f"round {expected}"):
+            for number, base, batch in iter_batches(value, 0, len(value), f"entry {expected}"):
                 pairs.append((LOG_KEY.pack(number, base), batch))
     with txn.cursor(databases[LOG_DB]) as cursor:
         consumed, _ = cursor.putmulti(sorted(pairs))

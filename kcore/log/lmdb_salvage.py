@@ -368,7 +368,7 @@ class Salvage:
         elif len(key) == SNAP_KEY.size and database in (SNAP_DB, None):
             self.chunks.setdefault(SNAP_KEY.unpack(key), (node.position, node.size, tier))
         elif len(key) == 8 and database in (OLD_JOURNAL_DB, None):
-            self._take_round(f"round {int.from_bytes(key)}", node.position, node.size, tier, database is not None)
+            self._take_entry(f"entry {int.from_bytes(key)}", node.position, node.size, tier, database is not None)
         elif database in (META_DB, None) and _is_meta_key(key):
             self.meta.setdefault(key, []).append((tier, self.read(node.position, node.size)))
         elif database in (LOG_DB, META_DB, SNAP_DB, OLD_JOURNAL_DB):
@@ -381,8 +381,8 @@ class Salvage:
         found, length, _, magic = _HEAD.unpack_from(head)
         return bool(found == base and length == size - 12 and magic == 2)
 
-    def _take_round(self, name: str, position: int, round_size: int, tier: Tier, journal: bool) -> None:
-        """Adds the batches of a round of the journal.
+    def _take_entry(self, name: str, position: int, round_size: int, tier: Tier, journal: bool) -> None:
+        """Adds the batches of an entry of the journal.
 
         Each batch is preceded by its partition number, base offset and size.
         """
@@ -438,12 +438,12 @@ class Salvage:
         self._journal += data
         for entry in entries:
             place = JOURNAL_POSITION + begin + entry.start
-            self._take_round(f"round {entry.round}", place, entry.size, Tier.LIVE, True)
+            self._take_entry(f"entry {entry.number}", place, entry.size, Tier.LIVE, True)
 
     def _scan_journal(self) -> None:
         """Adds the batches of every sound entry in the journal files, as older copies."""
         for entry, _ in _sound_entries(self._journal):
-            self._take_round(f"round {entry.round}", JOURNAL_POSITION + entry.start, entry.size, Tier.FREE, False)
+            self._take_entry(f"entry {entry.number}", JOURNAL_POSITION + entry.start, entry.size, Tier.FREE, False)
 
 
 def _waiting_entries(data: bytes, stored: bytes) -> list[Entry]:
@@ -453,7 +453,7 @@ def _waiting_entries(data: bytes, stored: bytes) -> list[Entry]:
     except JournalDamagedError:
         return []
     sound = [found for found, identity in _sound_entries(data) if identity == reference.identity]
-    return sorted(entry for entry in sound if entry.round >= reference.first_round)
+    return sorted(entry for entry in sound if entry.number >= reference.first_number)
 
 
 def _sound_entries(data: bytes) -> Iterator[tuple[Entry, bytes]]:

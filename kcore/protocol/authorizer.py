@@ -73,7 +73,7 @@ SUPPORTED_OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
 }
 """Resource type -> the operations that exist for it. Each is a bit in the authorized operations (KIP-430)."""
 
-OPERATIONS_NOT_ASKED = -(1 << 31)
+OPERATIONS_NOT_REQUESTED = -(1 << 31)
 """The value of a response's authorized operations if the client did not request them (KIP-430)."""
 
 

@@ -85,7 +85,7 @@ CLUSTER_METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_cluster_leader_changes_total", COUNTER,
-        "Changes of leadership: a partition counts when this node begins and when it ceases to lead it.",
+        "Changes of leadership: a partition counts once when this node begins to lead it, and once when it ceases.",
         _one(lambda e: e.leadership.moves),
     ),
     Metric(
@@ -105,7 +105,7 @@ CLUSTER_METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_cluster_store_call_duration_seconds", HISTOGRAM,
-        "Duration of a call to the store for leases or the state of the cluster, without commits.",
+        "Duration of calls to the store about leases or the state of the cluster; commits are not included.",
         _one(lambda e: e.store_time),
     ),
     Metric(

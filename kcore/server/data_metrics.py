@@ -169,8 +169,8 @@ DATA_METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_late_transaction_partitions", GAUGE,
-        "Partitions with a transaction that is open for 5 minutes longer than transaction.max.timeout.ms. It "
-        "blocks read_committed consumers.",
+        "Partitions with a transaction that is open for 5 minutes longer than transaction.max.timeout.ms. "
+        "Such a transaction blocks read_committed consumers.",
         _total(lambda data: data.late_partitions), (), "ReplicaManager: PartitionsWithLateTransactionsCount",
     ),
     # ---- fetch sessions

@@ -32,7 +32,7 @@ CHECK_INTERVAL_S = 0.05
 CHECKED: Final = 1_000
 """Maximum number of connections that one step checks, holds or resumes. A step takes a few milliseconds."""
 
-FREE_PART: Final = 8
+FREE_DIVISOR: Final = 8
 """Divisor: a full memory counts as full until one eighth of it is free.
 
 Each change between full and not full stops or resumes many connections, so a client must not cause a change with each
@@ -45,7 +45,7 @@ class NoRoomError(MessageTooLargeError):
 
 
 def _is_full(held_bytes: int, limit_bytes: int, was_full: bool) -> bool:
-    return held_bytes >= limit_bytes or (was_full and held_bytes > limit_bytes - limit_bytes // FREE_PART)
+    return held_bytes >= limit_bytes or (was_full and held_bytes > limit_bytes - limit_bytes // FREE_DIVISOR)
 
 
 class RequestMemory:

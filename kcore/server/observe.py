@@ -359,7 +359,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         lambda o: _one(o.share_states()),
     ),
     Metric(
-        "kcore_share_partitions_loaded", GAUGE, "Share partitions in memory, from which records are delivered.",
+        "kcore_share_partitions_loaded", GAUGE, "Share partitions in memory. Only these deliver records.",
         lambda o: _one(len(o.engine.share_partitions)),
     ),
     Metric(

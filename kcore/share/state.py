@@ -59,7 +59,7 @@ def apply_snapshot(state: ShareState, offset: int, value: ShareSnapshotValue, ma
         value.write_timestamp,
     )
     if state.updates >= max_updates:
-        state.count_updates_again()
+        state.reset_updates()
 
 
 def apply_update(state: ShareState, value: ShareUpdateValue) -> None:

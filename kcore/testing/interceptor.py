@@ -160,12 +160,12 @@ class Interceptor:
         if key in OBSERVED:
             served.fast, served.handle = None, observing(self._engine, _decision(api))
         elif key == ApiKey.API_VERSIONS:  # every connection sends it first
-            served.fast, served.handle = None, partial(self._named, _decision(api))
+            served.fast, served.handle = None, partial(self._record_client_id, _decision(api))
         if self._concerns(key):
             decide = _decision(api) if served.fast is not None else served.handle
             served.fast, served.handle = None, partial(self._intercept, served, decide)
 
-    def _named(self, decide: Handle, context: RequestContext, request: Any) -> Any:
+    def _record_client_id(self, decide: Handle, context: RequestContext, request: Any) -> Any:
         """Records the client id of the request's connection, and decides the request."""
         self._client_ids.setdefault(context.connection_id, set()).add(context.client_id)
         if len(self._client_ids) > max(MIN_CONNECTIONS, 2 * len(self._server.connections)):

@@ -17,7 +17,7 @@ from kcore_ext.log.tail_cache cimport PartitionTail
 
 cdef enum:
     BATCH_HEAD_BYTES = 16   # before each batch of a journal entry: partition number, base offset, size of the batch
-    ENTRY_HEAD_BYTES = 32   # before the batches: CRC, size of the batches, round, flags, identity
+    ENTRY_HEAD_BYTES = 32   # before the batches: CRC, size of the batches, number, flags, identity
     IDENTITY_BYTES = 16
     KEY_BYTES = 12          # of a key of the log: partition number, base offset
 

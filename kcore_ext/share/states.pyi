@@ -98,7 +98,7 @@ class ShareState:
     def begin_without_snapshot(self, offset: int) -> None:
         """Prepares an empty state for an update at `offset` that has no snapshot before it."""
 
-    def count_updates_again(self) -> None:
+    def reset_updates(self) -> None:
         """Sets the number of updates to 0."""
 
     def dump(self) -> tuple[Any, ...]:

@@ -85,7 +85,7 @@ cdef class ShareState:
         self.highest_state_epoch = 0
         self.snapshot_offset = offset
 
-    def count_updates_again(self):
+    def reset_updates(self):
         self.updates = 0
 
     def dump(self):

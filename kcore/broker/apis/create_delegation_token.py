@@ -26,7 +26,7 @@ class CreateDelegationTokenApi(Api[CreateDelegationTokenRequest, CreateDelegatio
     request_type: ClassVar[type] = CreateDelegationTokenRequest
     response_type: ClassVar[type] = CreateDelegationTokenResponse
     versions: ClassVar[tuple[int, int]] = (1, 3)
-    differs: ClassVar[str] = "Responds as Kafka does if delegation tokens are disabled."
+    differs: ClassVar[str] = "kcore responds like a Kafka broker whose delegation tokens are disabled."
 
     def handle(self, context: RequestContext, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
         """Refuses the request."""

@@ -56,7 +56,8 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
     response_type: ClassVar[type] = DescribeConfigsResponse
     versions: ClassVar[tuple[int, int]] = (1, 4)
     differs: ClassVar[str] = (
-        "The loggers (resource type 8) are those of the package `kcore`, without those of a program that embeds it."
+        "The loggers (resource type 8) are those of the package `kcore`; the loggers of a program that embeds kcore "
+        "are not shown."
     )
 
     def __init__(

@@ -26,7 +26,7 @@ class DescribeDelegationTokenApi(Api[DescribeDelegationTokenRequest, DescribeDel
     request_type: ClassVar[type] = DescribeDelegationTokenRequest
     response_type: ClassVar[type] = DescribeDelegationTokenResponse
     versions: ClassVar[tuple[int, int]] = (1, 3)
-    differs: ClassVar[str] = "Responds as Kafka does if delegation tokens are disabled."
+    differs: ClassVar[str] = "kcore responds like a Kafka broker whose delegation tokens are disabled."
 
     def handle(
         self, context: RequestContext, request: DescribeDelegationTokenRequest

@@ -23,7 +23,7 @@ class ExpireDelegationTokenApi(Api[ExpireDelegationTokenRequest, ExpireDelegatio
     request_type: ClassVar[type] = ExpireDelegationTokenRequest
     response_type: ClassVar[type] = ExpireDelegationTokenResponse
     versions: ClassVar[tuple[int, int]] = (1, 2)
-    differs: ClassVar[str] = "Responds as Kafka does if delegation tokens are disabled."
+    differs: ClassVar[str] = "kcore responds like a Kafka broker whose delegation tokens are disabled."
 
     def handle(self, context: RequestContext, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
         """Refuses the request."""

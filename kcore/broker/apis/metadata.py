@@ -15,7 +15,7 @@ from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import (
     CLUSTER_NAME,
-    OPERATIONS_NOT_ASKED,
+    OPERATIONS_NOT_REQUESTED,
     Operation,
     ResourceType,
     authorized_operations,
@@ -343,5 +343,5 @@ def _failure(code: ErrorCode, name: str | None, topic_id: bytes = ZERO_UUID) -> 
         name=name,
         topic_id=topic_id,
         is_internal=name is not None and is_internal(name),
-        topic_authorized_operations=OPERATIONS_NOT_ASKED,
+        topic_authorized_operations=OPERATIONS_NOT_REQUESTED,
     )

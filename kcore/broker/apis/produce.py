@@ -114,9 +114,9 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
     versions = (0, 13)
     small_responses = True
     differs = (
-        "A compressed batch with more than 16 MiB of decompressed records is refused with MESSAGE_TOO_LARGE. A request "
-        "may have 64 MiB of decompressed records, or 32 times the size of its batches if that is more. Its batches "
-        "beyond this limit are refused with MESSAGE_TOO_LARGE. Kafka has neither limit."
+        "kcore refuses a compressed batch with more than 16 MiB of decompressed records with MESSAGE_TOO_LARGE. A "
+        "request may have 64 MiB of decompressed records, or 32 times the size of its batches if that is more. Further "
+        "batches of the request get MESSAGE_TOO_LARGE. Kafka has neither limit."
     )
     storage_error = ErrorCode.KAFKA_STORAGE_ERROR
 

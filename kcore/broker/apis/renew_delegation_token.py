@@ -23,7 +23,7 @@ class RenewDelegationTokenApi(Api[RenewDelegationTokenRequest, RenewDelegationTo
     request_type: ClassVar[type] = RenewDelegationTokenRequest
     response_type: ClassVar[type] = RenewDelegationTokenResponse
     versions: ClassVar[tuple[int, int]] = (1, 2)
-    differs: ClassVar[str] = "Responds as Kafka does if delegation tokens are disabled."
+    differs: ClassVar[str] = "kcore responds like a Kafka broker whose delegation tokens are disabled."
 
     def handle(self, context: RequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
         """Refuses the request."""

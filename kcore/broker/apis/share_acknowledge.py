@@ -43,7 +43,9 @@ class ShareAcknowledgeApi(ShareApi[ShareAcknowledgeRequest, ShareAcknowledgeResp
     request_type: ClassVar[type] = ShareAcknowledgeRequest
     response_type: ClassVar[type] = ShareAcknowledgeResponse
     versions: ClassVar[tuple[int, int]] = (1, 2)
-    differs: ClassVar[str] = f"A request may have {MAX_PARTITIONS} partitions; more are refused with INVALID_REQUEST."
+    differs: ClassVar[str] = (
+        f"A request may have {MAX_PARTITIONS} partitions; a request with more gets INVALID_REQUEST."
+    )
 
     def handle(self, context: RequestContext, request: ShareAcknowledgeRequest) -> Any:
         """Acknowledges the records of each partition, in slices if there are many.

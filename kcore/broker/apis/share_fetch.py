@@ -146,13 +146,15 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
     response_type: ClassVar[type] = ShareFetchResponse
     versions: ClassVar[tuple[int, int]] = (1, 2)
     differs: ClassVar[str] = (
-        f"A request or session may have {MAX_PARTITIONS} partitions. kcore refuses a request with more with "
-        "INVALID_REQUEST, and a session with more with SHARE_SESSION_LIMIT_REACHED. "
-        f"A request loads at most {MAX_LOADS} of them, or fewer with large states; the next requests load the others. "
+        f"A request or session may have {MAX_PARTITIONS} partitions. A request with more gets INVALID_REQUEST, and "
+        "a session with more gets SHARE_SESSION_LIMIT_REACHED. "
+        f"A request loads the states of at most {MAX_LOADS} share partitions, or of fewer if the states are large; the "
+        "next requests load the others. "
         f"A response has at most {MOST_SHARED_BYTES >> 20} MiB of records, or one batch. "
         "At the limit of sessions, a new session replaces the oldest session of the client that has the most sessions; "
-        "at the limit of partitions, it replaces that of the client with the most partitions. If that client itself "
-        "opens the new session, kcore refuses it. At these limits, Kafka refuses every new session."
+        "at the limit of partitions, it replaces the oldest session of the client with the most partitions. If that "
+        "client itself opens the new session, kcore refuses the new session. At these limits, Kafka refuses every new "
+        "session."
     )
 
     def __init__(

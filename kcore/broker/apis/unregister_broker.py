@@ -20,7 +20,7 @@ class UnregisterBrokerApi(MembershipApi[UnregisterBrokerRequest, UnregisterBroke
     request_type: ClassVar[type] = UnregisterBrokerRequest
     response_type: ClassVar[type] = UnregisterBrokerResponse
     versions: ClassVar[tuple[int, int]] = (0, 0)
-    differs: ClassVar[str] = "A node alone refuses every request. A cluster unregisters a node that is not alive."
+    differs: ClassVar[str] = "A single node refuses every request. A cluster unregisters only nodes that are not alive."
 
     def check(self, request: UnregisterBrokerRequest) -> KafkaError:
         """Returns the reason of the refusal."""

@@ -413,7 +413,7 @@ class CompactionPass:
         """Compacts a marker. A marker whose transaction has no remaining batches is removed like a tombstone."""
         sweep = self._sweep
         if header.record_count and parse_control(batch).is_end_marker:
-            needed = self._in_use.ends_transaction(header.producer_id) or self._last.is_last_marker(header)
+            needed = self._in_use.ends_transaction(header.producer_id) or self._last.is_only_batch(header)
             if not needed and 0 <= header.delete_horizon_ms <= self._rules.now_ms:
                 self._changes[header.base_offset] = None
                 self._gone_markers.add(header.base_offset)

@@ -146,7 +146,7 @@ class Cleaner:
             try:
                 yield from sizes.update(partition)
                 if self._is_due(partition, sizes, sizes.dirty_bytes) and (
-                    yield from self._has_closed(partition, sizes)
+                    yield from self._is_compactable(partition, sizes)
                 ):
                     yield from self.compact(partition, sizes)
                     yield
@@ -190,7 +190,7 @@ class Cleaner:
                 sizes.compacted(work)
                 yield from sizes.update(partition)
 
-    def _has_closed(self, partition: Partition, sizes: LogSizes) -> Generator[None, None, bool]:
+    def _is_compactable(self, partition: Partition, sizes: LogSizes) -> Generator[None, None, bool]:
         """Tests if a partition is due even without its active segment, which Kafka does not compact.
 
         For a coordinator's partition, the result is always True. Such a partition is compacted up to its end, because a

@@ -33,7 +33,7 @@ class LastWritten:
         entry = self._producers.entries.get(header.producer_id)
         return entry is not None and entry.wrote(header.last_offset, header.is_transactional)
 
-    def is_last_marker(self, header: BatchHeader) -> bool:
+    def is_only_batch(self, header: BatchHeader) -> bool:
         """Tests if this marker is the only batch of its producer and epoch."""
         entry = self._producers.entries.get(header.producer_id)
         return entry is not None and entry.epoch == header.producer_epoch and not entry.batches

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcore.errors import KafkaError
 from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -13,6 +15,15 @@ if TYPE_CHECKING:
     from kcore.config.node import Config
     from kcore.runtime.machine import Outcome
     from kcore.runtime.shard import Shard
+    from kcore.runtime.topics import TopicInfo
+
+logger = logging.getLogger(__name__)
+
+_PARTITION_SETTINGS: Final = {
+    CONSUMER_OFFSETS: "offsets.topic.num.partitions",
+    TRANSACTION_STATE: "transaction.state.log.num.partitions",
+    SHARE_GROUP_STATE: "share.coordinator.state.topic.num.partitions",
+}
 
 
 class InternalTopic(NamedTuple):
@@ -66,6 +77,27 @@ def internal_topic(name: str, config: Config) -> InternalTopic | None:
             },
         )
     return None
+
+
+def report_fixed_partitions(config: Config, find: Callable[[str], TopicInfo | None]) -> None:
+    """Logs a warning for each configured number of partitions that differs from the number of an existing topic.
+
+    Args:
+        config: the settings of the node.
+        find: returns the topic of a name, or None.
+    """
+    for name, setting in _PARTITION_SETTINGS.items():
+        topic = find(name)
+        count = config.get(setting)
+        if topic is not None and topic.partitions != count and config.source(setting) != "default":
+            logger.warning(
+                "broker: %s=%d has no effect, because the topic %s exists with %d partitions; the number of partitions "
+                "of an internal topic cannot change",
+                setting,
+                count,
+                name,
+                topic.partitions,
+            )
 
 
 class InternalTopics:

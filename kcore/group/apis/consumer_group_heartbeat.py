@@ -77,9 +77,9 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
     differs: ClassVar[str] = (
         f"A pattern has at most {MAX_CHARACTERS} characters, {MAX_UNICODE_CLASSES} Unicode classes, "
         f"{MAX_NAMED_GROUPS} named groups, and {MAX_PROGRAM_BYTES >> 20} MiB once compiled. The counts of its "
-        f"repetitions (`{{n}}`, `{{m,n}}`) add up to at most {MAX_REPEATS}. Other patterns "
-        "are refused with INVALID_REGULAR_EXPRESSION. If several assignors have equal votes, the first of them in "
-        "`group.consumer.assignors` is used. A later heartbeat returns the target assignment if the group has more "
+        f"repetitions (`{{n}}`, `{{m,n}}`) add up to at most {MAX_REPEATS}. kcore refuses "
+        "other patterns with INVALID_REGULAR_EXPRESSION. If several assignors have equal votes, kcore uses the first "
+        "of them in `group.consumer.assignors`. A later heartbeat returns the target assignment if the group has more "
         f"than {INLINE_MEMBERS} members, a member has more than {LONG_SUBSCRIPTION} topics, or the group's patterns "
         f"match more than {MANY_MATCHES} topics. A member may subscribe to {MAX_SUBSCRIBED_TOPICS} topics by name; a "
         "request with more is refused with INVALID_REQUEST."

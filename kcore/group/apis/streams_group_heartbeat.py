@@ -74,11 +74,11 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
     differs: ClassVar[str] = (
         f"A topology with more than {MAX_TOPICS} topic names is refused with INVALID_REQUEST. If a topology has more "
         f"than {MAX_TASKS} tasks, the status is INCORRECTLY_PARTITIONED_TOPICS. While source topics are missing, a "
-        "member with an endpoint gets the endpoints of all members, without partitions. Kafka responds with "
-        f"UNKNOWN_SERVER_ERROR. The endpoints in a response have at most {MAX_ENDPOINT_TOPICS} topics and "
-        f"{MAX_ENDPOINT_PARTITIONS} partitions together; the response omits those of the members that joined last. If "
-        f"a group has more than {INLINE_MEMBERS} members, a later heartbeat returns the target assignment; until then, "
-        "the status is ASSIGNMENT_DELAYED."
+        "member with an endpoint gets the endpoints of all members, without partitions; in this case, Kafka responds "
+        f"with UNKNOWN_SERVER_ERROR. The endpoints in a response have at most {MAX_ENDPOINT_TOPICS} topics and "
+        f"{MAX_ENDPOINT_PARTITIONS} partitions together; the response omits the endpoints of the members that joined "
+        f"last. If a group has more than {INLINE_MEMBERS} members, a later heartbeat returns the target assignment; "
+        "until then, the status is ASSIGNMENT_DELAYED."
     )
 
     __slots__ = ("_services", "fast", "fast_path")

@@ -186,7 +186,7 @@ class AsyncPositionLookup:
                 for key, version in versions_before.items():
                     if not rows[key].error_code and rows[key].offset >= 0:
                         self._positions.locate(key, version, rows[key].offset, None)
-                    elif rows[key].error_code or not self._positions.located_none(key, version):
+                    elif rows[key].error_code or not self._positions.fall_back_to_end(key, version):
                         repeated.append(key)
             for key in repeated:
                 if rows[key].error_code:

@@ -47,8 +47,8 @@ class WriteShareGroupStateApi(ShareStateApi[WriteShareGroupStateRequest, WriteSh
     response_type: ClassVar[type] = WriteShareGroupStateResponse
     versions: ClassVar[tuple[int, int]] = (0, 1)
     differs: ClassVar[str] = (
-        f"A share partition may have {MAX_BATCHES} state batches; a write that would exceed this is refused with "
-        "INVALID_REQUEST."
+        f"A share partition may have {MAX_BATCHES} state batches; kcore refuses a write that would exceed "
+        "this limit with INVALID_REQUEST."
     )
     topic_type: ClassVar[type] = WriteStateData
     topic_result_type: ClassVar[type] = WriteStateResult

@@ -37,7 +37,7 @@ KINDS: Final[dict[str, Kind]] = {
         "a broker was deleting the segment",
     ),
     "leftover-files": Kind(
-        INFO, "files that a broker was writing or deleting (.swap, .cleaned, .deleted) were not read"
+        INFO, "the audit did not read files that a broker was writing or deleting (.swap, .cleaned, .deleted)"
     ),
     "partition-missing": Kind(
         INFO, "a partition of an internal topic is missing although one with a higher number exists"
@@ -59,9 +59,11 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "member-epoch-ahead": Kind(ERROR, "a member epoch is above the group's epoch"),
     "topology-epoch-decreased": Kind(ERROR, "a topology epoch is lower than before", "the group was removed"),
-    "two-owners": Kind(ERROR, "two members of a group own one partition, or one active task at once"),
+    "two-owners": Kind(ERROR, "two members of a group own the same partition or active task at the same time"),
     "task-twice-in-process": Kind(
-        ERROR, "a process of a streams group has one task twice, in any role; members of a process share its state"
+        ERROR,
+        "a process of a streams group has the same task twice, in the same role or in different roles; both tasks "
+        "would use the same state",
     ),
     "topology-without-group": Kind(ERROR, "the topology of a streams group remains although the group was removed"),
     # ---- committed offsets
@@ -78,11 +80,11 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "producer-epoch-decreased": Kind(ERROR, "the producer epoch of a transactional id is lower than before"),
     "producer-id-changed": Kind(
-        ERROR, "a transactional id got another producer id before its epochs were used up (KIP-890)"
+        ERROR, "a transactional id got another producer id before the epochs of the previous one were used up (KIP-890)"
     ),
     "producer-id-shared": Kind(ERROR, "two transactional ids have the same producer id"),
     "transaction-partitions-lost": Kind(
-        ERROR, "an open transaction lost partitions, or was decided for other partitions than the added ones"
+        ERROR, "an open transaction lost partitions, or its decision lists other partitions than were added to it"
     ),
     "transaction-hangs": Kind(
         ERROR, "a transaction is open for longer than its timeout", "the grace period is not over"
@@ -96,16 +98,16 @@ KINDS: Final[dict[str, Kind]] = {
     # ---- producers, markers, data
     "fenced-write": Kind(
         ERROR,
-        "a producer epoch wrote after a newer one",
-        "at least a day lies between the two: the broker forgets idle producers",
+        "a producer wrote with an older epoch than in an earlier write",
+        "at least a day lies between the two writes: the broker forgets idle producers",
     ),
     "fenced-marker": Kind(
         ERROR,
         "a marker has a lower epoch than an earlier write of its producer",
-        "at least a day lies between the two: the broker forgets idle producers",
+        "at least a day lies between the write and the marker: the broker forgets idle producers",
     ),
     "coordinator-epoch-decreased": Kind(
-        ERROR, "a marker has a lower coordinator epoch than an earlier one: its coordinator had been replaced"
+        ERROR, "a marker has a lower coordinator epoch than an earlier marker: a replaced coordinator wrote it"
     ),
     "marker-without-transaction": Kind(
         ERROR,
@@ -123,7 +125,8 @@ KINDS: Final[dict[str, Kind]] = {
     "data-without-transaction": Kind(ERROR, "transactional data of a producer id that belongs to no transactional id"),
     "transaction-open-long": Kind(
         WARNING,
-        "a transaction has been open in a partition for long, and the log of `__transaction_state` is not available",
+        "a transaction has been open in a partition for more than 15 minutes, and the log of `__transaction_state` is "
+        "not available",
     ),
     # ---- share partitions
     "snapshot-epoch-decreased": Kind(ERROR, "a share partition's snapshot epoch is lower than before"),
@@ -133,7 +136,7 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "share-start-offset-decreased": Kind(
         WARNING,
-        "a share partition's start offset is lower than before: a late write, which Kafka accepts before 4.4",
+        "a share partition's start offset is lower than before: Kafka before 4.4 accepts such a late write",
         "its state was initialized again",
     ),
     "delivery-count-decreased": Kind(
@@ -148,7 +151,8 @@ KINDS: Final[dict[str, Kind]] = {
     "share-state-without-group": Kind(
         WARNING,
         "a share partition has a state, and no group lists it",
-        "partitions of `__consumer_offsets` are missing, compacted or damaged; the state is newer than their ends",
+        "partitions of `__consumer_offsets` are missing, compacted or damaged; the state is newer than the ends of "
+        "their logs",
     ),
     "share-initialization-not-completed": Kind(
         WARNING,

@@ -38,7 +38,7 @@ class Part(NamedTuple):
             not certain: the cleaner replaces a log's files one by one and writes the checkpoint afterwards.
         active_offset: the base offset of the newest segment, which is never compacted; None without segments.
         log_start: the start of the log. Earlier records are missing, and compaction did not remove them.
-        asked_from: the requested start offset of an export, if this offset is after the start of the log; else 0.
+        requested_start: the requested start offset of an export, if this offset is after the start of the log; else 0.
         leftovers: files with parts of the log that are not read.
         topic_id: the id of the topic in hexadecimal digits, which distinguishes topics of one name; None if unknown.
     """
@@ -50,7 +50,7 @@ class Part(NamedTuple):
     cleaned_to: int | None = None
     active_offset: int | None = None
     log_start: int = 0
-    asked_from: int = 0
+    requested_start: int = 0
     leftovers: tuple[str, ...] = ()
     topic_id: str | None = None
 
@@ -60,9 +60,9 @@ class Part(NamedTuple):
 
         In topics that are not compacted, retention deletes old records. These deletions are not reported.
         """
-        if not self.asked_from and not (self.log_start and self.topic in (CONSUMER_OFFSETS, TRANSACTION_STATE)):
+        if not self.requested_start and not (self.log_start and self.topic in (CONSUMER_OFFSETS, TRANSACTION_STATE)):
             return None
-        why = ", as requested" if self.asked_from else ""
+        why = ", as requested" if self.requested_start else ""
         return f"the log begins at offset {self.log_start}{why}: earlier records are missing"
 
 

@@ -102,8 +102,8 @@ def export(
                 refused.append(cause)
                 continue
             exported = _entry_of(part, manifest, start)
-            if exported.asked_from > start:
-                report.begun_late.append((*part[:2], exported.asked_from))
+            if exported.requested_start > start:
+                report.begun_late.append((*part[:2], exported.requested_start))
             batches = _noting(source, part, exported, stop, report.faults.append)
             for written in _files(_Pieces(batches), exported, folder, manifest, rows_per_file):
                 on_file(written)
@@ -173,15 +173,15 @@ def _entry_of(part: Part, manifest: Manifest, start: int) -> ExportedPartition:
             *topic_partition,
             max(start, 0),
             log_start=max(start, part.log_start),
-            asked_from=max(start if start > part.log_start else 0, part.asked_from),
+            requested_start=max(start if start > part.log_start else 0, part.requested_start),
         )
     marks = [offset for offset in (exported.cleaned_to, part.cleaned_to) if offset is not None]
     exported.cleaned_to = None if part.cleaned_to is None else max(marks)
     exported.active_offset = part.active_offset
     exported.topic_id = part.topic_id or exported.topic_id
-    if part.topic == SHARE_GROUP_STATE and part.log_start > exported.next_offset and not part.asked_from:
+    if part.topic == SHARE_GROUP_STATE and part.log_start > exported.next_offset and not part.requested_start:
         # Its coordinator has deleted records that the export lacks. The log from its start contains the whole state.
-        exported.log_start, exported.asked_from = part.log_start, 0
+        exported.log_start, exported.requested_start = part.log_start, 0
     exported.forget_end()
     return exported
 
@@ -311,7 +311,7 @@ class ExportSource(Source):
                 part.cleaned_to if part.active_offset is None else None,
                 part.active_offset,
                 part.log_start,
-                part.asked_from,
+                part.requested_start,
                 topic_id=part.topic_id,
             )
             for topic_partition, part in sorted(self._manifest.partitions.items())

@@ -88,8 +88,8 @@ class ExportedPartition:
             offset.
         active_offset: the base offset of the newest segment; None without segments.
         log_start: the start of the log, or of the requested part.
-        asked_from: the requested start offset, if this offset is after the start of the log; else 0. The export lacks
-            earlier rows.
+        requested_start: the requested start offset, if this offset is after the start of the log; else 0. The export
+            lacks earlier rows.
         faults: the unreadable parts, the first `MAX_FAULTS` of them.
         files: its files by offset.
         topic_id: the id of the topic in hexadecimal digits; None if no source knew it.
@@ -101,7 +101,7 @@ class ExportedPartition:
     cleaned_to: int | None = None
     active_offset: int | None = None
     log_start: int = 0
-    asked_from: int = 0
+    requested_start: int = 0
     faults: list[ExportedFault] = field(default_factory=list)
     files: list[ExportedFile] = field(default_factory=list)
     topic_id: str | None = None

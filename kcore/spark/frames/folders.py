@@ -227,7 +227,7 @@ def _needs_no_front(part: Part, as_of: AsOf) -> bool:
     The share coordinator deletes the records below the oldest snapshot that a state needs. If an export or a checkpoint
     ends before this snapshot, it lacks tombstones.
     """
-    if part.topic != SHARE_GROUP_STATE or part.asked_from or as_of.timestamp_ms is not None:
+    if part.topic != SHARE_GROUP_STATE or part.requested_start or as_of.timestamp_ms is not None:
         return False
     return as_of.offset is None or as_of.offset >= part.log_start
 

@@ -140,7 +140,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--limit", type=int, default=SHOWN, metavar="N", help=f"print at most N findings (default {SHOWN})"
     )
     parser.add_argument(
-        "--now-ms", type=int, metavar="MS", help="the time at which to check open transactions; default: the logs' end"
+        "--now-ms",
+        type=int,
+        metavar="MS",
+        help="the time at which to check whether open transactions hang; default: the time of the newest record",
     )
     parser.add_argument(
         "--grace-ms",

@@ -37,7 +37,6 @@ from kcore.spark.state.table_schemas import CHECKPOINT, TABLES, table_ddl
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-DONE = REBUILD_DONE
 LEAST_PARTITIONS = {CONSUMER_OFFSETS: 1}
 """The partition count of an internal topic in a data folder, if the source has no partition of the topic."""
 
@@ -120,7 +119,7 @@ def rebuild_with_doubts(
         raise KcoreError(f"{since} is also the output, which would replace the checkpoints: name another folder")
     options: dict[str, Any] = {**moment._asdict(), "checkpoint": checkpoint, "previous": previous}
     late, unknown = beyond_end(logs.parts(), moment.offsets)
-    with target.run(logs.name, DONE, "partitions"):
+    with target.run(logs.name, REBUILD_DONE, "partitions"):
         if target.folder is not None:
             counts, absent, doubts = _written_by_tasks(spark, logs, target, options, partitions, unknown)
         else:
@@ -135,13 +134,13 @@ def rebuild_with_doubts(
             "rows": counts,
             "absent": [[topic.topic, partition] for topic in absent for partition in topic.partitions],
         }
-        target.end(DONE, json.dumps(done, indent=1).encode())
+        target.end(REBUILD_DONE, json.dumps(done, indent=1).encode())
     return counts, doubts._replace(lines=[*late, *doubts.lines])
 
 
 def _begin(target: Output) -> None:
     """Marks the earlier output and its checkpoints as incomplete. A run that fails earlier leaves them unchanged."""
-    target.begin(DONE)
+    target.begin(REBUILD_DONE)
     forget_checkpoints(target)
 
 
@@ -337,7 +336,7 @@ def run(options: argparse.Namespace) -> int:
     written: WrittenFolder | None = None
     if options.data_folder is not None:
         check_empty(Path(options.data_folder))
-    check_places(options, DONE)
+    check_places(options, REBUILD_DONE)
     check_rebuild(options)
     with session(options, "rebuild") as spark:
         logs = logs_at(spark, source_of(options))

@@ -153,14 +153,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_folder_argument(parser)
     parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="the plan, .json or .csv")
     parser.add_argument(
-        "--as-of-ms", type=int, metavar="MS", help="plan the offsets of this time, in ms since the epoch"
+        "--as-of-ms", type=int, metavar="MS", help="plan the offsets as of this time, in ms since the epoch"
     )
     parser.add_argument(
         "--as-of-offset",
         action="append",
         default=[],
         metavar="TOPIC-PARTITION:OFFSET",
-        help=f"plan the offsets before this offset of a partition of {CONSUMER_OFFSETS} (may be repeated)",
+        help=f"plan the offsets as of this offset of a partition of {CONSUMER_OFFSETS} (may be repeated)",
     )
     parser.add_argument("--group", action="append", default=[], help="a group (may be repeated); default: all")
     parser.add_argument(

@@ -38,7 +38,6 @@ from kcore.spark.timeline.summary import MAX_BUCKETS, Summary, summarise
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-DONE = TIMELINE_DONE
 REPORT = "timeline.html"
 
 
@@ -86,8 +85,8 @@ def timeline(
     options = options or TimelineOptions()
     target = out if isinstance(out, Output) else Output(spark, out)
     logs = logs_at(spark, path)
-    with target.run(logs.name, DONE, "rebalances"):
-        target.begin(DONE)
+    with target.run(logs.name, TIMELINE_DONE, "rebalances"):
+        target.begin(TIMELINE_DONE)
         derived = timeline_events_of(logs, HistoryOptions(options.groups, options.session_timeout_ms))
         derived = derived.persist(StorageLevel.DISK_ONLY)
 
@@ -108,7 +107,7 @@ def timeline(
         target.note(REPORT, render(summary).encode())
         counts = {name: table.count() for name, table in written.items()}
         done = {"source": logs.name, "bounds": bounds._asdict(), "groups": summary["groups_asked"], "rows": counts}
-        target.end(DONE, json.dumps(done, indent=1).encode())
+        target.end(TIMELINE_DONE, json.dumps(done, indent=1).encode())
     return summary
 
 
@@ -148,27 +147,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=defaults.gap_ms,
         metavar="MS",
-        help="the minimum length of a gap in commits (%(default)s)",
+        help="the minimum length of a gap in commits (default %(default)s)",
     )
     parser.add_argument(
         "--storm-count",
         type=int,
         default=defaults.storm_count,
         metavar="N",
-        help="the number of rebalances of one group that make a storm (%(default)s)",
+        help="the number of rebalances of one group that make a storm (default %(default)s)",
     )
     parser.add_argument(
         "--storm-window-ms",
         type=int,
         default=defaults.storm_window_ms,
         metavar="MS",
-        help="the time within which the rebalances of a storm begin (%(default)s)",
+        help="the time within which the rebalances of a storm begin (default %(default)s)",
     )
     parser.add_argument(
         "--session-timeout-ms",
         type=int,
         metavar="MS",
-        help="group.consumer.session.timeout.ms, which no log contains; distinguishes leaves from timeouts",
+        help="the value of group.consumer.session.timeout.ms, which no log contains; the timeline then distinguishes "
+        "members that left from members that timed out",
     )
     add_output_arguments(parser)
     add_session_arguments(parser)
@@ -197,7 +197,7 @@ def timeline_options(options: argparse.Namespace) -> TimelineOptions:
 def run(options: argparse.Namespace) -> int:
     """Runs the job in its own session."""
     chosen = timeline_options(options)
-    check_places(options, DONE)
+    check_places(options, TIMELINE_DONE)
     with session(options, "timeline") as spark:
         target = Output(spark, options.out, options.format, options.mode)
         summary = timeline(spark, source_of(options), target, chosen)

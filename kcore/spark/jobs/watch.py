@@ -65,14 +65,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoint",
         metavar="FOLDER",
         help="the folder for the checkpoints of the stream, a path or a URI (default: `checkpoint` in the output "
-        "folder; Iceberg needs one)",
+        "folder); required for Iceberg",
     )
     parser.add_argument(
         "--trigger-ms",
         type=int,
         default=defaults.trigger_ms,
         metavar="MS",
-        help="the time between two micro-batches, and between two reports of lag and alerts (%(default)s)",
+        help="the time between two micro-batches, and between two reports of lag and alerts (default %(default)s)",
     )
     parser.add_argument("--once", action="store_true", help="process the existing records, report once, and exit")
     parser.add_argument(
@@ -86,7 +86,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--session-timeout-ms",
         type=int,
         metavar="MS",
-        help="group.consumer.session.timeout.ms, which no log contains; distinguishes leaves from timeouts",
+        help="the value of group.consumer.session.timeout.ms, which no log contains; the tables then distinguish "
+        "members that left from members that timed out",
     )
     for name, default, help_ in (
         ("--gap-ms", limits.gap_ms, "alert on a group that has members and lag, but no commit for this time"),
@@ -95,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--grace-ms", limits.grace_ms, "alert on transactions that exceed their timeouts by this time"),
     ):
         metavar = "N" if name == "--storm-count" else "MS"
-        parser.add_argument(name, type=int, default=default, metavar=metavar, help=f"{help_} (%(default)s)")
+        parser.add_argument(name, type=int, default=default, metavar=metavar, help=f"{help_} (default %(default)s)")
     parser.add_argument(
         "--publish", metavar="HOST:PORT/TOPIC", help="also write new rows to this topic of a cluster, as JSON"
     )
@@ -183,7 +184,7 @@ def run(options: argparse.Namespace) -> int:
             while running:
                 running = stream.wait(None if watch_options.once else watch_options.trigger_ms / 1000)
                 now_ms = time.time_ns() // MS
-                for alert in watch.report(now_ms, stream.known_ms(now_ms, watch_options)):
+                for alert in watch.report(now_ms, stream.as_of_ms(now_ms, watch_options)):
                     print(clean(f"{alert['kind']}: {alert['subject']}: {alert['detail']}"), flush=True)
     return 0
 
@@ -214,7 +215,7 @@ class WatchRun:
         for query in self._queries:
             query.stop()
 
-    def known_ms(self, now_ms: int, options: WatchOptions) -> int:
+    def as_of_ms(self, now_ms: int, options: WatchOptions) -> int:
         """Returns the time up to which the tables of the state have the events of the source.
 
         Args:

@@ -58,7 +58,7 @@ def lag_by_group(offsets: DataFrame, ends: DataFrame, now_ms: int) -> DataFrame:
 
 
 def hanging_transactions(
-    transactions: DataFrame, now_ms: int, limits: Limits, known_ms: int | None = None
+    transactions: DataFrame, now_ms: int, limits: Limits, as_of_ms: int | None = None
 ) -> DataFrame:
     """Returns an alert for each transaction that is open beyond its timeout, or whose markers are overdue.
 
@@ -66,7 +66,7 @@ def hanging_transactions(
         transactions: the table `transactions`.
         now_ms: the time of the alerts.
         limits: the limits.
-        known_ms: the time up to which the table has the events of the source; None: `now_ms`. A slow micro-batch may
+        as_of_ms: the time up to which the table has the events of the source; None: `now_ms`. A slow micro-batch may
             leave the table behind, so that it lacks the end of a transaction.
     """
     return transactions.sparkSession.sql(
@@ -77,12 +77,12 @@ def hanging_transactions(
                       ' ms, ', size(partitions), ' partitions') as detail
         from {transactions}
         where (state = 'Ongoing' and start_timestamp_ms >= 0
-               and {known_ms} - start_timestamp_ms > timeout_ms + {grace_ms})
-           or (state in ('PrepareCommit', 'PrepareAbort') and {known_ms} - last_update_timestamp_ms > {grace_ms})
+               and {as_of_ms} - start_timestamp_ms > timeout_ms + {grace_ms})
+           or (state in ('PrepareCommit', 'PrepareAbort') and {as_of_ms} - last_update_timestamp_ms > {grace_ms})
         """,
         transactions=transactions,
         now_ms=now_ms,
-        known_ms=now_ms if known_ms is None else known_ms,
+        as_of_ms=now_ms if as_of_ms is None else as_of_ms,
         kind=HANGING,
         grace_ms=limits.grace_ms,
     )
@@ -107,7 +107,7 @@ def rebalance_storms(rebalances: DataFrame, now_ms: int, limits: Limits) -> Data
 
 
 def groups_without_commits(
-    groups: DataFrame, offsets: DataFrame, lags: DataFrame, now_ms: int, limits: Limits, known_ms: int | None = None
+    groups: DataFrame, offsets: DataFrame, lags: DataFrame, now_ms: int, limits: Limits, as_of_ms: int | None = None
 ) -> DataFrame:
     """Returns an alert for each group that has members and lag, but no commit for `gap_ms`.
 
@@ -119,7 +119,7 @@ def groups_without_commits(
         lags: the result of `lag_by_group`.
         now_ms: the time of the alerts.
         limits: the limits.
-        known_ms: the time up to which the tables have the events of the source; None: `now_ms`.
+        as_of_ms: the time up to which the tables have the events of the source; None: `now_ms`.
     """
     return groups.sparkSession.sql(
         """
@@ -138,13 +138,13 @@ def groups_without_commits(
                concat(member_count, ' members, ',
                       if(last_ms is null, 'no commit', concat('last commit at ', last_ms)), ', lag ',
                       coalesce(cast(lag as string), 'unknown')) as detail
-        from found where since_ms > 0 and {known_ms} - since_ms >= {gap_ms} and coalesce(lag, 1) > 0
+        from found where since_ms > 0 and {as_of_ms} - since_ms >= {gap_ms} and coalesce(lag, 1) > 0
         """,
         groups=groups,
         offsets=offsets,
         lags=lags,
         now_ms=now_ms,
-        known_ms=now_ms if known_ms is None else known_ms,
+        as_of_ms=now_ms if as_of_ms is None else as_of_ms,
         kind=STALLED,
         own_groups=f"{OWN_GROUPS}-",
         gap_ms=limits.gap_ms,

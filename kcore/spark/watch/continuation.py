@@ -106,7 +106,7 @@ class ReportedAlerts:
         checkpoints: the folder of the checkpoints.
 
     Attributes:
-        known_ms: the time up to which the tables had the events of the source, at the last report that changed the
+        as_of_ms: the time up to which the tables had the events of the source, at the last report that changed the
             alerts.
     """
 
@@ -115,8 +115,8 @@ class ReportedAlerts:
         try:
             stored = parse_json(checkpoints.read(ALERTING))
         except FileNotFoundError:
-            stored = {"at_ms": -1, "known_ms": 0, "alerts": []}
-        self.known_ms = int(stored["known_ms"])
+            stored = {"at_ms": -1, "as_of_ms": 0, "alerts": []}
+        self.as_of_ms = int(stored["as_of_ms"])
         self._at_ms = int(stored["at_ms"])
         self._active = {(kind, subject) for kind, subject in stored["alerts"]}
 
@@ -138,16 +138,16 @@ class ReportedAlerts:
         """
         return set(map(key_of, alerts.where(f"at_ms > {self._at_ms}").collect()))
 
-    def store(self, active: Iterable[Row], now_ms: int, known_ms: int) -> None:
+    def store(self, active: Iterable[Row], now_ms: int, as_of_ms: int) -> None:
         """Stores a report, after its new alerts were written and published.
 
         Args:
             active: the alerts whose conditions hold.
             now_ms: the time of the report.
-            known_ms: the time up to which the tables have the events of the source.
+            as_of_ms: the time up to which the tables have the events of the source.
         """
         keys = set(map(key_of, active))
         if keys != self._active:
-            stored = {"at_ms": now_ms, "known_ms": known_ms, "alerts": sorted(keys)}
+            stored = {"at_ms": now_ms, "as_of_ms": as_of_ms, "alerts": sorted(keys)}
             self._checkpoints.write(ALERTING, json.dumps(stored).encode())
-            self._at_ms, self.known_ms, self._active = now_ms, known_ms, keys
+            self._at_ms, self.as_of_ms, self._active = now_ms, as_of_ms, keys

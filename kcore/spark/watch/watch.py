@@ -134,7 +134,7 @@ class Watch:
         records = as_json(rows, table, KEYS.get(table, "group_id"))
         kafka_options(records.write.format("kafka"), cluster).option("topic", topic).save()
 
-    def report(self, now_ms: int, known_ms: int | None = None) -> list[Row]:
+    def report(self, now_ms: int, as_of_ms: int | None = None) -> list[Row]:
         """Appends the lag of groups, if the source is a cluster, and new alerts; returns the new alerts.
 
         An alert is new if its condition did not hold at the previous report of this stream. The previous report may be
@@ -142,19 +142,19 @@ class Watch:
 
         Args:
             now_ms: the time.
-            known_ms: the time up to which the tables have the events of the source; None: `now_ms`. Later events may
+            as_of_ms: the time up to which the tables have the events of the source; None: `now_ms`. Later events may
                 have ended a condition.
         """
         # After a restart, no micro-batch has finished yet, but the tables are not older than at the last report.
-        known_ms = max(now_ms if known_ms is None else known_ms, self._reported.known_ms)
+        as_of_ms = max(now_ms if as_of_ms is None else as_of_ms, self._reported.as_of_ms)
         with self._writing:
             lags = self._lag(now_ms)
             tables, limits = self.tables, self._options.limits
-            alerts = hanging_transactions(tables.table(f"{STATE}/transactions"), now_ms, limits, known_ms)
+            alerts = hanging_transactions(tables.table(f"{STATE}/transactions"), now_ms, limits, as_of_ms)
             for others in (
                 rebalance_storms(tables.table(f"{TIMELINE}/rebalances"), now_ms, limits),
                 groups_without_commits(
-                    tables.table(f"{STATE}/groups"), tables.table(f"{STATE}/offsets"), lags, now_ms, limits, known_ms
+                    tables.table(f"{STATE}/groups"), tables.table(f"{STATE}/offsets"), lags, now_ms, limits, as_of_ms
                 ),
             ):
                 alerts = alerts.unionByName(others)
@@ -167,7 +167,7 @@ class Watch:
                 for rows, write in ((unwritten, tables.append), (unpublished, tables.publish)):
                     if rows:
                         write(ALERTS, self._spark.createDataFrame(rows, ALERTS_DDL))
-            self._reported.store(active, now_ms, known_ms)
+            self._reported.store(active, now_ms, as_of_ms)
             return new
 
     def _lag(self, now_ms: int) -> DataFrame:

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from kcore.transaction.shard import TransactionShard
 
 
-IDS_PER_STEP: Final = 500
+IDS_PER_PART: Final = 500
 ID_COST: Final = 5
 """The cost of one transactional id, in microseconds."""
-STEPS_PER_STEP: Final = 500_000
+MATCH_STEPS_PER_PART: Final = 500_000
 """The number of matching steps after which a part of the ids ends."""
 MATCH_STEPS_PER_COST: Final = 50
 """The number of matching steps that take a microsecond."""
@@ -166,8 +166,8 @@ class _Selection:
     def divide(self, ids: list[str]) -> Iterator[tuple[list[str], int]]:
         """Divides ids into parts. The coordinator decides each part without a pause.
 
-        A part ends after `IDS_PER_STEP` ids, or earlier if the pattern has used `STEPS_PER_STEP` matching steps. An id
-        that needs more than `MAX_MATCH_STEPS` sets `pattern_fault`, because one match cannot be divided.
+        A part ends after `IDS_PER_PART` ids, or earlier if the pattern has used `MATCH_STEPS_PER_PART` matching steps.
+        An id that needs more than `MAX_MATCH_STEPS` sets `pattern_fault`, because one match cannot be divided.
 
         Yields:
             The ids of a part, and its cost in microseconds; at least one part, which may be empty.
@@ -180,7 +180,7 @@ class _Selection:
                 self.pattern_fault |= added > MAX_MATCH_STEPS
                 steps += added
             some.append(transactional_id)
-            if self.pattern_fault or len(some) >= IDS_PER_STEP or steps >= STEPS_PER_STEP:
+            if self.pattern_fault or len(some) >= IDS_PER_PART or steps >= MATCH_STEPS_PER_PART:
                 yield some, 1 + ID_COST * len(some) + steps // MATCH_STEPS_PER_COST
                 some, steps = [], 0
         yield some, 1 + ID_COST * len(some) + steps // MATCH_STEPS_PER_COST
