@@ -29,8 +29,8 @@ TOPIC = "idle"
 AT_ONCE = 50
 """The number of members that join at a time."""
 SETTLE_S = 8.0
-"""The time between the last join and the measurement: the members get their partitions, and their heartbeats change
-nothing any more.
+"""The time between the last join and the measurement. In this time all members get their partitions, so that their
+later heartbeats do not change the groups.
 """
 
 

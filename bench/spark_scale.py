@@ -270,8 +270,8 @@ def report(name: str, events: int, usage: Usage, where: str, shares: Mapping[str
 
 
 def generated(folder: Path, events: int) -> Path:
-    """Returns the export of a log, which is generated if it does not exist. The last 1 % of each partition comes
-    last.
+    """Returns the export of a log, and generates it if it does not exist. The last 1 % of each partition is in separate
+    files.
     """
     log = folder / f"events-{events}"
     if not log.exists():

@@ -1,7 +1,8 @@
 """Commits of a cluster's node over PostgreSQL, beside a bare `INSERT … COMMIT` of the same bytes.
 
-The two alternate, so that the load of the machine affects both. `bare` is one statement in autocommit without any
-check, which is the least that PostgreSQL takes; `BEGIN` is the same with BEGIN and COMMIT as round trips of their own.
+Commits and INSERTs alternate, so that the load of the machine affects both. `bare` is one statement in autocommit
+without any check, the least that PostgreSQL takes. `BEGIN` is this statement with separate round trips for BEGIN and
+COMMIT.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def test_offsets_in_batches_of_one(benchmark: Callable[..., Any], tmp_path: Path
 
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_long_history(benchmark: Callable[..., Any], tmp_path: Path, compacted: bool) -> None:
-    """Opens a log in which each offset was committed five times: compaction removes the difference."""
+    """Opens a log in which each offset was committed five times, before or after a compaction."""
     write_commits(tmp_path / "data", 5, 10)
     if compacted:
         compact_all(tmp_path / "data")

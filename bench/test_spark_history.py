@@ -141,7 +141,7 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def measured(benchmark: Benchmark, run: Callable[[], Any]) -> Any:
-    """Runs a job once, because it takes long; Spark has started before. Records the length of the log."""
+    """Runs a job only once, because it takes long. Spark has already started. Records the length of the log."""
     cpu_s: list[float] = []
 
     def timed() -> Any:

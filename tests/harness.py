@@ -43,10 +43,10 @@ class EngineHarness:
         wall_ms: the time at the start.
 
     Attributes:
-        SETTINGS: the settings of all nodes of a class.
+        SETTINGS: the settings of all nodes of this class.
         clock: the time, which only the test moves.
-        log: the log; it stays when the process restarts.
-        engine: the engine; another one after each restart.
+        log: the log, which survives restarts.
+        engine: the engine, which each restart replaces.
         connection_id: the connection of the next requests.
     """
 
@@ -154,11 +154,13 @@ class DrivenHarness(EngineHarness):
     """A node whose requests a driver commits, and whose parked requests wait in virtual time.
 
     Attributes:
-        driver: the driver; another one after each restart.
+        driver: the driver, which each restart replaces.
     """
 
     WAITS_MS = (10, 10, 10, 100, 1_000, 30_000, 60_000, 0)
-    """The advances while a request is parked; the longest outlast the sessions of members."""
+    """The steps by which the time advances while a request is parked. The longest exceed the session timeouts of
+    members.
+    """
 
     def boot(self) -> None:
         super().boot()

@@ -44,7 +44,9 @@ class Target(Protocol):
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
-    """Waits for events of other threads and processes. Only the time limit depends on the machine."""
+    """Waits until `condition` returns a true value, because of events in other threads and processes. Returns the
+    value.
+    """
     until = time.monotonic() + timeout_s
     while not (value := condition()):
         assert time.monotonic() < until, f"{what} did not happen within {timeout_s} s"

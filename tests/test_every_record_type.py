@@ -158,7 +158,9 @@ def test_a_new_node_replays_every_record_type_of_the_metadata(monkeypatch: pytes
 
 
 def test_the_removal_of_a_node_is_replayed() -> None:
-    """The record deletes the registration of a node that another controller has removed, as in Kafka in any epoch."""
+    """The record deletes the registration of a node that another controller has removed. As in Kafka, it applies to any
+    epoch of the node.
+    """
     machine = BrokerContext().shard.machine
     registered = RegisterBrokerRecord(broker_id=3, broker_epoch=7)
     for offset, (record, nodes) in enumerate(((registered, [3]), (UnregisterBrokerRecord(broker_id=3), [])), 5):

@@ -41,11 +41,11 @@ AREAS = {  # area -> its server settings: server-NAME.properties
 
 
 INFO = ("--log-level", "info")
-"""The level of Kafka's loggers by default, which scripts read; kcore's default is warning."""
+"""The default level of Kafka's loggers. Scripts read this level, and kcore's default is warning."""
 
 SCRIPTED_PRODUCER_IDS = range(10)
-"""Ids that scripts use without having got them. Several scripts run concurrently, so any of these could be allocated
-in any of them. They are allocated first, so that a response never seems to repeat an invented id.
+"""Producer ids that scripts invent. As several scripts run concurrently, the server could allocate any of these ids to
+any script. So the tests allocate all of them first, and no later response contains an invented id.
 """
 
 
@@ -57,7 +57,7 @@ def use_up_scripted_ids(bootstrap: str) -> None:
 
 
 RETRIES = 2
-"""The number of repetitions of a scenario alone. Sessions of one second expire on a machine with other load."""
+"""The number of times that failed scenarios run again, one at a time. Short sessions expire on a busy machine."""
 
 
 def check(

@@ -36,13 +36,14 @@ from kcore.transaction.states import EMPTY, NAMES, PREVIOUS
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 HELP_PYTHON = (3, 11)  # the wording of argparse's help differs between Python versions
 BETWEEN_NODES = {ApiKey.ENVELOPE, ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.ALTER_PARTITION, ApiKey.BROKER_HEARTBEAT}
-"""APIs that only the nodes of a cluster use, which have an engine of their own."""
+"""APIs that only the nodes of a cluster send to each other. The engine of a single server does not serve them."""
 STEPS_OF_MEMBERS = (
     "A member of a consumer group (KIP-848) approaches its target assignment in steps, one for each heartbeat. The "
     "table shows the step for every combination of four inputs.",
-    "- *state*: the member's state. `STABLE`: it has its target. `UNREVOKED`: it must revoke partitions and has not "
-    "confirmed that. `UNRELEASED`: other members still own partitions of its target. `UNKNOWN`: a later version of the "
-    "software has stored a state that this version does not know.",
+    "- *state*: the member's state. `STABLE`: the member has the whole target of its member epoch. `UNREVOKED`: the "
+    "member must revoke partitions, and has not confirmed the revocation. `UNRELEASED`: other members still own "
+    "partitions of the member's target. `UNKNOWN`: a later version of kcore has stored a state that this version does "
+    "not know.",
     '- *target epoch*: "yes" if the member\'s epoch is the epoch of its target.',
     '- *must revoke*: "yes" if the member may still use partitions that it must revoke.',
     '- *subscription changed*: "yes" if this heartbeat changed the member\'s subscription.',
@@ -58,9 +59,10 @@ STEPS_OF_MEMBERS = (
 STEPS_OF_STREAMS_MEMBERS = (
     "The table shows the step of a heartbeat in a streams group (KIP-1071). States, inputs and steps are those of "
     "consumer groups, with tasks in place of partitions, except:",
-    "- `UNRELEASED`: a task of the member's target still runs in another member, or in another role in its process.",
-    "- *next, in the following epoch*: the member moves towards its target, and its epoch grows by one even if it must "
-    "revoke further tasks.",
+    "- `UNRELEASED`: a task of the member's target still runs in another member, or in the member's own process in "
+    "another role.",
+    "- *next, in the following epoch*: the member moves towards its target, and its epoch grows by one even if the "
+    "member must revoke further tasks.",
 )
 """The legend of the table of streams groups' members."""
 CLASSIC_CLIENT = "Members of classic groups: the client side"
@@ -70,19 +72,21 @@ ABOUT = {
     "timeout ends. In `CompletingRebalance`, SyncGroup requests wait for the assignment of the group's leader. A group "
     "becomes `Dead` when its shard is unloaded.",
     "Share groups": "A group is `Stable` while it has members. `Dead` means deleted; only responses show this state.",
-    "State of a share partition": "The group's records list the share partitions whose state the share coordinator "
-    "initializes, holds or deletes. A share partition in none of these lists is `absent`.",
+    "State of a share partition": "The records of a share group have three lists of share partitions: those whose "
+    "state the share coordinator initializes, holds, or deletes. A share partition in none of these lists is `absent`.",
     "Share partitions on their leader": "The leader of a partition delivers its records to each share group through a "
-    "share partition (KIP-932). If one has failed or was fenced, the leader removes it, and the next ShareFetch makes "
-    "a new one.",
-    "Transactions": "These are the states of a transactional id. No request sees it in `PrepareEpochFence`, which "
-    "exists only within one decision, or in `Dead`: an expired id is deleted.",
+    "share partition (KIP-932). If a share partition has failed or was fenced, the leader removes it, and the next "
+    "ShareFetch creates a new one.",
+    "Transactions": "These are the states of a transactional id. Requests never see two of them: `PrepareEpochFence` "
+    "exists only within one decision, and an id in the state `Dead` has expired and is deleted.",
     "Shards": "A shard replays its log while it is `loading`, and serves requests while it is `active`. A `failed` "
     "shard may load again.",
-    CLASSIC_CLIENT: "These are the states of a member in kcore's own client. In `Preparing` and `Leaving`, it commits "
-    "its positions and gives up its partitions. In `Completing`, the program handles the new assignment.",
-    CONSUMER_CLIENT: "These are the states of a member in kcore's own client. In `Acknowledging`, its next heartbeat "
-    "reports the new assignment. In `Stale`, it has left the group because it did not poll in time.",
+    CLASSIC_CLIENT: "These are the states of a member in kcore's own client. In `Preparing` and `Leaving`, the "
+    "member commits its positions and gives up its partitions. In `Completing`, the program handles the new "
+    "assignment.",
+    CONSUMER_CLIENT: "These are the states of a member in kcore's own client. In `Acknowledging`, the member's next "
+    "heartbeat reports the new assignment. In `Stale`, the member has left the group, because the program did not poll "
+    "in time.",
 }
 """The texts above the diagrams, by heading."""
 NOTE = "<!-- Made by tools/generate_docs.py: change the code, then run `make docs`. -->\n"
@@ -96,9 +100,11 @@ def apis() -> str:
         NOTE,
         *_wrapped(
             "*served*: the versions that kcore serves. *Kafka 4.3*: the versions that Apache Kafka 4.3 defines; v6 of "
-            "InitProducerId is disabled there by default, as an unstable version. *differs*: differences in behaviour.",
-            "A request for any other API, or for another version of an API except ApiVersions, closes the connection, "
-            "as in Kafka. Like Kafka, kcore lists Produce from v0 in ApiVersions, because old clients check that.",
+            "InitProducerId is disabled there by default, as an unstable version. *differs*: differences from Kafka's "
+            "behaviour.",
+            "If a request has an API or a version that is not served, kcore closes the connection, as Kafka does. Only "
+            "a request for another version of ApiVersions gets a response, with UNSUPPORTED_VERSION. Like Kafka, kcore "
+            "lists Produce from v0 in ApiVersions, because old clients check that.",
         ),
         "| key | API | served | Kafka 4.3 | differs |",
         "|---|---|---|---|---|",
@@ -166,7 +172,7 @@ def states() -> str:
     shards = [(state.value, target.value) for state, targets in TRANSITIONS.items() for target in targets]
     transactions = [(NAMES[source], NAMES[state]) for state, sources in PREVIOUS.items() for source in sources]
     lines = ["# States", NOTE]
-    lines += _wrapped("A diagram shows every transition that the code allows. `[*]` marks the initial state.")
+    lines += _wrapped("Each diagram shows every transition that the code allows. `[*]` marks the initial state.")
     lines += _diagram("Classic groups", "Empty", classic)
     lines += [
         "## Members of consumer groups",

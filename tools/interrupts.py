@@ -28,7 +28,7 @@ from tools.interrupting.ledger import SETTINGS, Ledger, RefusedError
 CHECK_EVERY = 100
 FOLDER_EVERY = 200
 WATCH_EVERY = 10
-"""Actions after which the watch for hangs starts anew, which takes several milliseconds."""
+"""The number of actions after which the watch for hangs starts again. A start takes several milliseconds."""
 LONGEST_S = {"send": 0.0015, "open": 0.03, "close": 0.003}
 """The timer fires at most this long after an action began. Interrupts after the end of the action do not count."""
 HANG_S = 60

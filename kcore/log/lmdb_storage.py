@@ -447,7 +447,7 @@ class LmdbStorage(LmdbReader):
             log_failure(
                 logger,
                 error,
-                "log %s: cannot start to move the full half of the journal to the log; a later commit moves it",
+                "log %s: cannot start to move the full area of the journal to the log; a later commit moves it",
                 self.path,
             )
 
@@ -466,7 +466,7 @@ class LmdbStorage(LmdbReader):
                     self._transact_move()
         except LogError as error:
             logger.error(
-                "log %s: the full half of the journal could not be moved to the log (%s); the next commit that finds "
+                "log %s: the full area of the journal could not be moved to the log (%s); the next commit that finds "
                 "the journal full tries again",
                 self.path,
                 error,
@@ -475,7 +475,7 @@ class LmdbStorage(LmdbReader):
             log_failure(
                 logger,
                 error,
-                "log %s: an unexpected error while moving the full half of the journal to the log; a later commit "
+                "log %s: an unexpected error while moving the full area of the journal to the log; a later commit "
                 "tries again",
                 self.path,
             )

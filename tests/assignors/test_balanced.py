@@ -36,7 +36,9 @@ def small_groups(draw: st.DrawFn) -> tuple[list[Member], Topics]:
 
 
 def score(members: list[Member], topics: Topics, owners: dict[tuple[str, int], int]) -> Score:
-    """Returns (sum of squared loads, partitions that leave an owner who may keep them, minus rack matches)."""
+    """Returns (sum of squared loads, number of partitions that leave an owner who may keep them, minus the number of
+    rack matches).
+    """
     loads = [0] * len(members)
     moves = matches = 0
     for (topic, number), owner in owners.items():
@@ -79,7 +81,7 @@ def test_no_assignment_is_better(group: tuple[list[Member], Topics]) -> None:
     ids=lambda c: c["name"],
 )
 def test_balance_and_moves_are_the_recorded_optimum(case: dict[str, Any]) -> None:
-    """Compares the counts and the number of moves of every recorded round with those of an independent solver."""
+    """Compares the counts and the number of moves of every recorded round with the results of an independent solver."""
     for part in case["rounds"]:
         if "best_counts" not in part["measures"]:
             continue

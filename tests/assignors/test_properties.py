@@ -112,8 +112,8 @@ def test_equal_subscriptions_keep_as_much_as_balance_allows(name: str, group: Gr
 @settings(max_examples=15, deadline=None)
 @given(group=groups(racks=False))
 def test_a_second_run_moves_nothing(name: str, group: Group) -> None:
-    """Applying the assignor to its own result changes nothing, for equal and unequal subscriptions. The groups have no
-    racks.
+    """Applying the assignor to its own result moves no partition, for equal and unequal subscriptions. The groups have
+    no racks.
     """
     kind = "consumer" if name == "uniform" else "classic"
     first = assign(kind, name, group)
@@ -184,7 +184,7 @@ def test_share_partitions_have_readers_and_members_have_their_share(group: Group
 @settings(max_examples=15, deadline=None)
 @given(group=groups(equal=True, racks=False), data=st.data())
 def test_changed_members_are_those_whose_partitions_differ(group: Group, data: st.DataObject) -> None:
-    """The changed members are those for which KIP-848 writes a record, also when topics or members come and go."""
+    """KIP-848 writes a record for each changed member. Topics and members may come and go between two assignments."""
     members, topics = group
     before = assign("consumer", "uniform", group)
     grown = Topics({t: topics[t] + data.draw(st.integers(0, 2)) for t in topics if data.draw(st.booleans())})

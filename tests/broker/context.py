@@ -147,7 +147,7 @@ class BrokerContext:
         self.apis = ServedApis(apis_of(self, BROKER_APIS))  # type: ignore[arg-type] - it has what these APIs use
 
     def new_uuid(self) -> bytes:
-        """Returns the next number in place of random bytes."""
+        """Returns the next consecutive number as an id, in place of random bytes."""
         self._next_id += 1
         return b"\x10" + self._next_id.to_bytes(15, "big")
 
@@ -175,7 +175,7 @@ class BrokerContext:
 
     @property
     def machine(self) -> MetadataMachine:
-        """The present state machine; each load replaces it."""
+        """The current state machine; each load makes another one."""
         return self.shard.machine
 
     # ---- requests

@@ -1,4 +1,4 @@
-"""Runs the command on given arguments; returns exit status and text."""
+"""Helpers that run the command in this process, and return its exit status and output."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_a_group_without_its_newest_target_shows_that(run: Callable[..., Ran], t
 
 
 def test_an_empty_consumer_group_has_a_row(run: Callable[..., Ran], tmp_path: Path) -> None:
-    """The row has its epochs and no member."""
+    """The row has the epochs of the group and no member."""
     folder = tmp_path / "data"
     with kcore.open(folder, config=NO_INTERVAL) as engine:
         make_topic(engine, "lines", 2)

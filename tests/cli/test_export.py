@@ -138,7 +138,9 @@ def test_damage_is_reported_and_the_rest_is_exported(run: Run, tmp_path: Path) -
 
 
 def commit_when_loaded(server: ServerProcess, group: str, offset: int) -> None:
-    """Commits an offset; a coordinator that is still loaded after a restart refuses commits."""
+    """Repeats a commit until the server accepts it. After a restart, a coordinator refuses commits while it loads its
+    state.
+    """
     with Connection.to(server.bootstrap) as connection:
 
         def accepted() -> bool:

@@ -416,7 +416,7 @@ def test_the_whole_part_of_an_older_version_s_damaged_journal_is_recovered(run: 
         LmdbLogEngine(folder)
     losses = repair(run, folder)
     assert [(loss["partition"], loss["loss"], loss["detail"]) for loss in losses] == [
-        (None, "page", "round 0 of the journal is damaged"),
+        (None, "page", "entry 0 of the journal is damaged"),
         END_LOST,
     ]
     assert served(folder) == ([*VALUES, (3, b"v3".hex())], OFFSETS)

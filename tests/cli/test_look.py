@@ -144,9 +144,7 @@ def test_the_whole_log_of_a_folder_is_dumped_with_its_metadata(run: Run, command
 
 @pytest.mark.parametrize("verb", [("log", "dump"), ("groups", "list"), ("groups", "describe"), ("offsets", "list")])
 def test_exactly_one_target_must_be_given(verb: tuple[str, str], run: Run) -> None:
-    """An argument that was meant as the name of a group or topic is read as a folder. The error message mentions
-    that.
-    """
+    """The command reads a positional argument as a folder. The error names the options for groups and topics."""
     ran = run(*verb)
     assert (ran.status, ran.err) == (1, "kcore: name a data folder, or --bootstrap HOST:PORT of a running server\n")
     ran = run(*verb, "workers", "--bootstrap", "localhost:1")

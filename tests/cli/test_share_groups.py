@@ -103,7 +103,7 @@ def test_start_offsets_are_listed_with_the_lag(run: Callable[..., Ran], folder: 
 
 
 def test_unknown_groups_are_an_error(run: Callable[..., Ran], folder: Path) -> None:
-    """A requested group that does not exist gives status 1 and a message; the others are listed."""
+    """Each group that does not exist gives a message and status 1. The command still lists the other groups."""
     ran = run("offsets", "list", folder, "--group", "typo", "--group", "idle", "--group", "oops", "--format", "json")
     assert ran.status == 1
     assert [row["group"] for row in ran.rows] == ["idle"]
@@ -111,7 +111,7 @@ def test_unknown_groups_are_an_error(run: Callable[..., Ran], folder: Path) -> N
 
 
 def test_the_log_dump_shows_the_records(run: Callable[..., Ran], folder: Path) -> None:
-    """Records of the group and of its share partitions, with their fields."""
+    """The dump has the records of the group and of its share partitions, with their fields."""
     rows = run("log", "dump", folder, "--group", "idle", "--format", "json").rows
     assert [(row["topic"], row["type"]) for row in rows] == [
         ("__consumer_offsets", "ShareGroupStatePartitionMetadata"),

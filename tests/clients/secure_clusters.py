@@ -23,7 +23,7 @@ KINDS: Final = ("processes", "postgresql")
 PROTOCOL: Final = "SASL_PLAINTEXT"
 ADMIN: Final = ("admin", "admin-password")
 PLAIN_USER: Final = ("paula", "paula-password")
-"""A user without permissions, whom the configuration of each node names."""
+"""A user without permissions, whose password is in each node's configuration."""
 SCRAM: Final = "SCRAM-SHA-512"
 ENDS_S: Final = 60.0
 
@@ -94,7 +94,7 @@ def running(kind: str, folder: Path, settings: dict[str, str] | None = None) -> 
     Args:
         kind: "processes" or "postgresql".
         folder: the folder for data and logs.
-        settings: settings that replace the present ones; "": without the setting.
+        settings: settings that replace those of `SETTINGS`. The value "" removes a setting.
     """
     chosen = {name: value for name, value in {**SETTINGS, **(settings or {})}.items() if value}
     prefix = f"{PROTOCOL}://" if "sasl.enabled.mechanisms" in chosen else ""

@@ -96,7 +96,7 @@ class Applications:
     """Applications, and the contents of their topics.
 
     Args:
-        bootstrap: the address that all clients know.
+        bootstrap: the address that all clients get.
         folder: the folder for their state.
         security: librdkafka's settings for security.
         java_security: the same settings for Java.

@@ -1,4 +1,4 @@
-"""Compares the requests of kcore's member with those of Java's, field by field, in the same scenarios."""
+"""Compares the requests of kcore's member and of Java's member in the same scenarios, field by field."""
 
 from __future__ import annotations
 

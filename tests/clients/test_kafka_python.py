@@ -86,7 +86,7 @@ def test_every_codec_arrives_as_it_was_sent(
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 def test_records_are_stored_with_each_setting_of_acks(acks: Any, bootstrap: str, new_topic: NewTopic) -> None:
-    """With acks=0 there is no response and the client guesses the offset, but the record is stored."""
+    """With acks=0 the server sends no response, and the client guesses the offset. The record is stored."""
     topic = new_topic()
     offsets = send(bootstrap, topic, [b"a", b"b", b"c"], acks=acks, enable_idempotence=False)
     assert acks == 0 or offsets == [0, 1, 2]

@@ -178,7 +178,7 @@ def consuming(settings: dict[str, Any], group: str) -> Consumer:
 
 
 def copy(settings: dict[str, Any], source: str, target: str, name: str) -> None:
-    """Copies all records in one transaction after an aborted one; commits the offsets within it."""
+    """Copies all records in one transaction, which also commits the offsets. An aborted transaction precedes it."""
     consumer = consuming(settings, f"{name}-copy")
     producer = Producer({**settings, "transactional.id": f"{name}-copy"})
     try:
@@ -373,7 +373,7 @@ def test_passwords_changed_at_one_node_hold_at_all(cluster: SecureCluster, node:
 
 def test_an_administrator_changes_topics_at_any_node(cluster: SecureCluster, node: int, name: str) -> None:
     """An administrator changes settings, partitions, records and groups with the address of one node, and checks them
-    with the address of another one.
+    with the address of another node.
     """
     admin, other = cluster.admin(node), cluster.admin(cluster.others(node)[0])
     result(admin.create_topics([NewTopic(name, 1, 1)]))

@@ -22,7 +22,7 @@ from tests.clients import java_programs
 from tests.kit import batch, make_topic, produce
 
 POM = Path(__file__).with_name("streams_java") / "pom.xml"
-"""Names the artifact kafka-tools."""
+"""The Maven file that names the artifact kafka-tools."""
 GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 CONSOLE = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
 VERIFIABLE = "org.apache.kafka.tools.VerifiableShareConsumer"

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_virtual_topic_grows_and_refuses_data() -> None:
-    """A call with more shards extends the topic. A call with fewer or the same number changes nothing. Records are
-    refused.
+    """A call with more shards extends the topic. A call with fewer or the same number changes nothing. The topic
+    refuses records.
     """
     with kcore.open() as engine:
         assert declare_virtual_topic(engine, "shards", 4) == 4

@@ -20,11 +20,11 @@ PARTITIONS = 4
 SESSION_MS = 5_000
 """The time after which the group detects the end of a member."""
 LAST = "last"
-"""The client id of the members beside the recorded one: their member ids, by which the range assignor orders them, come
-after its own."""
+"""The client id of the members beside the recorded member. The range assignor orders members by member id, so these
+members come last."""
 CLASSIC = {"session_timeout": 60.0, "heartbeat_interval": 0.15}
 METADATA_MAX_AGE_S = 1.0
-"""The settings of tests/clients/members.py, which Java's member gets."""
+"""Settings of kcore's member, equal to those that tests/clients/members.py gives to Java's member."""
 
 
 class KcoreMember:
@@ -174,14 +174,15 @@ def _keeps_in_touch(requests: list[Recorded]) -> bool:
 
 
 IGNORED = frozenset({"member_id", "client_software_name", "client_software_version", "max_wait_ms", "session_id"})
-"""Fields that differ by nature, or by a setting of the member."""
+"""Fields that are not compared, because they always differ or depend on a setting of the member."""
 ONCE = frozenset({ApiKey.FIND_COORDINATOR, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH})
 """APIs whose number of requests depends on times: only the fields of the first request of a step are compared."""
 TIMED = frozenset({ApiKey.METADATA, ApiKey.FETCH, ApiKey.HEARTBEAT, ApiKey.API_VERSIONS})
-"""APIs whose requests are compared apart from steps."""
+"""APIs whose requests are compared over all steps together, because their step depends on times."""
 
 MOVED = frozenset({"topics.partitions (number)", "topics.partitions.partition"})
-"""Fields of a Fetch within a session: it names the partitions whose position has moved, which depends on times."""
+"""Fields that are not compared in a Fetch within a session. Such a Fetch names the partitions whose position has moved,
+which depends on times."""
 
 
 def fields_of(message: Any, topic: str, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -27,7 +27,7 @@ class SharedStore:
         self._opened: list[ClusterStore] = []
 
     def advance(self, ms: int) -> None:
-        """Lets time pass by the store's clock."""
+        """Advances the store's clock."""
         self.clock.advance(ms)
 
     def open(self) -> ClusterStore:
@@ -42,7 +42,7 @@ class SharedStore:
         return store, lease, SharedLogEngine(store.storage())
 
     def stored_end(self, key: PartitionKey) -> int | None:
-        """Returns the end of a partition, None if it does not exist."""
+        """Returns the end offset of a partition, or None if the partition does not exist."""
         found = self.memory.data.look_up(key)
         return None if found is None else found.end_offset
 

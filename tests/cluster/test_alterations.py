@@ -1,4 +1,6 @@
-"""Changes of settings in a cluster: each node has its own loggers and key stores; the controller decides the rest."""
+"""Changes of settings in a cluster: each node changes its own loggers and checks its own key stores, and the controller
+decides about all other settings.
+"""
 
 from __future__ import annotations
 

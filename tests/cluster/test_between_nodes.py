@@ -109,8 +109,8 @@ def test_an_envelope_with_too_many_elements_is_refused() -> None:
 
 
 def test_an_envelope_has_room_for_the_largest_request(world: ClusterWorld) -> None:
-    """Without this room, the controller would close the node's connection, and requests of other clients on it would
-    fail.
+    """If an envelope were too long, the controller would close the node's connection. Requests of other clients on this
+    connection would fail, too.
     """
     assert world.controller.engine is not None
     dispatch = Dispatch(world.controller.engine)
@@ -128,7 +128,7 @@ def test_an_envelope_has_room_for_the_largest_request(world: ClusterWorld) -> No
 
 
 def test_requests_of_nodes_are_refused_on_the_listeners_of_clients() -> None:
-    """Otherwise any client could make the controller move all partitions of a node."""
+    """If a client could send these requests, it could make the controller move all partitions of a node."""
     world = ClusterWorld(settings={"inter.broker.listener.name": "PLAINTEXT"})
     world.start()
     engine = world.controller.engine
@@ -335,7 +335,7 @@ def test_a_client_of_another_node_sees_no_error_when_the_controller_dies(world: 
 
 
 def test_a_controller_that_was_paused_decides_nothing_after_its_lease(world: ClusterWorld) -> None:
-    """The metadata of such a controller are old, although its lease as a node is still valid."""
+    """The metadata of a paused controller may be old, although its lease as a node is still valid."""
     make_topic(world.nodes[2], "t")
     world.advance(500)
     zombie = world.controller
@@ -391,7 +391,7 @@ def test_a_request_that_does_not_reach_the_controller_is_sent_again(world: Clust
 def test_a_request_that_cannot_be_sent_again_gets_a_response(
     world: ClusterWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without this, an exception of the timer would leave the client without a response."""
+    """The timer that sends the request again raises an exception. Even then, the client gets a response."""
     world.network.lose = lambda call: isinstance(call.request, EnvelopeRequest) and not call.is_response
     engine = world.nodes[2].engine
     assert engine is not None

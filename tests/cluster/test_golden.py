@@ -33,7 +33,7 @@ def registered(store: ClusterStore, config: Config, clock: Clock) -> ClusterEngi
 
 
 DIFFERENT = {"wire/unknown_keys_close"}
-"""Scenarios with requests that only Kafka's controllers serve: here each node may be the controller."""
+"""Scenarios with requests that only Kafka's controllers serve: in a cluster, each node may be the controller."""
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS.keys() - DIFFERENT))

@@ -159,7 +159,9 @@ class Attack:
             node.stop()
 
     def cut(self) -> None:
-        """Disconnects one node, or all nodes, from the store for some time; requests and responses are lost."""
+        """Disconnects one node, or all nodes, from the store for some time. Most of their operations fail or have an
+        unknown outcome.
+        """
         victim = self.random.choice([1, 2, 3, 0])
         self.trouble_until_ms = self.world.clock.monotonic_ms() + self.random.choice([200, 3_000, 9_000])
 

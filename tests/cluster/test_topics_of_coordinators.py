@@ -66,7 +66,7 @@ def world() -> Iterator[ClusterWorld]:
 
 
 def application(world: ClusterWorld) -> tuple[str, Node]:
-    """Returns a group whose coordinator is a node other than the controller, and this node."""
+    """Returns a group whose coordinator is not on the controller, and the node of this coordinator."""
     for number in range(100):
         group = f"app{number}"
         node = world.leader(CONSUMER_OFFSETS, partition_for(group, 6))

@@ -60,7 +60,7 @@ def test_a_cluster_whose_nodes_all_drain_still_has_a_placement_order() -> None:
 
 
 def test_a_node_describes_its_folder_or_the_database(tmp_path: Path) -> None:
-    """Operators and AlterReplicaLogDirs refer to the data folder by this name."""
+    """The description contains the path by which operators and AlterReplicaLogDirs refer to the data folder."""
     for settings, path in [({"kcore.data.dir": str(tmp_path)}, str(tmp_path)), ({}, "database")]:
         world = ClusterWorld(settings=settings)
         world.start()

@@ -1,8 +1,8 @@
 """Settings and the tests that verify their effect: a test fails if kcore ignores its setting.
 
 `NAMED` lists tests that set the setting themselves or in a helper of their module. `INDIRECT` lists tests that depend
-on the setting's default, or that set it by a command-line option; the second text is a value with which the test fails,
-"" for the default. test_ignored_settings.py checks that these tests fail.
+on the setting's default, or that set it by a command-line option. The second text is a value with which the test fails;
+"" stands for the default. test_ignored_settings.py checks that these tests fail.
 """
 
 from __future__ import annotations
@@ -123,4 +123,4 @@ INDIRECT = {
 }
 
 VALIDATED = {"sasl.server.callback.handler.class": "com.example.Handler", "process.roles": "controller"}
-"""Settings whose only effect is that other values, such as this one, are refused."""
+"""Settings whose only effect is that kcore refuses some values, with a refused value for each setting."""

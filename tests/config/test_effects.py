@@ -204,8 +204,8 @@ def partitions_of_topics(setting: str) -> None:
 
 
 def transaction_timeout(setting: str) -> None:
-    """A transaction timeout above the maximum is refused. With another timeout, the producer would first look up its
-    coordinator.
+    """A transaction timeout above the maximum is refused. With an accepted timeout, the request reaches the next check,
+    which returns NOT_COORDINATOR.
     """
     node = engine(**{setting: "1000"})
     for timeout_ms, code in ((1_001, ErrorCode.INVALID_TRANSACTION_TIMEOUT), (1_000, ErrorCode.NOT_COORDINATOR)):
@@ -222,7 +222,7 @@ def session_timeout(setting: str) -> None:
 
 
 def group_size(setting: str) -> None:
-    """A second member of a classic group is refused."""
+    """With a maximum of one member, a second member of a classic group is refused."""
     node = engine(**{setting: "1", "group_initial_rebalance_delay_ms": "0"})
     protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
     responses = []

@@ -17,7 +17,7 @@ from tests.config.test_effects import TESTS
 ROOT = TESTS.parent
 PATH = os.pathsep.join([str(TESTS / "config" / "ignored_setting"), str(ROOT)])
 TEST_FAILED = 1
-"""Exit status of pytest if tests failed; others mean that it ran none."""
+"""The exit status of pytest if tests failed. An error outside of the tests has another status."""
 
 TESTS_OF_SETTINGS = {name: (test, name) for name, test in NAMED.items()} | {
     name: (test, f"{name}={value}" if value else name) for name, (test, value) in INDIRECT.items()

@@ -126,7 +126,7 @@ def test_kafkas_names_for_settings_of_kcore_are_accepted(tmp_path: Path) -> None
 
 
 def test_unequal_values_of_node_id_and_broker_id_are_refused(tmp_path: Path) -> None:
-    """As in Kafka, different values are refused. The option --node-id replaces both."""
+    """As in Kafka, different values are refused. The option --node-id replaces the values of both settings."""
     file = tmp_path / "server.properties"
     file.write_text("broker.id=2\n")
     for assignments in (["broker.id=2", "node.id=1"], ["node.id=1", "broker.id=2"]):
@@ -254,8 +254,8 @@ def test_changes_at_run_time_have_an_effect() -> None:
 
 @pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
 def test_an_assignment_interval_stays_within_its_bounds(kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A change beyond the bounds is accepted, as in Kafka, and has no effect: no server could start with it. The same
-    applies if the bounds become narrower.
+    """A value beyond the bounds is accepted, as in Kafka, but has no effect, because no server could start with it. A
+    stored value also loses its effect if the bounds become narrower.
     """
     name, most = f"group.{kind}.assignment.interval.ms", f"group.{kind}.max.assignment.interval.ms"
     node = EngineHarness({most: 20_000})
@@ -318,8 +318,8 @@ def test_settings_that_are_kept_for_kafkas_tools_are_named_if_they_are_given() -
 
 
 def test_every_setting_is_changed_refused_or_named_as_without_effect() -> None:
-    """For every setting, a change at run time is refused without effect, or the node has the new value, or a warning
-    says that the setting has no effect.
+    """A change at run time has one of three results for every setting: the change is refused, the node has the new
+    value, or a warning says that the setting has no effect.
     """
     for name in sorted({*kafka_settings(), *Config.SETTINGS}):
         node = BrokerContext()

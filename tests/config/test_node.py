@@ -1,4 +1,4 @@
-"""Settings: Kafka's names, types and bounds; the error for an invalid value names the valid ones."""
+"""Settings: Kafka's names, types and bounds; the error for an invalid value names the valid values."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Driver:
         return found
 
     def beats(self, response: ConsumerGroupHeartbeatResponse) -> None:
-        """Responds to the heartbeat that is under way."""
+        """Responds to the outstanding heartbeat."""
         self.respond(self.take(ConsumerGroupHeartbeatRequest), response)
         self.step()
 

@@ -95,7 +95,7 @@ class Handled:
 
 
 MAX_ADVANCES = 5
-"""Advances at one instant; in each, a step may make another one possible."""
+"""The maximum number of advances of a member at one instant. An advance may make a further advance possible."""
 
 
 class World:

@@ -148,7 +148,7 @@ def _append_records(node: kcore.Node, out: int, records: int) -> None:
 def _live(folder: Path, out: int, responses: Responses) -> None:
     """Checks the folder and writes to it until this process is killed."""
     try:
-        journal.MAX_ROUNDS = AREA_ROUNDS  # type: ignore[misc]
+        journal.MAX_ENTRIES = AREA_ROUNDS  # type: ignore[misc]
         node = kcore.open(folder, config=QUICK)
         node.send(create("t"))  # unless the topic exists
         offset, records = _check_node(node, responses)
@@ -319,11 +319,11 @@ class Rounds:
 def power_failures(count: int, seed: int) -> Counter[str]:
     """Cuts the power `count` times, with a new folder every 50 times. Returns the counts."""
     counts: Counter[str] = Counter()
-    previous, journal.MAX_ROUNDS = journal.MAX_ROUNDS, AREA_ROUNDS  # type: ignore[misc]
+    previous, journal.MAX_ENTRIES = journal.MAX_ENTRIES, AREA_ROUNDS  # type: ignore[misc]
     try:
         for first in range(0, count, 50):
             rounds = Rounds(seed + first)
-            journal.MAX_ROUNDS = AREA_ROUNDS  # type: ignore[misc]
+            journal.MAX_ENTRIES = AREA_ROUNDS  # type: ignore[misc]
             try:
                 for _ in range(min(50, count - first)):
                     rounds.run_until_failure()
@@ -331,7 +331,7 @@ def power_failures(count: int, seed: int) -> Counter[str]:
                 rounds.close()
             counts.update(rounds.counts)
     finally:
-        journal.MAX_ROUNDS = previous  # type: ignore[misc]
+        journal.MAX_ENTRIES = previous  # type: ignore[misc]
     return counts
 
 

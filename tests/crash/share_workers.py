@@ -39,7 +39,7 @@ class Ledger:
         produced: the highest offset after a confirmed append, by partition.
         done: records whose acceptance or rejection was confirmed. They must never be delivered again.
         uncertain: records whose acceptance or rejection was sent, but not confirmed.
-        counts: the highest delivery count of each record that was seen.
+        counts: the highest delivery count that responses had, by record.
         delivered: the number of deliveries.
         redelivered: the number of deliveries with a count above 1.
     """

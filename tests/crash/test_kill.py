@@ -61,8 +61,8 @@ def check(server: ServerProcess, workers: list[Worker]) -> None:
 @pytest.mark.crash
 @pytest.mark.timeout(600)
 def test_acknowledged_writes_survive_kills(tmp_path: Path, rounds: int, seed: int) -> None:
-    """Kills servers on one folder repeatedly. The durability setting differs between rounds, but with any of them a
-    kill loses no write.
+    """Kills servers on one folder repeatedly. The durability setting differs between rounds, and a kill loses no
+    acknowledged write with any setting.
     """
     rng = random.Random(seed)
     workers = crew(rng)

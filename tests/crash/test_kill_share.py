@@ -21,7 +21,7 @@ SETTINGS = {
     "share.coordinator.snapshot.update.records.per.snapshot": "20",
     "group.share.delivery.count.limit": "10",
 }
-"""The delivery count limit is the highest one: no record may be archived because of the kills."""
+"""The delivery count limit has the highest allowed value: no record may be archived because of the kills."""
 
 
 @pytest.mark.crash

@@ -36,8 +36,8 @@ def test_killed_processes_lose_no_acknowledged_write(tmp_path: Path) -> None:
 @pytest.mark.crash
 @pytest.mark.timeout(600)
 def test_a_planted_defect_is_found_by_kills(tmp_path: Path) -> None:
-    """With the planted defect, the first kill after an acknowledged last entry ends the test. On a slow machine, many
-    kills come earlier.
+    """With the planted defect, an opening ignores the journal's last entry. The test ends at the first kill after this
+    entry was acknowledged. On a slow machine, many kills come before that.
     """
     with MUTANTS["last-entry-lost"].planted(), pytest.raises(ViolationError, match=r"(was|were) acknowledged"):
         kills(400, 3, tmp_path)

@@ -120,7 +120,9 @@ async def test_a_finish_that_could_not_begin_is_repeated_with_the_next_round(mon
 
 @pytest.mark.parametrize("thread", ["writing", "refusing"])
 async def test_a_write_without_memory_for_its_call_is_repeated(monkeypatch: pytest.MonkeyPatch, thread: str) -> None:
-    """The writing thread repeats the call. If the round cannot be passed to that thread, the loop repeats the call."""
+    """The writing thread repeats a call that raises MemoryError. If the loop cannot pass the round to that thread, the
+    loop itself makes the call and repeats it.
+    """
     node = Node(shards=1)
     await node.begin()
     await node.serve()

@@ -103,7 +103,7 @@ async def test_on_a_loop_a_failed_commit_gets_kafkas_error_and_the_next_one_work
 
 
 def test_a_failed_commit_in_virtual_time() -> None:
-    """A change of a timer cannot be committed: the shard reloads from its log, and time advances."""
+    """The commit of a timer's change fails. The shard reloads from its log, and the time advances nevertheless."""
     clock = ManualClock()
     engine, log = faulty_engine(clock)
     driver = ThreadDriver(engine)
@@ -125,6 +125,7 @@ class Broken:
 
     fast = None
     storage_error = ErrorCode.KAFKA_STORAGE_ERROR
+    name = "Broken"
 
     def __init__(self, real: Any, error: BaseException) -> None:
         self.real, self.raised = real, error

@@ -20,7 +20,7 @@ THREAD = "kcore-journal"
 
 @pytest.fixture(autouse=True)
 def small_areas(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "MAX_ROUNDS", 3)
+    monkeypatch.setattr(journal, "MAX_ENTRIES", 3)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.kit import wait_until
 
 
 def test_the_end_of_the_leadership_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """For example, another node has become the controller. The new leader frees the space."""
+    """The leadership ends if, for example, another node has become the controller. The new leader frees the space."""
     results: list[bool | Exception] = [True, FencedWriteError("node 1 does not lead t-0", []), True]
 
     def reclaim() -> bool:
@@ -30,6 +30,6 @@ def test_the_end_of_the_leadership_is_logged_in_one_line(caplog: pytest.LogCaptu
     (record,) = caplog.records
     assert record.exc_info is None
     assert record.getMessage() == (
-        "driver: the space of deleted batches cannot be freed now; the thread tries again after the next deletion: "
+        "driver: cannot free the space of deleted batches now; the thread tries again after the next deletion: "
         "node 1 does not lead t-0"
     )

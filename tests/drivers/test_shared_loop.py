@@ -74,7 +74,7 @@ class Device:
         return slow
 
     async def tick(self) -> None:
-        """Is the other code's callback on the loop."""
+        """Runs as the other code's callback on the loop."""
         callbacks = 0
         while True:
             callbacks = callbacks + 1 if self._running and not self.held else 0
@@ -163,7 +163,9 @@ async def test_transactions_and_watched_groups_do_not_block_the_loop(
 async def test_tasks_that_call_again_in_different_turns_share_a_flush(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A round waits for the tasks of the round before, as long as they call again. A single task waits for no other."""
+    """A round waits for further calls of the tasks that called in the previous round. The round of a single task waits
+    for no other task.
+    """
     commits, tasks = 10, 9
 
     async def work(node: Any, number: int) -> None:
@@ -188,7 +190,7 @@ async def test_tasks_that_call_again_in_different_turns_share_a_flush(
 async def test_a_round_gathers_calls_no_longer_than_a_write_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a write takes no time, the calls of a later turn of the loop belong to another round."""
+    """If a write takes no time, a round does not wait for calls of a later turn of the loop. Another round has them."""
     async with slow_device(monkeypatch), kcore.open_async(tmp_path / "data", config=SETTINGS) as node:
         await node.send(create("t"))
         monkeypatch.setattr(CommitOffloadPolicy, "wrote", lambda *_: None)

@@ -1,4 +1,4 @@
-"""Failing allocations on purpose: which interpreters survive that themselves."""
+"""Injected allocation failures: skips tests on interpreters that cannot inject them or that crash because of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def require_failing_allocations() -> None:
-    """Skips the test if this interpreter cannot let allocations fail, or does not survive that itself.
+    """Skips the test if this interpreter cannot make allocations fail, or may itself crash after a failed allocation.
 
     The tests count allocations with `_testcapi`, which only CPython has. CPython 3.12 and 3.13 end with a segmentation
     fault if an allocation fails in some comprehensions and generators of pure Python code.

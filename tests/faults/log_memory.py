@@ -19,9 +19,9 @@ from tests.faults import log_model
 from tests.faults.log_model import Subject
 
 QUIET = 60
-"""Allocations in a row whose failure is not noticed: the last one of a commit lies before them."""
+"""The program ends after so many successive faults without an effect: they follow the last allocation of a commit."""
 QUIET_BESIDE = 200
-"""The same with moves, whose failures are only logged."""
+"""The number with `beside`: the log only logs a failed move, so more faults have no visible effect."""
 
 
 class FailingAllocation:
@@ -39,7 +39,7 @@ class FailingAllocation:
 
 def main(folder: str, change_name: str, commit_name: str, beside: str = "") -> int:
     if beside:
-        journal.MAX_ROUNDS = 3  # type: ignore[misc]
+        journal.MAX_ENTRIES = 3  # type: ignore[misc]
         logging.disable()
     subject = Subject(None if folder == "-" else Path(folder), reopen_every=8, beside=bool(beside))
     change, commit = getattr(log_model, change_name), getattr(log_model, commit_name)

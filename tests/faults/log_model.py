@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from kcore.log import LmdbLogEngine, LogEngine, LogError, MemoryLogEngine, MemoryStorage
-from kcore.log.journal import MAX_ROUND_BYTES
+from kcore.log.journal import MAX_ENTRY_BYTES
 from tests.log.batches import batch, contents, key, stamped
 
 PARTITIONS = 3
@@ -36,7 +36,7 @@ class Partition:
     start: int = 0
     end: int = 0
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """(base offset, end offset, bytes), deleted ones included."""
+    """The batches as (base offset, end offset, bytes), including deleted batches."""
 
     def append(self, data: bytes | bytearray, records: int) -> None:
         self.batches.append((self.end, self.end + records, stamped(data, self.end, 0)))
@@ -97,7 +97,7 @@ def small(engine: LogEngine, state: State, turn: int) -> None:
 def large(engine: LogEngine, state: State, turn: int) -> None:
     """Appends more bytes than the journal can hold, so the journal is moved and the round is written to the log."""
     small(engine, state, turn)
-    data = made(2, MAX_ROUND_BYTES, turn % 256)
+    data = made(2, MAX_ENTRY_BYTES, turn % 256)
     engine.open(key(0)).append(data, 0)
     state.partitions[0].append(data, 2)
 
@@ -146,7 +146,7 @@ class Subject:
     """An engine, and the state that it must have.
 
     Args:
-        folder: of the data; None: a log in memory.
+        folder: the data folder; None: a log in memory.
         reopen_every: the number of changes after which the log is closed and opened again. An engine that refuses
             further calls is opened again at once.
         beside: True to move a full area of the journal at the end of the commit that begins the other one.

@@ -44,12 +44,12 @@ from tests.broker.share.world import World, acquired
 from tests.faults.log_model import at_line
 
 QUIET = 40
-"""Places in a row at which no failure is noticed: the last one of the step lies before them."""
+"""The program ends after so many successive faults without a failure: they follow the end of the step."""
 
 PARTITIONS = 2
 RECORDS = 3
 OTHER = 2
-"""A partition whose state the steps of the share coordinator's APIs change. Nobody fetches it."""
+"""A partition that no member fetches. The steps of the share coordinator's APIs change its state."""
 
 ACCEPT, RELEASE = 1, 2
 
@@ -78,7 +78,7 @@ class Subject:
     # ---- steps
 
     def begin(self) -> str:
-        """Appends records, and acquires them for a new member, whose next epoch is 1."""
+        """Appends records, and acquires them for a new member. Stores the member's next epoch; returns its id."""
         for partition in range(PARTITIONS):
             self.world.produce(RECORDS, partition=partition)
         self.end += RECORDS

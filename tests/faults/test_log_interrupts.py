@@ -31,7 +31,7 @@ from tests.faults.log_model import (
 ERRORS = [KeyboardInterrupt, MemoryError]
 ROOT = Path(__file__).parents[2]
 UNDISTURBED = 2
-"""A fault number is after the last call of a commit when so many in a row hit nothing."""
+"""A test ends after so many successive faults without an effect: they follow the last call of a commit."""
 
 
 MEMORY, LMDB, MOVED_BESIDE = "memory", "lmdb", "lmdb, moved beside"
@@ -40,7 +40,7 @@ MEMORY, LMDB, MOVED_BESIDE = "memory", "lmdb", "lmdb, moved beside"
 @pytest.fixture
 def subject(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
     # With a journal of three rounds, every case sometimes moves the journal, and writes rounds between the moves.
-    monkeypatch.setattr(journal, "MAX_ROUNDS", 3)
+    monkeypatch.setattr(journal, "MAX_ENTRIES", 3)
     folder = None if store == MEMORY else tmp_path / "data"
     return Subject(folder, reopen_every=5, beside=store == MOVED_BESIDE)
 

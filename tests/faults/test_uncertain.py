@@ -82,7 +82,7 @@ def test_memory_that_runs_out_in_the_handler_of_a_durable_commit_does_not_stop_t
 def test_a_batch_of_a_failed_round_is_no_duplicate_before_the_result_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log has discarded the batch. An exception at the end of this step leaves the producer's state in memory."""
+    """The log has discarded the batch, but an exception after the discard leaves the producer's state in memory."""
     records = batch([b"a"], producer_id=7, epoch=0, sequence=0)
     with kcore.open(tmp_path / "data", config=SETTINGS, clock=kcore.ManualClock()) as engine:
         make_topic(engine, "t")

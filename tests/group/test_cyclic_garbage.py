@@ -87,7 +87,7 @@ def classic_groups(node: Node, unit: int) -> None:
 
 
 def expired_classic_groups(node: Node, unit: int) -> None:
-    """Creates groups whose member, and an id that was never used, time out."""
+    """Creates groups in which a member and an unused member id time out."""
     group = f"expired-{unit}"
     stable_alone(node, group)
     request: JoinGroupRequest = join(group, "")

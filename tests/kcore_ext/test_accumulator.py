@@ -1,4 +1,4 @@
-"""The batches of a producer, compared with a model that has rows. Also refused arguments, and several threads."""
+"""The batches of a producer, compared with a model that stores rows. Also covers refused arguments and threads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Delivery(DeliveryBase):
 
 
 def accumulator(**changes: Any) -> Accumulator:
-    """Returns an accumulator that knows topic t with three partitions."""
+    """Returns an accumulator that has the topic `t` with three partitions."""
     options: dict[str, Any] = {
         "batch_bytes": 200,
         "buffer_bytes": 1 << 30,

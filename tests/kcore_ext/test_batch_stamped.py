@@ -1,5 +1,5 @@
-"""A batch before it is appended is copied with its offset and epoch, or refused if the bytes are not exactly one
-batch.
+"""Copies of batches with their offset and epoch, which the log appends. Bytes that are not exactly one batch are
+refused.
 """
 
 import pytest

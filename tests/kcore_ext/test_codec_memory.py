@@ -194,7 +194,7 @@ def test_a_message_may_be_written_during_another_one() -> None:
 
 
 def test_a_list_that_changes_while_it_is_written_is_refused() -> None:
-    """Only code of an element can change the list. Such a change must not make the encoder read freed memory."""
+    """Python code of an element may change the list during the encoding. The encoder must not read freed memory."""
     from kcore.protocol import EncodeError
 
     members: list[JoinGroupResponseMember] = []

@@ -15,7 +15,7 @@ FREE_TUPLES = 2_000
 
 
 def can_be_acquired_elsewhere(lock: Lock | RLock) -> bool:
-    """Tries it on another thread, because the owner of an RLock could acquire it again."""
+    """Returns True if another thread can acquire the lock. The owner of an RLock could acquire the lock again."""
     acquired: list[bool] = []
     thread = threading.Thread(target=lambda: acquired.append(lock.acquire(blocking=False)))
     thread.start()
@@ -24,7 +24,7 @@ def can_be_acquired_elsewhere(lock: Lock | RLock) -> bool:
 
 
 def failed_allocations(kind: Callable[[], Lock | RLock]) -> int:
-    """Runs `with` statements, in which the allocation with number 0, 1, 2, ... fails. Returns the number of failures.
+    """Runs `with` statements in which allocation number 0, then 1, then 2, ... fails. Returns the number of failures.
 
     Ends at the first allocation that the statement does not reach.
     """

@@ -16,7 +16,7 @@ def key(partition: int = 0, topic: bytes = TOPIC) -> PartitionKey:
 
 
 def batch(records: int = 1, size_bytes: int = 20, max_timestamp_ms: int = 1000, fill: int = 0) -> bytearray:
-    """Returns a batch with a valid header and CRC. After the header it has `size_bytes` times `fill`."""
+    """Returns a batch with a valid header and CRC. After the header, it has `size_bytes` bytes of value `fill`."""
     rest = (
         struct.pack(">hiqqqhii", 0, records - 1, 0, max_timestamp_ms, -1, -1, -1, records) + bytes([fill]) * size_bytes
     )

@@ -1,4 +1,4 @@
-"""Commits on a full disk, with a map that grows, and after a failed transaction keep their promises."""
+"""Commits keep their promises on a full disk, with a map that grows, and after a failed transaction."""
 
 from __future__ import annotations
 
@@ -175,15 +175,15 @@ engine.close()
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads its own size from /proc")
 def test_a_map_that_cannot_grow_fails_the_commit_and_nothing_else(folder: Path) -> None:
-    """When LMDB cannot map the larger map, it has already unmapped the old one. The environment
-    must be opened again.
+    """If LMDB cannot map the larger map, it has already unmapped the old map. The environment must then be opened
+    again.
     """
     done = subprocess.run([sys.executable, "-c", NARROW, str(folder)], cwd=ROOT, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
 class BrokenTransaction:
-    """A write transaction whose commit reports a failure. The commit either took effect or did not."""
+    """A write transaction whose commit reports a failure, although the commit may have taken effect."""
 
     def __init__(self, txn: Any, lands: bool, error: BaseException) -> None:
         self._txn, self._lands, self._error = txn, lands, error

@@ -1,4 +1,4 @@
-"""Folders: opening, refusal and the errors, format versions, fork, and compaction."""
+"""Data folders: opening, refusals and their errors, format versions, forks, and compaction."""
 
 from __future__ import annotations
 

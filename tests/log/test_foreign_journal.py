@@ -1,4 +1,4 @@
-"""A journal file that does not belong to the data file beside it, such as one from a backup of another moment."""
+"""A journal file that does not belong to the data file beside it, for example from a backup of another time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def append_rounds(engine: LmdbLogEngine, count: int) -> list[bytes]:
 @pytest.fixture(autouse=True)
 def small_areas(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes a journal full after a few rounds."""
-    monkeypatch.setattr(journal, "MAX_ROUNDS", ROUNDS)
+    monkeypatch.setattr(journal, "MAX_ENTRIES", ROUNDS)
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_journal_of_another_state_is_refused_and_not_changed(
 
 
 def test_a_journal_of_another_folder_is_refused_before_the_first_move(folder: Path, tmp_path: Path) -> None:
-    """A new folder's data file has zeros in place of the reference when its first journal begins."""
+    """When its first journal begins, a new folder's data file has zeros in place of the reference to the journal."""
     with closing(LmdbLogEngine(folder)) as engine, closing(LmdbLogEngine(tmp_path / "other")) as second:
         stored = append_rounds(engine, 3)
         append_rounds(second, 3)

@@ -1,4 +1,4 @@
-"""The journal of small write sets: reads across journal and log, and the move to the log, also after a crash."""
+"""The journal of small write sets: reads across journal and log, the move to the log, and recovery after a crash."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import lmdb
 import pytest
 
 from kcore.log import DataFolderError, LmdbLogEngine, LogError, MemoryLogEngine, journal, journal_file, verify_folder
-from kcore.log.journal import MAX_ROUND_BYTES, MAX_ROUNDS, MAX_SIZE_BYTES, Batches, Journal
+from kcore.log.journal import MAX_ENTRIES, MAX_ENTRY_BYTES, MAX_SIZE_BYTES, Batches, Journal
 from kcore.log.journal_file import JOURNAL_BYTES, load_entries, read_file
 from kcore.log.lmdb_layout import FORMAT_KEY, JOURNAL_KEY, LOG_DB, META_DB, OLD_JOURNAL_DB, U32, U64
 from kcore.log.storage import ReclaimTask
@@ -69,19 +69,19 @@ def test_small_rounds_stay_in_the_journal_until_it_is_moved(
     engine: LmdbLogEngine, folder: Path, tmp_path: Path
 ) -> None:
     """Reads of every partition give the same result before and after the move, from any offset."""
-    stored = append_rounds(engine, MAX_ROUNDS + 1)
+    stored = append_rounds(engine, MAX_ENTRIES + 1)
     with crashed(folder, tmp_path) as copy:
-        assert stored_rounds(copy) == (MAX_ROUNDS, PARTITIONS)
+        assert stored_rounds(copy) == (MAX_ENTRIES, PARTITIONS)
     assert [contents(engine.open(key(number))) for number in range(PARTITIONS)] == stored
     more = append_rounds(engine, 3)
     with crashed(folder, tmp_path) as copy:
-        assert stored_rounds(copy) == (2, (MAX_ROUNDS + 2) * PARTITIONS)
+        assert stored_rounds(copy) == (2, (MAX_ENTRIES + 2) * PARTITIONS)
     for number in range(PARTITIONS):
         log = engine.open(key(number))
         whole = stored[number] + more[number]
         assert contents(log) == whole
         records = 1 + number % 3
-        for offset in (0, 1, MAX_ROUNDS * records - 1, MAX_ROUNDS * records, log.end_offset - 1):
+        for offset in (0, 1, MAX_ENTRIES * records - 1, MAX_ENTRIES * records, log.end_offset - 1):
             found = [bytes(data) for data in log.read(offset, 1 << 20)]
             assert found == whole[offset // records :], (number, offset)
     assert engine.verify(deep=True) == []
@@ -91,7 +91,7 @@ def test_the_size_of_the_file_never_changes(folder: Path) -> None:
     engine = LmdbLogEngine(folder)
     file = folder / "journal"
     blocks = file.stat().st_blocks
-    for size_bytes in (20, 3_000, MAX_ROUND_BYTES // PARTITIONS - 100):
+    for size_bytes in (20, 3_000, MAX_ENTRY_BYTES // PARTITIONS - 100):
         append_rounds(engine, 30, size_bytes)
         assert (file.stat().st_size, file.stat().st_blocks) == (JOURNAL_BYTES, blocks)
     engine.close()
@@ -169,7 +169,7 @@ def test_a_large_round_goes_to_the_log_after_the_rounds_of_the_journal(
 ) -> None:
     stored = append_rounds(engine, 4)
     log = engine.open(key(0))
-    data = batch(1, MAX_ROUND_BYTES)
+    data = batch(1, MAX_ENTRY_BYTES)
     stored[0].append(stamped(data, log.append(data, 0), 0))
     engine.commit()
     with crashed(folder, tmp_path) as copy:
@@ -179,7 +179,7 @@ def test_a_large_round_goes_to_the_log_after_the_rounds_of_the_journal(
 
 def test_many_bytes_are_moved_before_many_rounds_are(engine: LmdbLogEngine, folder: Path, tmp_path: Path) -> None:
     rounds = MAX_SIZE_BYTES // (PARTITIONS * 8_000) + 5
-    assert rounds < MAX_ROUNDS
+    assert rounds < MAX_ENTRIES
     append_rounds(engine, rounds, 8_000)
     with crashed(folder, tmp_path) as copy:
         entries, batches = stored_rounds(copy)
@@ -274,7 +274,7 @@ def test_the_journal_of_an_older_version_is_moved_to_the_log_and_removed(folder:
         txn.put(U64.pack(0), old_round((number, base, more[0])), db=old)
         txn.put(U64.pack(1), old_round((number, base + 2, more[1]))[: -3 if damaged else None], db=old)
     if damaged:
-        with pytest.raises(DataFolderError, match="the journal is damaged: round 1 ends within a batch"):
+        with pytest.raises(DataFolderError, match="the journal is damaged: entry 1 ends within a batch"):
             LmdbLogEngine(folder)
         return
     for _ in range(2):
@@ -368,7 +368,7 @@ def lose_a_round(one: Journal) -> None:
     """Removes a round from memory, which then has one round less than the file."""
     area = one._areas[-1]
     area.fresh.pop()
-    area.rounds -= 1
+    area.entries -= 1
 
 
 def lose_batches(one: Journal) -> None:
@@ -380,7 +380,7 @@ def forget_a_round(one: Journal) -> None:
     """Restores memory to its state before the last round."""
     area = one._areas[-1]
     size = sum(16 + len(data) for part in area.fresh.pop().partitions for data in part.batches)
-    area.rounds -= 1
+    area.entries -= 1
     area.size_bytes -= 32 + size
 
 
@@ -396,7 +396,7 @@ def test_a_journal_that_differs_from_memory_stops_all_writes(
         with pytest.raises(LogError, match="differs"):
             storage.reclaim([ReclaimTask(0, 1, None, forget=False)], 10)
     elif how == "write":
-        engine.open(key(0)).append(batch(1, MAX_ROUND_BYTES), 0)
+        engine.open(key(0)).append(batch(1, MAX_ENTRY_BYTES), 0)
         with pytest.raises(LogError, match="differs"):
             engine.commit()
     if how != "close":
@@ -413,7 +413,7 @@ def test_a_journal_that_differs_from_memory_stops_all_writes(
 def test_rounds_lost_by_the_journal_file_are_moved_from_memory(engine: LmdbLogEngine, folder: Path) -> None:
     stored = append_rounds(engine, 6)
     (folder / "journal").write_bytes(bytes(JOURNAL_BYTES))
-    more = append_rounds(engine, 1, MAX_ROUND_BYTES)
+    more = append_rounds(engine, 1, MAX_ENTRY_BYTES)
     whole = [one + other for one, other in zip(stored, more, strict=True)]
     assert [contents(engine.open(key(number))) for number in range(PARTITIONS)] == whole
     engine.close()

@@ -1,4 +1,4 @@
-"""The two areas of the journal: while a full area is moved to the log, new rounds are written to the other one."""
+"""The two areas of the journal: while one full area is moved to the log, new rounds are written to the other area."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def later() -> Later:
 @pytest.fixture
 def engine(folder: Path, later: Later, monkeypatch: pytest.MonkeyPatch) -> Iterator[LmdbLogEngine]:
     """Opens an engine without a tail in memory, so that every read goes to the storage."""
-    monkeypatch.setattr(journal, "MAX_ROUNDS", ROUNDS)
+    monkeypatch.setattr(journal, "MAX_ENTRIES", ROUNDS)
     opened = LmdbLogEngine(folder, tail_size_bytes=0)
     opened.move_beside(later.start)
     yield opened
@@ -59,8 +59,8 @@ def engine(folder: Path, later: Later, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def stored_rounds(folder: Path, tmp_path: Path) -> tuple[int, list[int], int]:
-    """Returns, for a copy of the folder, LMDB's first round, the rounds in the journal file, and the number of batches
-    in the log.
+    """Returns, for a copy of the folder, the first round number in LMDB, the round numbers in the journal file, and the
+    number of batches in the log.
     """
     copy = tmp_path / "looked-at"
     shutil.copytree(folder, copy)
@@ -69,7 +69,7 @@ def stored_rounds(folder: Path, tmp_path: Path) -> tuple[int, list[int], int]:
         stored = txn.get(JOURNAL_KEY, db=env.open_db(META_DB, txn=txn, create=False))
     entries = load_entries(read_file(str(copy)), stored)
     shutil.rmtree(copy)
-    return Reference.decode(stored).first_round, [entry.round for entry in entries], batches
+    return Reference.decode(stored).first_number, [entry.number for entry in entries], batches
 
 
 def grow(engine: LmdbLogEngine, rounds: int) -> list[bytes]:
@@ -112,7 +112,7 @@ def test_if_both_areas_are_full_a_commit_moves_them(
 
 
 def test_without_a_thread_one_area_is_used(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "MAX_ROUNDS", ROUNDS)
+    monkeypatch.setattr(journal, "MAX_ENTRIES", ROUNDS)
     engine = LmdbLogEngine(folder)
     engine.move_beside(lambda move: False)
     engine.move_beside(None)
@@ -144,7 +144,7 @@ def test_after_many_rounds_another_journal_begins(
     engine: LmdbLogEngine, folder: Path, tmp_path: Path, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The round number of an entry has 32 bits, so the journal must end before the number overflows."""
-    monkeypatch.setattr(journal, "LAST_ROUND", 3 * ROUNDS)
+    monkeypatch.setattr(journal, "LAST_NUMBER", 3 * ROUNDS)
     stored = grow(engine, 1)
     for _ in range(3):
         stored += grow(engine, ROUNDS)
@@ -163,7 +163,7 @@ def test_any_rounds_and_moves_read_the_same_as_from_a_log_in_memory(
     """Compares rounds of all sizes, deletions, metadata, moves at any time, and crashes with the same operations in
     memory.
     """
-    monkeypatch.setattr(journal, "MAX_ROUNDS", ROUNDS)
+    monkeypatch.setattr(journal, "MAX_ENTRIES", ROUNDS)
     rng = random.Random(seed)
     durable, memory = LmdbLogEngine(folder, "os", tail_size_bytes=0), MemoryLogEngine()
     durable.move_beside(later.start)
@@ -206,7 +206,7 @@ def test_any_rounds_and_moves_read_the_same_as_from_a_log_in_memory(
 
 
 def test_threads_commit_move_and_read_at_the_same_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "MAX_ROUNDS", ROUNDS)
+    monkeypatch.setattr(journal, "MAX_ENTRIES", ROUNDS)
     engine = LmdbLogEngine(folder, "os", tail_size_bytes=0)
     threads: list[threading.Thread] = []
 
@@ -269,7 +269,7 @@ def test_a_move_that_fails_disturbs_no_commit(
     stored = grow(engine, 1 + ROUNDS + 1)
     break_transaction(engine, lands, lmdb.DiskError("mdb_txn_commit"))
     later.run()
-    assert "the full half of the journal could not be moved" in caplog.records[0].getMessage()
+    assert "the full area of the journal could not be moved" in caplog.records[0].getMessage()
     assert engine._storage._journal.has_full_area is not lands  # type: ignore[attr-defined]
     assert after_a_kill(folder, tmp_path) == contents(engine.open(key())) == stored
     stored += grow(engine, ROUNDS if moved_by == "a commit" else 1)
@@ -287,7 +287,9 @@ def test_a_move_that_fails_disturbs_no_commit(
 def test_while_the_result_of_a_move_is_unknown_no_area_is_overwritten(
     lands: bool, engine: LmdbLogEngine, folder: Path, tmp_path: Path, later: Later
 ) -> None:
-    """Rounds are still written to the other area. The transaction that must follow fails until the file can be read."""
+    """Rounds are written to the other area until it is full. The next round needs a transaction, which fails until the
+    file can be read.
+    """
     stored = grow(engine, 1 + ROUNDS + 1)
     environment = engine._storage._environment  # type: ignore[attr-defined]
     break_transaction(engine, lands, lmdb.DiskError("mdb_txn_commit"))
@@ -317,8 +319,8 @@ def test_while_the_result_of_a_move_is_unknown_no_area_is_overwritten(
 def test_an_entry_that_fails_beside_a_full_area_fails_alone(
     when: str, folder: Path, tmp_path: Path, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both areas are moved from memory, and the failed entry never becomes valid."""
-    monkeypatch.setattr(journal, "MAX_ROUNDS", ROUNDS)
+    """After the failure, both areas are moved to the log from memory. The failed entry never becomes valid."""
+    monkeypatch.setattr(journal, "MAX_ENTRIES", ROUNDS)
     file = FailingFile(monkeypatch)
     engine = LmdbLogEngine(folder, tail_size_bytes=0)
     engine.move_beside(later.start)
@@ -389,7 +391,7 @@ def test_memory_that_lacks_a_round_of_the_full_area_stops_all_writes(
 
 
 def test_a_move_after_the_close_does_nothing(folder: Path, later: Later, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "MAX_ROUNDS", ROUNDS)
+    monkeypatch.setattr(journal, "MAX_ENTRIES", ROUNDS)
     engine = LmdbLogEngine(folder)
     engine.move_beside(later.start)
     stored = grow(engine, 1 + ROUNDS + 1)

@@ -134,8 +134,8 @@ def test_a_failed_flush_is_not_repeated(engine: LmdbLogEngine, file: FailingFile
 def test_while_the_journal_cannot_be_moved_the_log_is_uncertain(
     lands: bool, engine: LmdbLogEngine, file: FailingFile, folder: Path, tmp_path: Path
 ) -> None:
-    """Neither file accepts a write. The log refuses all writes until LMDB accepts one, and the refused round never
-    appears.
+    """Neither the journal nor LMDB accepts a write. The log refuses all writes until LMDB accepts one. The refused
+    round never appears.
     """
     log = engine.open(key())
     stored = [one for _ in range(4) for one in fill(log, engine, 1)]
@@ -178,8 +178,8 @@ def test_an_exception_around_the_flush_gives_the_round_one_result(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The entry is completely in the file. If its flush did not end, the round has failed, and the entry never becomes
-    valid.
+    """The entry is completely in the file. If its flush is interrupted, the round has failed, and the entry never
+    becomes valid.
     """
     log = engine.open(key())
     stored = [one for _ in range(4) for one in fill(log, engine, 1)]
@@ -231,7 +231,7 @@ def test_a_failed_sync_leaves_the_journal(folder: Path, tmp_path: Path, monkeypa
 def test_an_identity_that_neither_journal_has_stops_all_writes(
     engine: LmdbLogEngine, file: FailingFile, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """LMDB's file was replaced by another one. A write could overwrite the journal of that file."""
+    """LMDB's file was replaced by another file. A write could overwrite the journal that belongs to the new file."""
     log = engine.open(key())
     stored = [one for _ in range(3) for one in fill(log, engine, 1)]
     engine._storage._journal.identity = bytes(16)  # type: ignore[attr-defined]

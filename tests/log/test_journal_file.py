@@ -53,7 +53,7 @@ def test_a_journal_is_read_up_to_the_first_entry_that_is_not_its_own(sizes: list
     data = stored(entries, stored(journal_of(earlier, OTHER)))
     found = load_entries(data, IDENTITY)
     assert [data[one.start - 32 : one.end] for one in found] == entries
-    assert [one.round for one in found] == list(range(len(sizes)))
+    assert [one.number for one in found] == list(range(len(sizes)))
 
 
 @given(sizes=st.lists(st.integers(0, 700), min_size=1, max_size=6), data=st.data())
@@ -100,7 +100,7 @@ def test_damage_before_a_sound_entry_is_damage_only_if_entries_were_flushed(
 def test_a_round_that_does_not_follow_its_predecessor_ends_the_journal() -> None:
     first = entry(0, b"")
     for second in (entry(0, b""), entry(2, b"", flags=0), entry(1, b"", OTHER)):
-        assert [one.round for one in load_entries(stored([first, second]), IDENTITY)] == [0]
+        assert [one.number for one in load_entries(stored([first, second]), IDENTITY)] == [0]
     assert entry_at(stored([]), 0) is None, "zeros are no entry of any journal"
     assert entry_at(first[:-1], 0) is None
     assert entry_at(first, -1, IDENTITY) is None
@@ -247,7 +247,7 @@ def test_a_power_failure_loses_no_flushed_round_and_shows_none_in_part(
     device = Device(chance)
     root = tmp_path_factory.mktemp("power")
     with recorded(device), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(journal, "MAX_ROUNDS", max_rounds)
+        patch.setattr(journal, "MAX_ENTRIES", max_rounds)
         engine = LmdbLogEngine(root / "data", durability, tail_size_bytes=0)
         moves: list[Callable[[], None]] = []
         if beside:
@@ -301,7 +301,9 @@ def check_recovered(folder: Path, written: list[list[bytes]], least: int, most: 
 def test_any_damage_of_the_file_is_refused_or_leaves_a_prefix(
     seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Only the newest rounds may be missing without an error, because such damage looks like an interrupted write."""
+    """Only the newest rounds may be missing without an error, because damage of these rounds looks like an interrupted
+    write.
+    """
     chance = random.Random(seed)
     root = tmp_path_factory.mktemp("damage")
     engine = LmdbLogEngine(root / "data", tail_size_bytes=0)

@@ -30,7 +30,7 @@ import os, sys
 from kcore.drivers.log_threads import JournalMover
 from kcore.log import LmdbLogEngine, journal
 from tests.log.batches import batch, key
-journal.MAX_ROUNDS = 8
+journal.MAX_ENTRIES = 8
 engine = LmdbLogEngine(sys.argv[1], sys.argv[2], map_size_bytes=1 << 18)
 mover = JournalMover(engine)
 logs = [engine.open(key(number)) for number in range(4)]

@@ -25,7 +25,7 @@ class ModelPartition:
     end: int = 0
     epochs: list[tuple[int, int]] = field(default_factory=list)
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """(base offset, end offset, bytes), deleted ones included."""
+    """The batches as (base offset, end offset, bytes), including deleted batches."""
     cleaned_to: int = 0
 
     @property

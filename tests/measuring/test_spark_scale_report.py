@@ -107,7 +107,7 @@ kafka-python with pandas reads 10,000 events (1 %) in 0.5 CPU seconds: 0.020 mil
 
 
 def test_the_tables_replace_those_between_the_marks() -> None:
-    """The newest line of a job counts. A second run of the report changes nothing."""
+    """The tables show the newest line of each job. A second run of the report leaves the page unchanged."""
     page = written(f"before\n{BEGIN}old\n{END}after\n", RESULTS)
     assert page == f"before\n{BEGIN}{PAGE}{END}after\n"
     assert written(page, RESULTS) == page

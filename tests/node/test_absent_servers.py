@@ -35,7 +35,7 @@ OPERATIONS: dict[str, Callable[[kcore.Node, str], Any]] = {
 
 
 def absent(function: Callable[..., Any], times: int, calls: list[int]) -> Callable[..., Any]:
-    """Makes the first `times` calls of a function of the transport fail as without a server."""
+    """Makes the first `times` calls of a transport's function fail, as if no server were reachable."""
 
     def call(*arguments: Any) -> Any:
         calls.append(1)

@@ -252,7 +252,7 @@ async def test_groups_transactions_and_users_are_administered_on_a_loop(anode: k
 
 
 class TwoBrokers(TargetTransport):
-    """A cluster of two brokers, each of which is an engine. Names that end in "b" belong to the second one."""
+    """A cluster of two brokers, each of which is an engine. Names that end in "b" belong to the second broker."""
 
     def __init__(self, engines: Sequence[Any]) -> None:
         super().__init__(engines[0])
@@ -278,7 +278,7 @@ class TwoBrokers(TargetTransport):
         return response
 
     def metadata(self, topics: Iterable[str] | None, create: bool = False) -> MetadataResponse:
-        """Requests its own topics from each broker."""
+        """Requests the topics of each broker from this broker."""
         names = None if topics is None else list(topics)
         response = MetadataResponse(topics=[])
         for broker, engine in self.brokers_of.items():
@@ -338,7 +338,7 @@ def test_each_request_goes_to_the_broker_of_its_group_partition_and_transaction(
 def test_a_loading_coordinator_gets_the_request_again(
     halves: tuple[kcore.Node, kcore.EmbeddedNode, kcore.EmbeddedNode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group that cannot be described for a moment does not appear with that error."""
+    """While the coordinator of a group loads or moves, the client repeats the request, so the result has no error."""
     node, first, _ = halves
     first.topics.create("t", 1)
     first.group("group-a").commit({("t", 0): 1})

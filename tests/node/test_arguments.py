@@ -37,7 +37,7 @@ CHOICES: dict[str, tuple[Callable[[kcore.Node], Any], str]] = {
     "compression of a transaction": (lambda node: node.transaction("x", compression="gz"), "'gzip', "),
     "mechanisms": (lambda node: node.users.set_password("u", "p", mechanisms=["SHA"]), "'SCRAM-SHA-256', "),
 }
-"""Each argument that takes one of a few names, and a part of its error's list of them."""
+"""Each argument that takes one of a few names, and a part of the list of names in its error."""
 
 TIMES: dict[str, Callable[[kcore.Node, float], Any]] = {
     "linger": lambda node, time: node.producer(linger=time),
@@ -61,7 +61,9 @@ MILLISECONDS = {
     "metadata_max_age": 300_000,
     "auto_commit": 5_000,
 }
-"""Kafka's defaults in milliseconds, or a value that fits a longer session."""
+"""Kafka's default of each argument in milliseconds. `heartbeat_interval` has a value that fits the session timeout in
+`TIMES`.
+"""
 
 
 @pytest.fixture(scope="module")

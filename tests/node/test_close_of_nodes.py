@@ -129,7 +129,7 @@ def test_a_node_whose_event_loop_has_ended_is_closed_by_another_loop(
 ) -> None:
     """The node's members and connections cannot act any more. A close that waits for them would fail, or wait for 40 s.
 
-    With `is_closed`, no task was cancelled before: requests are still parked.
+    With `is_closed`, no task was cancelled before the end of the loop, so requests are still parked.
     """
     loop = asyncio.new_event_loop()
 

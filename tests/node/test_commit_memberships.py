@@ -48,8 +48,8 @@ async def transact_by_metadata(node: kcore.AsyncNode, consumer: kcore.AsyncConsu
 
 
 async def transact_without_offsets(node: kcore.AsyncNode, consumer: kcore.AsyncConsumer, offsets: Any) -> None:
-    """Sends a transaction without offsets, because the positions of lost partitions are removed. The records must not
-    be stored without offsets.
+    """Sends a transaction without offsets, because the consumer has no positions of lost partitions. The broker must
+    not store the records without their offsets.
     """
     await in_transaction(node, consumer, {})
 

@@ -91,7 +91,7 @@ def test_a_lookup_that_a_broker_refuses_does_not_delay_the_other_partitions(boot
 
 
 class SilentLeader:
-    """Makes a broker that accepts connections but does not respond the leader of partition 0."""
+    """Names a silent broker as the leader of partition 0: the broker accepts connections, but does not respond."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

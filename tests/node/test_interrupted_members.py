@@ -137,7 +137,7 @@ class Interrupt:
 
 @pytest.mark.parametrize("call", [Event.set, lambda event: event.wait(0)], ids=["set", "wait"])
 def test_an_interrupt_at_any_step_leaves_an_event_usable(call: Callable[[Event], Any]) -> None:
-    """A lock that an interrupted call left held would block the close of members and producers forever."""
+    """If an interrupted call kept its lock, the close of members and producers would wait forever."""
     at = 1
     while True:
         event, interrupt, previous = Event(), Interrupt(at), sys.gettrace()

@@ -104,7 +104,7 @@ def test_repeated_splits_end_with_single_records() -> None:
 
 
 def sent_batches(accumulator: Accumulator, batches: int) -> list[ProducerBatch]:
-    """Fills batches of four records and sends all of them. An earlier batch of the sequence is already stored."""
+    """Fills batches of four records and sends all of them. The sequence begins at 5, as after a stored batch."""
     for _ in range(4 * batches):
         assert accumulator.append(TOPIC, b"v" * 20, None, (), 0, 0) is not None
     queue = queue_of(accumulator)

@@ -110,7 +110,9 @@ def test_an_error_of_a_later_event_is_logged_and_ends_a_wait(
     seen: list[Assigned] = []
 
     def assigned(event: Assigned) -> None:
-        """Fails once. How many events follow depends on the protocol, and on the moment at which `other` leaves."""
+        """Fails at one event. The number of later events depends on the protocol, and on the moment at which `other`
+        leaves.
+        """
         if event.partitions or seen:
             seen.append(event)
         if len(seen) == 2:

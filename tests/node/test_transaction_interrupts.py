@@ -154,7 +154,7 @@ def version_1(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[kcore.
 
 
 def test_an_interrupted_transaction_of_version_1_is_aborted_by_the_next_one(version_1: kcore.Node) -> None:
-    """A new epoch would abort the transaction, too, but then the coordinator would refuse its own producer."""
+    """A new epoch would also abort the transaction, but then the coordinator would refuse the node's own producer."""
     topic = version_1.topics.create("t", 1)
     with interrupted_exit(), version_1.transaction("x") as abandoned:
         abandoned.append("t", "one")

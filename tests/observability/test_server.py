@@ -79,7 +79,7 @@ def test_groups_and_offsets_are_counted(node: Watched) -> None:
 
 
 def test_requests_and_their_errors_are_counted_by_api(node: Watched) -> None:
-    """The metrics count the top-level error code of a response, and one for each partition with an error."""
+    """The metrics count the top-level error code of a response, and the error code of each partition with an error."""
     with node.live.connect() as client:
         for _ in range(3):
             assert client.send(heartbeat("nobody", "nobody", 1)).error_code == 25
@@ -120,7 +120,7 @@ def test_connections_and_bytes_are_counted(node: Watched) -> None:
 
 
 def test_rounds_are_measured(node: Watched) -> None:
-    """Each durable response counts once in the purgatory time, each commit once in the flush time."""
+    """Each durable response counts once in the purgatory time. Each commit counts once in the flush time."""
     before = node.samples()
     with node.live.connect() as client:
         make_topic(client, "t")

@@ -34,8 +34,8 @@ class Watched:
             connection.close()
 
     def samples(self) -> Samples:
-        """Scrapes the server with Prometheus' own parser. Returns a dict of (name, values of its labels) to the
-        number.
+        """Scrapes the server with Prometheus' own parser. Returns a dict from (name, label values) to the sample's
+        value.
         """
         status, text = self.get("/metrics")
         assert status == 200, text

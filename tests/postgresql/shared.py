@@ -33,7 +33,8 @@ CLOCK = (
     "CREATE OR REPLACE FUNCTION statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE"
     " AS 'SELECT now FROM kcore.test_clock'",
 )
-"""A clock that stands still: with `kcore` before `pg_catalog` in the search path, it replaces PostgreSQL's."""
+"""Statements that replace PostgreSQL's `statement_timestamp()` by a clock that stands still. The search path must have
+`kcore` before `pg_catalog`."""
 
 
 class PostgresShared:
@@ -57,7 +58,7 @@ class PostgresShared:
             return cursor.fetchall() if cursor.description else []
 
     def advance(self, ms: int) -> None:
-        """Lets time pass by the store's clock."""
+        """Advances the store's clock."""
         self.execute("UPDATE test_clock SET now = now + %s * interval '1 ms'", ms)
 
     def open(self, url: str | None = None) -> PostgresClusterStore:

@@ -21,7 +21,7 @@ from tests.log.batches import key
 from tests.postgresql.shared import PostgresShared
 
 NUMBER = "(SELECT max(number) FROM partitions)"
-"""The partition of the tests; 0 is the metadata log."""
+"""The number of the partition that the tests change. The metadata log has the number 0."""
 FIRST, LAST = f"number = {NUMBER} AND base_offset = 0", f"number = {NUMBER} AND base_offset = 2"
 MIDDLE = f"number = {NUMBER} AND base_offset = 1"
 
@@ -73,7 +73,7 @@ CHANGES = {
     "chunk changed": (f"UPDATE snapshot_chunks SET data = 'other' WHERE {PARTITION}", 2, "snapshot CRC"),
     "NULL chunk": (null("snapshot_chunks", "data", PARTITION), 2, "snapshot chunk 0 of 1 is missing"),
 }
-"""Changes of the partition: the finding names it."""
+"""Changes of the partition's rows: the finding names the partition."""
 OTHERS = {
     "NULL topic id": (
         null("partitions", "topic_id", PARTITION),

@@ -37,7 +37,7 @@ def shared(reused_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Postgre
 
 
 def locked(shared: PostgresShared, node_id: int) -> psycopg.Connection[tuple[object, ...]]:
-    """Locks the row of a node, as a backend does that waits for the rest of a round which never arrives."""
+    """Locks the row of a node, like a backend that waits for the rest of a round. The rest never arrives."""
     connection = psycopg.connect(shared.url, application_name=f"kcore/{node_id}/writer")
     connection.execute("UPDATE kcore.nodes SET round = 77 WHERE node_id = %s", (node_id,))
     return connection
@@ -97,7 +97,7 @@ def test_settlement_ends_the_interrupted_round(shared: PostgresShared, primary: 
 
 @pytest.mark.parametrize("lost", ["batches", "other batches", "rounds"])
 def test_acknowledged_commits_that_are_missing_are_reported(shared: PostgresShared, primary: Server, lost: str) -> None:
-    """This happens if a standby without the last commits was promoted, or a backup was restored."""
+    """Commits are missing after the promotion of a standby that lacks them, or after a backup was restored."""
     store, lease, engine = shared.node(1)
     become_controller(store, lease, engine)
     create(engine, {0: 1, 1: 1})

@@ -193,7 +193,7 @@ def test_scenario_survives_a_fault_at_every_message(
 
 
 MESSAGES = 40
-"""The scenario has at least so many."""
+"""The least number of messages in a run of the scenario."""
 
 
 def faults(shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, mode: str, step: int) -> int:
@@ -241,7 +241,9 @@ class Interrupted:
         return call
 
     def _interrupted(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """Runs BEGIN, COMMIT, one statement, a part of a pipeline, or a round that only appends."""
+        """Calls `function`, which waits for BEGIN, COMMIT, one statement, a part of a pipeline, or a round that only
+        appends. Raises the exception if this is the n-th wait.
+        """
         if threading.get_ident() != self._thread:
             return function(*args, **kwargs)
         self.waits += 1
@@ -255,7 +257,7 @@ class Interrupted:
 
 
 WAITS = 60
-"""The scenario waits at least so often."""
+"""The least number of waits in a run of the scenario."""
 
 
 def interrupted(

@@ -28,7 +28,7 @@ class ClusterLogMachine(LogMachine):
 
     shared: ClassVar[PostgresShared]
     begun: ClassVar[int] = 0
-    """Number of programs that were run."""
+    """The number of random programs that have been run."""
 
     @initialize()
     def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""`kcore log copy` of a folder that two processes serve: the copy shows both at one moment."""
+"""`kcore log copy` of a folder that two processes serve: the copy shows both processes at the same moment."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def start_writers(cluster: Supervised, stop: threading.Event) -> list[Writer]:
 
 
 def is_spread(cluster: Supervised) -> bool:
-    """Returns True if both processes lead half of each topic, so that the controller moves nothing more."""
+    """Returns True if each process leads half of each topic, so that the controller moves no further partition."""
     store = LocalClusterStore(str(cluster.data), "os")
     try:
         topics: dict[bytes, Counter[int]] = {}

@@ -14,7 +14,7 @@ from tests.log.batches import key
 from tests.processes.subject import CONTROLLER, SharedSubject
 
 STEPS = [pytest.param(13, id="some"), pytest.param(1, id="all", marks=pytest.mark.long)]
-"""The distance of two faults: `make test-long` tests each call and line."""
+"""The number of calls or lines from one fault to the next; `make test-long` tests each call and line."""
 ERRORS = [KeyboardInterrupt, MemoryError]
 UNDISTURBED = 2
 
@@ -25,7 +25,7 @@ def subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedS
     gc.collect()
     gc.disable()
     # With a journal of three rounds, every case sometimes moves the journal, and writes rounds between the moves.
-    monkeypatch.setattr(journal, "MAX_ROUNDS", 3)
+    monkeypatch.setattr(journal, "MAX_ENTRIES", 3)
     yield SharedSubject(tmp_path, reopen_every=5)
     gc.enable()
 

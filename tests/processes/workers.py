@@ -171,7 +171,7 @@ class AioKafka(Worker):
 
 
 class Commits(Worker):
-    """Commits of growing offsets with kcore's client."""
+    """A worker that commits growing offsets with kcore's client."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(bootstrap)

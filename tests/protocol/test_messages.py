@@ -48,7 +48,7 @@ def test_encoded_messages_equal_kwires_and_round_trip(cls: type[Message]) -> Non
 KIO_MESSAGES = [
     cls for cls in all_messages() if cls.__name__.endswith(("Request", "Response")) and cls.__name__ != "RequestHeader"
 ]
-"""kio has all of them; no class is loaded before its test, because that takes a second for all."""
+"""Messages that kio has, too. Each test loads one class of kio, because loading all of them takes a second."""
 
 
 @pytest.mark.parametrize("cls", KIO_MESSAGES, ids=lambda cls: cls.__name__)

@@ -1,4 +1,4 @@
-"""Keys, codes and ids, and the cost of imports."""
+"""API keys, error codes and uuids, and the cost of imports."""
 
 import subprocess
 import sys

@@ -157,7 +157,7 @@ def test_repr_names_error_codes(code: int) -> None:
 
 
 def test_default_structs_are_not_shared() -> None:
-    """The default struct of a field belongs to one object, in constructed and in decoded messages."""
+    """Each object, whether constructed or decoded, has its own default struct."""
     first, second = PartitionData(), PartitionData()
     first.current_leader.leader_id = 7
     assert second.current_leader.leader_id == -1
@@ -238,13 +238,13 @@ def test_bad_declarations_are_refused() -> None:
 
 def test_a_declaration_is_enough_for_a_new_message() -> None:
     class Part(Struct):
-        """A struct inside of another one."""
+        """A struct that another struct contains."""
 
         name: NullableString = None
         numbers: Array[Int32] = ()
 
     class Whole(Message, versions="0-1", flexible="1+"):
-        """A message with such a struct."""
+        """A message that contains `Part`."""
 
         part: Part = field(default_factory=Part)
         parts: Array[Part] | None = field("1+", default=None)

@@ -15,7 +15,7 @@ from kcore_ext.batch.crc32c import crc32c
 
 
 def with_records(header: BatchHeader, records: Sequence[Record], horizon_ms: int = -1) -> bytes:
-    """Builds a batch from some of its records, with a horizon if it has tombstones or a marker.
+    """Builds a batch with only the remaining records, and with a delete horizon if it has tombstones or a marker.
 
     Args:
         header: the batch's header.
@@ -116,7 +116,7 @@ def left_of(
     Args:
         batch: the stored batch.
         latest: the last offset of each key in the new part of the log.
-        last_of_producers: the last offsets of the batches that the partition remembers of its producers.
+        last_of_producers: the last offsets of the batches in the partition's state of its producers.
         now_ms: the time of the pass.
         retention_ms: retention time of tombstones.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kcore_ext.broker.fetch_reader import FetchParams, SessionPartition
 
 MAX_READS = 1_000
-"""The number of logs that one request reads; the other partitions get their records in later responses."""
+"""The largest number of logs that one request reads. Later responses have the records of the other partitions."""
 
 
 class ReferenceReading:

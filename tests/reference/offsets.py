@@ -86,5 +86,5 @@ def complete(store: OffsetStore, producer_id: int, commit: bool) -> None:
 
 
 def put_block(store: OffsetStore, group_id: str, first_offset: int, block: OffsetBlock[Any]) -> None:
-    """Stores the offsets of a non-transactional commit: `replay_block` for a store without a shard."""
+    """Stores the offsets of a non-transactional commit, like `replay_block`, but in a store without a shard."""
     store.offset_count += block.put_into(store._groups, group_id, first_offset)

@@ -29,21 +29,22 @@ if TYPE_CHECKING:
 
 KEY_BYTES = 2
 CHECKED_BYTES = 65_536
-"""Frames of more bytes are compared with the limit of their API."""
+"""The size in bytes above which a frame is compared with the limit of its API."""
 NOTED_BYTES = 16_384
-"""Longer responses count as memory as soon as they are encoded."""
+"""The size in bytes above which a response counts as used memory as soon as it is encoded."""
 
 
 class FrameCutter:
-    """Cuts a stream into frames, without looking beyond the requested one.
+    """A cutter of frames: takes the next frame from a stream, without reading beyond this frame.
 
-    Stores received bytes that were not taken: at most one incomplete frame, and the complete frames after a request
-    that is still being served.
+    Stores the received bytes that were not taken: the complete frames after a request that is still being served, and
+    at most one incomplete frame.
 
     Args:
         max_frame_bytes: the largest accepted length (`socket.request.max.bytes`).
         error: creates the exception for an invalid length.
-        check: called with the API key, the length and the received bytes of a long frame; raises if it is refused.
+        check: called with the API key, the length and the number of received bytes of a long frame. Raises an exception
+            to refuse the frame.
     """
 
     __slots__ = ("_buffer", "_check", "_error", "_max_frame_bytes", "_position")
@@ -66,7 +67,7 @@ class FrameCutter:
 
     @property
     def claim_bytes(self) -> int:
-        """Returns the number of stored bytes, or the size of the begun frame if that is larger."""
+        """Returns the number of stored bytes, or the size of the incomplete frame if this size is larger."""
         buffered = len(self._buffer) - self._position
         if buffered < LENGTH_BYTES:
             return buffered
@@ -242,7 +243,7 @@ class ReferenceRequestQueue:
 
     @property
     def claim_bytes(self) -> int:
-        """Returns the number of stored bytes, or the size of the begun frame if that is larger."""
+        """Returns the number of stored bytes, or the size of the incomplete frame if this size is larger."""
         return self._frames.claim_bytes
 
     def feed(self, data: bytes) -> None:
@@ -268,8 +269,8 @@ class ReferenceRequestQueue:
     # ---- requests
 
     def serve(self) -> bool:
-        """Serves complete frames until a request is parked or no frame is left. Returns True if it stopped at the
-        buffer limit.
+        """Serves complete frames until a request is parked or no frame is left. Returns True if it stopped because the
+        buffer limit is reached.
         """
         if self._serving:
             return False
@@ -300,7 +301,7 @@ class ReferenceRequestQueue:
         return False
 
     def _check_size(self, api_key: int, size: int, received: int) -> None:
-        """Refuses a frame that is too long for its API once the frame would need more memory than the API allows."""
+        """Refuses a frame above the size limit of its API, once more bytes than this limit have arrived."""
         route = self._routes[api_key] if 0 <= api_key < len(self._routes) else None
         if route is None:
             route = self.owner.route(api_key)
@@ -313,7 +314,7 @@ class ReferenceRequestQueue:
             )
 
     def request(self, frame: bytes) -> None:
-        """Serves one frame, even if the queue should wait."""
+        """Serves one frame at once, even if the queue is parked or muted."""
         api_key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
         route = self._routes[api_key] if 0 <= api_key < len(self._routes) else None
         if route is None:

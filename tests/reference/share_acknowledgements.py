@@ -27,7 +27,7 @@ def valid(batches: Sequence[AcknowledgementBatch], version: int, renews: bool) -
 
 
 def count_types(batches: Sequence[AcknowledgementBatch], totals: list[int]) -> None:
-    """Adds the number of acknowledged offsets of each type."""
+    """Adds the number of acknowledged offsets of each type to `totals`."""
     for batch in batches:
         types = batch.acknowledge_types
         if len(types) == 1:

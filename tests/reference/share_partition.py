@@ -167,8 +167,8 @@ class Model:
         max_deliveries: int,
         allow_renew: bool,
     ) -> int | list[int]:
-        """Begins an acknowledgement. Returns the offsets that change, or an error code; in this case nothing has
-        changed.
+        """Begins an acknowledgement. Returns the offsets that change, or an error code if the acknowledgement is
+        refused and changes no offset.
         """
         changed: list[int] = []
         renewed: list[int] = []

@@ -125,7 +125,7 @@ def test_a_failed_round_discards_decisions_made_on_top_of_it() -> None:
 def test_a_failed_round_whose_discard_could_not_be_called_is_discarded_by_the_next_commits(
     monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
-    """A MemoryError may occur before the first line of `LogEngine.fail`, and of the `recover` after it."""
+    """Calls of `LogEngine.fail`, and of `recover` after it, may raise MemoryError before their first line runs."""
     bench = TwoShards()
     bench.run("add", "a", 1)
     bench.pipeline.commit()
@@ -162,7 +162,7 @@ def test_a_failed_round_whose_discard_could_not_be_called_is_discarded_by_the_ne
 def test_a_round_whose_discard_could_not_be_called_is_not_written_by_the_next_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """If neither method could be called, the log still has the staged records of the failed round."""
+    """If neither `rollback` nor `recover` could be called, the log still has the staged records of the failed round."""
     bench = TwoShards()
     refused = bench.run("add", "a", 10)
 
@@ -238,8 +238,8 @@ def test_an_inline_commit_after_a_failed_background_commit_reports_the_failure()
 
 
 def test_some_rounds_are_not_committed_in_the_background() -> None:
-    """No background commit starts during another one, without writes, with a participant whose state can be read at any
-    time, or for a round that will be aborted.
+    """Rounds without writes, rounds that will be aborted, and rounds with state that requests may read at any time get
+    no background commit. Only one background commit runs at a time.
     """
     bench = TwoShards()
     assert bench.pipeline.start_background(threading.Lock()) is None

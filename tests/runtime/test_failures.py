@@ -385,8 +385,8 @@ def test_parts_that_cannot_be_combined_still_give_a_response() -> None:
 def test_the_cause_of_a_failed_write_is_logged_once_in_a_row(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk fails every commit, but the log has one line. Another cause, or the first failure after a success,
-    has a line of its own.
+    """A full disk fails every commit, but the log has one line. Another cause, and the first failure after a success,
+    cause another line.
     """
     bench = Bench()
     written = bench.log.write

@@ -21,7 +21,7 @@ class Loading:
     """A shard whose log cannot be read, in virtual time.
 
     Attributes:
-        errors: raised by the next reads, the last one first.
+        errors: the errors of the next reads, beginning with the end of the list.
         attempts_ms: the times of the reads.
     """
 

@@ -1,4 +1,6 @@
-"""The partition of a key equals Kafka's: the absolute value of Java's string hash, where that of -2^31 counts as 0."""
+"""The partition of a key equals Kafka's. It follows from the absolute value of Java's string hash; for the hash -2^31,
+this value is 0.
+"""
 
 import pytest
 

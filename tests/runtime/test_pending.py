@@ -69,7 +69,7 @@ def test_gather_of_complete_parts_is_the_response() -> None:
 
 
 class Step(Pending):
-    """A response that depends on another response and raises an exception when the other one arrives."""
+    """A response that depends on another response, and raises an exception when the other response arrives."""
 
     def arrived(self, response: object) -> None:
         raise ValueError("a bug")

@@ -1,4 +1,4 @@
-"""Ownership: a partition is loaded and unloaded by leader epochs, and older epochs are ignored."""
+"""Ownership: leader epochs decide which partitions are loaded and unloaded, and older epochs are ignored."""
 
 import pytest
 

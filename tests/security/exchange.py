@@ -14,7 +14,7 @@ SALT = b"sixteen salty by"
 
 
 class Users:
-    """Users with passwords, for both hash functions."""
+    """Users with passwords, for every hash function of SCRAM."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._credentials = {

@@ -504,7 +504,7 @@ def test_the_log_of_denied_operations_is_limited(caplog: pytest.LogCaptureFixtur
 
 
 def test_the_entries_of_many_acls_are_compared_in_small_steps() -> None:
-    """A DeleteAcls for 80,000 entries blocks the loop no longer than a small one. Each step is a part of a slice."""
+    """A DeleteAcls for 80,000 entries must not block the loop, so its steps run in slices."""
     node = Guarded()
     count = 3 * STEP_ENTRIES
     for first in range(0, count, 1_000):

@@ -53,7 +53,7 @@ class OnlyWriters:
 
     Attributes:
         decided: the topics whose WRITE permission was checked.
-        writable: the topic.
+        writable: the topic that Alice may write.
     """
 
     def __init__(self, config: Any) -> None:

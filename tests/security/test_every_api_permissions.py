@@ -171,7 +171,9 @@ ENTRY = ca.AclCreation(
 
 
 def alterations(kind: int, name: str) -> tuple[Any, Any]:
-    """Returns the two requests that alter settings, without a change."""
+    """Returns the two requests that can alter settings (IncrementalAlterConfigs and AlterConfigs). They contain no
+    change.
+    """
     return (
         iac.IncrementalAlterConfigsRequest(
             resources=[iac.AlterConfigsResource(resource_type=kind, resource_name=name)]
@@ -277,7 +279,7 @@ LATER = {
     "SHARE_FETCH", "SHARE_ACKNOWLEDGE", "INITIALIZE_SHARE_GROUP_STATE", "READ_SHARE_GROUP_STATE",
     "WRITE_SHARE_GROUP_STATE", "DELETE_SHARE_GROUP_STATE", "READ_SHARE_GROUP_STATE_SUMMARY",
 }  # fmt: skip
-"""Groups of the new protocols: see `test_streams_groups` and `test_share_rights`."""
+"""APIs of share groups and streams groups, whose permissions `test_share_rights` and `test_streams_groups` check."""
 
 
 @pytest.fixture(scope="module")
@@ -320,7 +322,7 @@ def test_an_api_needs_each_of_its_permissions(
 
 
 def test_every_api_is_in_the_table(engine: Guarded) -> None:
-    """A new API needs a row here."""
+    """A new API needs a row in the table."""
     tested = {ApiKey(type(request).API_KEY).name for request, _, _ in ROWS}
     served = {ApiKey(key).name for key in engine.engine.apis}
     assert served - LATER == tested | OPEN

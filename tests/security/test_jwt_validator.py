@@ -229,7 +229,7 @@ def test_known_keys_stay_in_use_while_the_issuer_is_unreachable(caplog: pytest.L
 
 
 def test_pauses_begin_when_a_read_has_timed_out() -> None:
-    """A read may fail only after ten seconds. The logins that arrive after the failure do not each repeat the read."""
+    """A read may take ten seconds until it fails. Logins that arrive soon after the failure do not repeat the read."""
     issuer = Issuer()
     keys = issuer.keys()
     keys.key("r", "RS256")

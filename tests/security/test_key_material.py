@@ -291,15 +291,15 @@ def test_bad_keys_are_refused_with_the_reason(rotated: Rotated, authority: Autho
 def test_keys_that_are_slow_to_decrypt_are_refused_at_run_time(
     rotated: Rotated, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """OpenSSL takes 11 s for 20 million iterations, on the event loop. A client would stop the server with one small
-    request.
+    """OpenSSL takes 11 s for 20 million iterations, on the event loop. With one small request, a client would block the
+    server for this time.
     """
     file = authority.issue("second.pem", (NameOID.COMMON_NAME, "second"), password=KEY_PASSWORD)
     text = file.read_text()
     key, begin, chain = text.partition("-----BEGIN CERTIFICATE")
 
     def alter(pem: str) -> tuple[int, str | None]:
-        """Sets the key as a file, which must be refused, if the text is refused."""
+        """Sets the key as a text. If the text is refused, the same key in a file must be refused, too."""
         text_result = rotated.alter(
             ("listener.name.ssl.ssl.keystore.location", SET, ""),
             ("listener.name.ssl.ssl.keystore.key", SET, pem),
@@ -427,7 +427,7 @@ def test_keys_that_vanish_later_stay_in_use(
 
 @dataclass
 class Stored:
-    """A log that stores a certificate setting from run time, whose file no longer exists."""
+    """A log with a key store setting that was changed at run time. The file that the setting names no longer exists."""
 
     storage: MemoryStorage
     settings: dict[str, str]

@@ -104,7 +104,9 @@ def test_the_principal_is_anonymous_until_the_last_token() -> None:
      (b"alice until 9000", 5_000, 5_000)],
 )  # fmt: skip
 def test_a_session_ends_with_the_setting_or_the_token(token: bytes, max_reauth_ms: int, lifetime_ms: int) -> None:
-    """The shorter of the setting and the token's lifetime; 0 means no end. One ms later the session has expired."""
+    """A session lasts for the setting or for the token's lifetime, whichever is shorter; 0 means no end. One ms later
+    the session has expired.
+    """
     one = exchange(max_reauth_ms)
     one.handshake(1, "NAMED", NOW_MS)
     one.evaluate(token)

@@ -109,7 +109,7 @@ def test_wrong_credentials_are_refused_after_a_delay(secure: Secure, user: str, 
 )
 @pytest.mark.parametrize("greeted", [False, True])
 def test_other_requests_before_the_handshake_close(secure: Secure, request_: Any, version: int, greeted: bool) -> None:
-    """The server sends no response to such requests."""
+    """The server closes the connection without a response."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         if greeted:
             assert exchange(raw, VERSIONS, 3).error_code == 0

@@ -43,8 +43,8 @@ def test_the_exchange_equals_the_example_of_rfc_7677() -> None:
 
 
 def test_a_login_costs_the_same_for_a_user_and_for_an_unknown_name() -> None:
-    """Computing a decoy takes up to 0.5 ms. Without this rule, the time of the first response would show which users
-    exist.
+    """Computing a decoy takes up to 0.5 ms. If only unknown names had this cost, the time of the first response would
+    show which users exist.
     """
     made: list[str] = []
 

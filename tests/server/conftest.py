@@ -26,7 +26,7 @@ def serve(request: pytest.FixtureRequest) -> Iterator[Callable[..., LiveServer]]
 
 @pytest.fixture
 def live(serve: Callable[..., LiveServer]) -> LiveServer:
-    """Yields a server with settings without delays."""
+    """Yields a server whose settings avoid delays."""
     return serve()
 
 

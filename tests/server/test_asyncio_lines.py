@@ -27,7 +27,7 @@ RESET = struct.pack("ii", 1, 0)
 
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
-    """Yields the lines of the process log, which `kcore serve` configures in the same way."""
+    """Configures the process log as `kcore serve` does. Yields the stream that receives its lines."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     stream = io.StringIO()
@@ -149,7 +149,7 @@ def test_the_end_of_a_tls_connection_causes_no_line_of_asyncio(
 
 @pytest.mark.parametrize("text", ["socket.send() raised exception.", "SSL connection is closed"])
 def test_writes_to_a_lost_connection_are_lines_at_level_debug(lines: io.StringIO, text: str) -> None:
-    """asyncio warns at each write after the fifth. The connection's own code logs its end."""
+    """At each write after the fifth, asyncio logs a warning. The server itself logs the end of the connection."""
     logger = logging.getLogger("asyncio")
     logger.warning(text)
     assert of_asyncio(lines) == []

@@ -1,4 +1,6 @@
-"""The first messages of TLS clients: the server detects messages that cause a high cost, or postpone it."""
+"""The first messages of TLS clients: the server detects messages that make a handshake expensive, or that postpone its
+expensive step.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ def test_any_bytes_have_a_kind(data: bytes, kept: int) -> None:
 
 
 def test_a_client_that_demands_a_finite_field_is_closed(tls: MakeTls, peers: ExitStack, log_lines: list[str]) -> None:
-    """One handshake with such a key exchange would block the event loop for 140 ms."""
+    """A handshake with a finite-field key exchange would block the event loop for 140 ms."""
     server = tls()
     for hello in (FINITE_FIELD, HELLO[:-1], record(HELLO[5:20]) + record(HELLO[20:])):
         peer = peers.enter_context(server.half_open(hello))
@@ -72,7 +74,7 @@ def test_a_client_that_demands_a_finite_field_is_closed(tls: MakeTls, peers: Exi
 def test_few_clients_may_postpone_the_signature(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the limit, many clients could make the server sign at the same moment."""
+    """Without a limit of postponed signatures, many clients could make the server sign at the same moment."""
     monkeypatch.setattr(handshake, "MAX_LATE", 3)
     server = tls()
     postponed = [peers.enter_context(server.half_open(RETRIED)) for _ in range(3)]

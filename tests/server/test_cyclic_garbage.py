@@ -21,7 +21,9 @@ BEAT = HeartbeatRequest(group_id="g", member_id="m")
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("serve", ["uvloop"], indirect=True)
 def test_closed_connections_leave_no_cycles(serve: Callable[..., LiveServer], tmp_path: Path, secure: bool) -> None:
-    """With asyncio's own loop, the transport of a closed connection and one of its methods form a reference cycle."""
+    """The test needs uvloop: with asyncio's own loop, the transport of a closed connection and one of its methods form
+    a reference cycle.
+    """
     tls = Tls(serve, tmp_path, {})
 
     def send_request() -> None:

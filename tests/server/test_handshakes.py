@@ -19,7 +19,7 @@ from tests.server.live import LiveServer, Raw
 MakeTls = Callable[..., Tls]
 
 NEVER_S = 3_600.0
-"""A grace that does not end within a test."""
+"""A grace period that does not end within a test."""
 
 
 @pytest.mark.parametrize("sent", [b"", HELLO[:3], HELLO], ids=["silent", "part of a header", "part of a record"])
@@ -180,7 +180,7 @@ def test_silent_clients_make_room_for_connections_of_any_listener(
 def test_silent_clients_make_room_for_others_of_a_full_listener(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server closes silent clients also if the limit of their listener is reached."""
+    """The server also closes silent clients before their time limit if the limit of their listener is reached."""
     monkeypatch.setattr(handshake, "HANDSHAKE_TIMEOUT_S", NEVER_S)
     monkeypatch.setattr(handshake, "SILENT_GRACE_S", 0.1)
     server = tls({"listener.name.ssl.max.connections": "2"})
@@ -233,7 +233,9 @@ def test_a_client_that_ends_while_it_waits_for_a_slot_is_closed_at_once(
 def test_a_client_that_sends_more_while_it_waits_for_a_slot_does_not_keep_the_loop_busy(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such a TLS client is closed. The first bytes of a client without TLS show that no handshake follows."""
+    """The server closes such a TLS client. It examines a client without TLS only once, because the first bytes show
+    that no handshake follows.
+    """
     monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 0)
     monkeypatch.setattr(Handshakes, "_abort_oldest", lambda _: NEVER_S)
     server = tls()

@@ -43,7 +43,7 @@ class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
 
 
 class World:
-    """An API entry with a lease; records the calls of its check."""
+    """An API entry with a lease, which records the calls of the lease's check."""
 
     def __init__(self, fast: Callable[[World], Any]) -> None:
         self.clock = ManualClock(0, 0)

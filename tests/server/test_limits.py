@@ -295,8 +295,8 @@ def test_single_addresses_have_their_own_limit(serve: Any) -> None:
 
 
 def test_connections_beyond_the_rate_of_the_server_wait(serve: Any) -> None:
-    """As in Kafka, the server accepts at once as many connections as it may in ten seconds. The next connection waits
-    at most for a second.
+    """As in Kafka, the server first accepts as many connections as the rate allows in ten seconds. Each further
+    connection waits for at most a second.
     """
     live: LiveServer = serve({"max.connection.creation.rate": "1"})
     quota = live.server.quota

@@ -191,8 +191,8 @@ def test_connections_beyond_the_rate_of_a_listener_wait(serve: Any) -> None:
 
 
 def test_a_limit_of_a_listener_is_described_with_its_sources(serve: Any) -> None:
-    """As in Kafka, the settings without a prefix follow as synonyms, and the name without a prefix is not a dynamic
-    setting.
+    """As in Kafka, the synonyms include the setting without the listener's prefix. A listener's setting without a value
+    is not described.
     """
     live: LiveServer = serve({**TWO, COUNT: "5", "max.connections": "9"})
     static = [(COUNT, "5", 4), ("max.connections", "9", 4), ("max.connections", "2147483647", 5)]

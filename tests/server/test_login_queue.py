@@ -327,7 +327,9 @@ def test_a_client_that_does_not_authenticate_is_idle_whatever_it_sends(
     live.wait_for_connections(0)
 
     def pass_s(seconds: float) -> int:
-        """Returns the number of connections that are still open after their next check."""
+        """Moves the begin of the connections back. Returns the number of connections that are open after their next
+        check.
+        """
         for each in list(live.server.connections):
             assert isinstance(each, SaslConnection)
             each._opened_s -= seconds
@@ -355,7 +357,7 @@ def test_a_login_without_memory_for_its_response_closes_the_connection(
     password: str,
     threads: int,
 ) -> None:
-    """Otherwise the client would wait for the response until its own time limit."""
+    """On an open connection, the client would wait for the response until its own time limit."""
     monkeypatch.setattr(Plain, "threads", threads)
     live = serve(SASL)
     with live.connect() as connection:

@@ -1,4 +1,4 @@
-"""Long responses are encoded in slices, with the same bytes, order and errors as at once."""
+"""Long responses are encoded in slices, with the same bytes, order and errors as without slices."""
 
 from __future__ import annotations
 

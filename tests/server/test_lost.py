@@ -153,7 +153,7 @@ def test_a_stop_drops_the_requests_of_lost_connections(serve: Callable[..., Live
 
 
 def test_a_connection_whose_turn_fails_is_closed(serve: Callable[..., LiveServer], log_lines: list[str]) -> None:
-    """Otherwise the requests of the connection would never be served."""
+    """After the failure, the requests of an open connection would never be served."""
     live = serve()
     with live.raw() as raw, pytest.MonkeyPatch.context() as patch:
         live.wait_for_connections(1)

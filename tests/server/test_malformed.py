@@ -160,7 +160,9 @@ def test_a_connection_lost_in_the_middle_of_a_frame_leaves_no_state(live: LiveSe
 
 
 def test_a_response_that_is_lost_closes_the_connection(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If there is no memory for a response and for its failure, the client would otherwise wait forever."""
+    """There is no memory for the response, nor for an error response. On an open connection, the client would wait
+    forever.
+    """
 
     def no_memory(*_: object) -> None:
         raise MemoryError

@@ -1,5 +1,5 @@
-"""Requests that clients repeat byte for byte over sockets: the response is the same while nothing has changed, and then
-the new one.
+"""Requests that clients repeat byte for byte over sockets: the server repeats the response, and sends a new response
+once the state has changed.
 """
 
 from __future__ import annotations

@@ -142,7 +142,9 @@ def test_an_entry_decodes_up_to_its_limit() -> None:
 
 @pytest.fixture
 def no_handler() -> Iterator[None]:
-    """Makes Python's error handler for invalid UTF-8 fail, because it takes a microsecond for each byte."""
+    """Replaces the error handler for invalid UTF-8 by a function that fails the test. The handler, which is written in
+    Python, would take a microsecond for each byte.
+    """
 
     def fail(error: Exception) -> tuple[str, int]:
         raise AssertionError("the handler was called")

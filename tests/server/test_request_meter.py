@@ -1,4 +1,6 @@
-"""The quota `request_percentage`: the time of requests counts for their clients, whose connections are muted."""
+"""The quota `request_percentage`: the time of requests is charged to their clients, and the connections of clients
+above the quota are muted.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
 
 
 class Metered:
-    """A meter in virtual time. The client "c" may use ten percent, and one second at once."""
+    """A meter in virtual time. The client "c" may use ten percent of the time, and up to one second at once."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.api = Beat()

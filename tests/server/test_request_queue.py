@@ -30,7 +30,7 @@ BUFFER = 120
 LIMIT, ROOM = 20_000, 18_000
 
 SHARED = [HeartbeatResponse(error_code=code) for code in (0, 25, 27)]
-"""Responses that are used repeatedly, like those of a group."""
+"""Responses that the API returns repeatedly as the same objects, like the responses of a group."""
 
 
 class Beat(Api[HeartbeatRequest, HeartbeatResponse]):

@@ -52,7 +52,7 @@ def test_a_response_beyond_the_limit_is_an_error(serve: Serve, log_lines: list[s
 
 
 def test_a_response_beyond_the_limit_after_a_commit_is_an_error(serve: Serve) -> None:
-    """A read waits for the commit of a write to the same shard, and is encoded after it."""
+    """The response to a read waits for the commit of a write to the same shard, and is encoded after this commit."""
     live = serve({"kcore.max.response.bytes": str(LIMIT), "offsets.topic.num.partitions": "1"})
     names = settle_groups(live, 2, b"m" * BLOB)
     with Raw(live.port) as peer:
@@ -93,8 +93,8 @@ def test_a_setting_can_allow_longer_responses(serve: Serve) -> None:
 
 
 def test_unread_long_responses_leave_no_room_for_others(serve: Serve, log_lines: list[str]) -> None:
-    """Small responses and clients that read are still served. The memory is released when the other clients
-    disconnect.
+    """Small responses are still sent, and clients that read still get long responses. The memory is released when the
+    other clients disconnect.
     """
     live = serve({"kcore.max.response.memory.bytes": str(4 * LEAST_BYTES)})
     names = settle_groups(live, 2, b"m" * 900_000)

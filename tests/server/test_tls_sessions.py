@@ -130,7 +130,9 @@ def test_data_in_small_records_do_not_close_the_connection(tls: MakeTls, peers: 
 
 
 def test_renegotiation_is_off(tls: MakeTls) -> None:
-    """Each renegotiation would take a signature, any number of times on one connection."""
+    """Each renegotiation would cost the server a signature, and a client could repeat it without limit on one
+    connection.
+    """
     server = tls()
     context = server.acceptor._security.tls
     assert context is not None

@@ -110,7 +110,7 @@ class Waiting:
         self._turns._run()
 
     def continue_requests(self) -> None:
-        """Does nothing: there are no requests."""
+        """Does nothing, because the connection has no requests."""
 
 
 class Busy:

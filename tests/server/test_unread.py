@@ -105,7 +105,7 @@ def read_from(peer: Raw, offset: int = 0) -> list[int]:
 
 @pytest.fixture(params=["plain", "tls"])
 def kind(request: pytest.FixtureRequest, tmp_path: Any) -> tuple[dict[str, str], ssl.SSLContext | None]:
-    """Yields the settings of a listener, and the arguments for a client."""
+    """Returns the settings of a listener, and the TLS context of its clients, or None without TLS."""
     if request.param == "plain":
         return {}, None
     authority = Authority(tmp_path)

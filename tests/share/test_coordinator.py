@@ -98,7 +98,9 @@ def test_without_updates_every_write_is_a_snapshot() -> None:
 
 
 def test_a_read_writes_a_leader_epoch_only_if_it_is_the_highest() -> None:
-    """An initialization writes leader epoch 0, but the coordinator still fences lower epochs than those before it."""
+    """An initialization writes leader epoch 0. The coordinator still fences epochs lower than the highest epoch before
+    the initialization.
+    """
     world = World()
     read(world, leader_epoch=5)
     world.initialize([0], start_offset=4, state_epoch=2)
@@ -204,7 +206,7 @@ def test_a_late_write_does_not_move_the_start_offset_back(updates: int) -> None:
 
 
 def test_the_count_of_completed_deliveries_is_bounded_by_its_field() -> None:
-    """A request may name any offsets, and reading the share partition counts the records at these offsets."""
+    """A request may name any offsets, so the number of completed records may be too large for the 32-bit field."""
     world = World()
     assert write(world, start_offset=4) == 0
     assert write(world, (4, 10**12, 2, 1), start_offset=0) == 0

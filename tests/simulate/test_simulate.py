@@ -185,7 +185,7 @@ def test_the_record_of_the_campaign_is_complete() -> None:
 
 
 def test_an_interrupt_comes_at_its_event() -> None:
-    """The events are calls of kcore's functions, and their calls of compiled functions."""
+    """The events are the calls of kcore's functions, and the calls of compiled functions by these functions."""
     lines: list[str] = []
     for events_before in range(40):
         log = MemoryLogEngine()

@@ -70,7 +70,7 @@ def spark() -> Iterator[Any]:
 
 @pytest.fixture(params=["serve", "kafka"])
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Yields the HOST:PORT of a new broker. Apache Kafka takes part if `KCORE_TEST_KAFKA` is `start`."""
+    """Yields the HOST:PORT of a new server: `kcore serve` or, only with `KCORE_TEST_KAFKA=start`, Apache Kafka."""
     if request.param == "kafka":
         if os.environ.get("KCORE_TEST_KAFKA") != "start":
             pytest.skip("KCORE_TEST_KAFKA=start runs the test against Apache Kafka")

@@ -47,7 +47,7 @@ def packages(names: tuple[str, ...], spark: str | None = None) -> list[Path]:
 
 
 def interpreter_with(spark: str, folder: Path) -> str:
-    """Returns the path of an interpreter that has another version of Spark, and otherwise the packages of the present
+    """Returns the path of an interpreter with another version of Spark. Its other packages are those of this
     interpreter.
 
     Skips the test if pip cannot install that version.

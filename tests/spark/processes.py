@@ -1,4 +1,4 @@
-"""Jobs in processes of their own."""
+"""Jobs that run in separate processes."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ def kill(name, values):
 sys.addaudithook(kill)
 {RUN}
 """
-"""The program of the command line. It kills itself and its JVM right before an audit event of Python whose first
-argument is a path with this end. Its first two arguments are the event and the end of the path."""
+"""A variant of `RUN`. Its first two arguments are an audit event of Python and the end of a path. The program kills
+itself and its JVM right before the first such event for a path with this end.
+"""
 
 
 @contextmanager
 def watching(arguments: Sequence[str], output: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs `kcore spark watch`, and kills it and its JVM at the end of the block.
+    """Runs `kcore spark watch`, and kills the command and its JVM at the end of the block.
 
     Args:
-        arguments: its arguments.
+        arguments: the arguments of the command.
         output: the file to which its output is appended.
     """
     with spark_job([RUN, "spark", "watch", *arguments], output) as job:
@@ -44,7 +45,7 @@ def watching(arguments: Sequence[str], output: Path) -> Iterator[subprocess.Pope
 
 @contextmanager
 def spark_job(arguments: Sequence[str], output: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs a program of Python with a session of Spark, and kills it and its JVM at the end of the block.
+    """Runs a Python program that uses Spark, and kills the program and its JVM at the end of the block.
 
     Args:
         arguments: the program, and its arguments.

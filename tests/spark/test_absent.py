@@ -11,6 +11,7 @@ import pytest
 
 from kcore.errors import KcoreError
 from kcore.protocol.records.base import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kcore.spark.frames.output import REBUILD_DONE
 from kcore.spark.jobs import rebuild as rebuild_job
 from kcore.spark.state.absent import Absent, PlacedId, absent_partitions
 from kcore.spark.state.rebuild_report import doubts_of
@@ -94,5 +95,5 @@ def test_a_rebuild_reports_missing_partitions(spark: Any, kafka_logs: Path, tmp_
         "2 records or parts could not be read or applied; see the table `faults`",
         holes.replace("2", "1", 1),
     ]
-    done = json.loads((tmp_path / "out" / rebuild_job.DONE).read_bytes())
+    done = json.loads((tmp_path / "out" / REBUILD_DONE).read_bytes())
     assert done["absent"] == [[TRANSACTION_STATE, 0]]

@@ -28,7 +28,7 @@ from tests.seeds import SEED
 
 TRANSACTIONS = "__transaction_state"
 INFERRED = ("cleaned_to",)
-"""Columns of `partitions` that a whole log may bound more closely."""
+"""Columns of `partitions` for which a rebuild from the start of the log may infer more exact values."""
 
 
 def tables(result: Rebuilt) -> list[str]:
@@ -91,7 +91,9 @@ def test_a_rebuild_from_many_checkpoints_equals_a_whole_one(kafka_logs: Path) ->
 
 
 def test_a_log_compacted_since_the_checkpoint_is_refused_or_gives_the_same(kafka_logs: Path) -> None:
-    """The rebuild continues from the end of a log, in a later copy that a broker has compacted meanwhile."""
+    """The rebuild continues from a checkpoint at the end of one copy of a log. The broker has compacted the later copy
+    in the meantime.
+    """
     later = {part[:2]: (part, rows) for part, rows in logs_of(kafka_logs, "moment-2")}
     same = refused = 0
     for part, rows in logs_of(kafka_logs, "moment-1"):
@@ -127,7 +129,7 @@ def test_a_log_of_share_states_without_its_front_stays_complete(kafka_logs: Path
 
 
 def test_a_moment_before_any_record_of_the_checkpoint_is_refused() -> None:
-    """The clock of a coordinator was set back: the last record of the checkpoint is not the newest one."""
+    """A coordinator's clock was set back, so the last record of the checkpoint does not have the latest timestamp."""
     times = (100, 300, 200, 250)
     rows = [EventRow(None, None, TRANSACTIONS, 0, offset, ms, 0, ()) for offset, ms in enumerate(times)]
     part = SegmentPartition(TRANSACTIONS, 0, ())

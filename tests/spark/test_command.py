@@ -48,7 +48,7 @@ def test_the_cause_of_a_failed_job_is_one_line() -> None:
 
 
 def test_a_full_disk_has_advice() -> None:
-    """The errors are those of the JVM, of a Python worker, and of the command itself."""
+    """Covers errors of the JVM, of a Python worker, and of the command itself."""
     of_java = failure_of(JavaError("SparkException: Job aborted", "IOException: No space left on device"))
     assert of_java.startswith("IOException: No space left on device; free space for the output")
     of_worker = failure_of(

@@ -1,4 +1,4 @@
-"""The live records of a state restore the same state, also as a data folder with which a server starts."""
+"""The live records of a state restore this state, even in a server that opens a data folder with these records."""
 
 from __future__ import annotations
 

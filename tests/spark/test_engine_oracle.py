@@ -64,7 +64,7 @@ EVERY_KIND = {
 
 
 def real_clients(folder: Path) -> None:
-    """Runs librdkafka on the same log."""
+    """Runs clients of librdkafka against a server on the folder."""
     settings = {name: str(value) for name, value in SETTINGS.items()}
     with ServerProcess(folder, settings) as server:
         real_traffic(server.bootstrap)

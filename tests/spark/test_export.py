@@ -234,7 +234,7 @@ def test_an_export_of_share_states_continues_after_the_deleted_front(kafka_logs:
     source = ExportSource(tmp_path)
     assert everything(source) == {part[:2]: rows[:100] + rows[200:]}
     (exported,) = source.parts()
-    assert (exported.start, exported.log_start, exported.asked_from) == (rows[0].offset, start, 0)
+    assert (exported.start, exported.log_start, exported.requested_start) == (rows[0].offset, start, 0)
     found = rebuilt_of(source, exported, END, False)
     whole = rebuilt_of(rest, part, END, False)
     assert list(table_rows(found.state, found.cut)) == list(table_rows(whole.state, whole.cut))
@@ -242,7 +242,9 @@ def test_an_export_of_share_states_continues_after_the_deleted_front(kafka_logs:
 
 
 def test_an_export_is_not_continued_with_another_log(tmp_path: Path) -> None:
-    """A topic that was created again, and a log that ends before the export. Other partitions are exported."""
+    """Covers a topic that was created again, and a log that ends before the export. Other partitions are still
+    exported.
+    """
     first, other = (EventRow(None, b"value", topic, 0, 0, 1, 0, ()) for topic in ("orders", "other"))
     for rows in ([first], [other]):
         export(FixedSource(rows, end=1, topic_id="aa"), tmp_path)

@@ -45,14 +45,15 @@ SETTINGS = {
     **QUICK_ENDS,
 }
 ABOUT_THE_LOG = ("partitions", "faults")
-"""Tables about the log, which may lack records that were there at the checkpoint."""
+"""Tables about the log. They are not compared, because compaction may have removed records since the checkpoint."""
 PRODUCERS = "producers"
 Producers = dict[int, dict[str, Any]]
 """Producer id -> its row of the table `producers`."""
 EVENT_LAG_MS = 270
-"""The minimum compaction lag by event of the log. The traffic jumps by hours now and then: an event takes 3.6 s on
-average, and a twentieth of the log 180 ms for each event of the whole log. Most times between two cuts are shorter than
-the lag, and some longer."""
+"""The minimum compaction lag, divided by the number of events in the log. The traffic sometimes jumps by hours, so an
+event takes 3.6 s on average, and a twentieth of the log 180 ms for each event of the whole log. Most intervals between
+two cuts are shorter than the lag, and some are longer.
+"""
 
 
 def state_tables(result: Rebuilt) -> list[str]:
@@ -84,7 +85,7 @@ def check_producers(found: Producers, whole: Producers, before: Producers) -> No
 
 
 def parts_of(world: World, source: Source) -> Iterator[Part]:
-    """Yields the coordinator partitions with their compaction progress, as a data folder has it."""
+    """Yields the coordinator partitions with the compaction progress of their logs."""
     for part in source.parts():
         if part.topic in COORDINATOR_TOPICS and part.end:
             topic = world.engine.topics.by_name(part.topic)
@@ -98,7 +99,7 @@ class DailyRuns:
 
     Args:
         world: the node whose log grows.
-        folder: the place of checkpoints.
+        folder: the folder for checkpoints.
     """
 
     def __init__(self, world: World, folder: Path) -> None:

@@ -49,8 +49,8 @@ def rows_of(state: PartitionState) -> list[str]:
 
 
 def test_rows_of_partitions_give_their_states(kafka_logs: Path) -> None:
-    """Gaps in place of hidden markers are no losses. An empty partition and a partition that is not
-    read are skipped.
+    """Gaps in place of hidden markers do not count as losses. An empty partition and a partition that is not read are
+    skipped.
     """
     found = {part[:2]: list(read_rows(part)) for part in find_partitions(kafka_logs / "moment-4")}
     names = sorted(place for place, rows in found.items() if committed(rows))[:4]

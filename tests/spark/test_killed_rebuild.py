@@ -13,9 +13,9 @@ from kcore.errors import KcoreError
 from kcore.spark.events.sources import SegmentSource
 from kcore.spark.export.exporter import export
 from kcore.spark.frames.checkpoints import local_checkpoints
-from kcore.spark.frames.output import APPEND, INCOMPLETE, PARQUET, Output
+from kcore.spark.frames.output import APPEND, INCOMPLETE, PARQUET, REBUILD_DONE, Output
 from kcore.spark.frames.views import register_views
-from kcore.spark.jobs.rebuild import DONE, rebuild, rebuild_with_doubts
+from kcore.spark.jobs.rebuild import rebuild, rebuild_with_doubts
 from kcore.spark.state.table_schemas import TABLES
 from tests.spark.processes import RUN_UNTIL, spark_job
 
@@ -29,7 +29,7 @@ class Moment(NamedTuple):
 
     Attributes:
         event: the audit event of Python.
-        path: the end of the path.
+        path: the end of the file's path.
         since: True if the run continues from checkpoints.
         tables: the tables after the kill: `earlier`, `new`, or None for a mixture, which must be marked.
     """
@@ -41,13 +41,13 @@ class Moment(NamedTuple):
 
 
 MOMENTS: Final = (
-    Moment("open", f".{DONE}{INCOMPLETE}.tmp", True, "earlier"),
-    Moment("os.remove", DONE, False, "earlier"),
+    Moment("open", f".{REBUILD_DONE}{INCOMPLETE}.tmp", True, "earlier"),
+    Moment("os.remove", REBUILD_DONE, False, "earlier"),
     Moment("os.rename", "out/groups", True, None),
     Moment("os.rename", "out/offsets", False, None),
     Moment("os.rename", "out/checkpoint", True, None),
-    Moment("open", f".{DONE}.tmp", False, None),
-    Moment("os.remove", f"{DONE}{INCOMPLETE}", True, "new"),
+    Moment("open", f".{REBUILD_DONE}.tmp", False, None),
+    Moment("os.remove", f"{REBUILD_DONE}{INCOMPLETE}", True, "new"),
 )
 
 
@@ -57,12 +57,12 @@ def tables_in(folder: Path) -> dict[str, list[str]]:
 
 def check_marked(spark: Any, out: Path) -> None:
     """Checks that readers and later runs refuse a mixture of tables."""
-    assert not (out / DONE).exists()
+    assert not (out / REBUILD_DONE).exists()
     with pytest.raises(KcoreError, match=r"the tables in .*out are incomplete, because a job writes them or did not"):
         register_views(spark, state=out)
     with (
         pytest.raises(KcoreError, match=r"some tables in .*out may have its rows: replace them with --mode overwrite"),
-        Output(spark, out, PARQUET, APPEND).run("source", DONE, "partitions"),
+        Output(spark, out, PARQUET, APPEND).run("source", REBUILD_DONE, "partitions"),
     ):
         pass
 
@@ -106,8 +106,8 @@ def test_an_output_that_is_not_complete_gets_no_rows(spark: Any, kafka_logs: Pat
     """Another run with --mode append would repeat the rows of the tables that the interrupted run has written."""
     events, out = kafka_logs / "moment-1" / "__transaction_state-0", tmp_path / "out"
     rebuild(spark, events, out)
-    Output(spark, out, PARQUET, APPEND).begin(DONE)
-    with pytest.raises(KcoreError, match=rf"or delete the file {DONE}{INCOMPLETE} to keep these rows"):
+    Output(spark, out, PARQUET, APPEND).begin(REBUILD_DONE)
+    with pytest.raises(KcoreError, match=rf"or delete the file {REBUILD_DONE}{INCOMPLETE} to keep these rows"):
         rebuild(spark, events, Output(spark, out, PARQUET, APPEND))
     with pytest.raises(KcoreError, match="are incomplete, because a job writes them or did not end"):
         register_views(spark, state=out)

@@ -164,8 +164,8 @@ def test_a_missing_segment_between_others_is_found(logs: Path, tmp_path: Path) -
 
 
 def test_leftover_files_are_reported(logs: Path) -> None:
-    """The job does not read these files. Only a cleaner's output counts as missing, because it replaces a segment of
-    the log.
+    """The job does not read these files. If a segment is missing, but the log cleaner's output for it exists, the job
+    reports a missing segment.
     """
     middle = segment(logs, OFFSETS, 1)
     shutil.copy(middle, middle.with_suffix(".log.swap"))

@@ -146,7 +146,7 @@ def test_two_jobs_do_not_write_to_one_folder(spark: Any, events: Path, tmp_path:
 def test_a_run_that_fails_before_its_first_table_leaves_the_earlier_output(
     spark: Any, events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its tables, its checkpoints and the files that mark them as complete stay."""
+    """The tables and checkpoints of the earlier output stay, and so do the files that mark them as complete."""
     out = tmp_path / "out"
     rebuild_with_doubts(spark, events, out, checkpoint=True)
     audit(spark, events, tmp_path / "audit")
@@ -188,7 +188,9 @@ def test_tables_of_another_format_are_not_mixed(spark: Any, events: Path, tmp_pa
 
 @pytest.mark.spark
 def test_a_stream_without_its_checkpoints_is_refused(spark: Any, events: Path, tmp_path: Path) -> None:
-    """It would start with the first micro-batch, and add all rows to the growing tables again."""
+    """Without its checkpoints, the stream would start with the first micro-batch and add all rows to the growing tables
+    again.
+    """
     out = tmp_path / "out"
     packed = packed_rows("partitions", coordinator_partition=3, topic="__transaction_state", next_offset=60)
     rows = watched_frame(spark, [("state/partitions", "__transaction_state", 3, packed)])
@@ -203,7 +205,7 @@ def test_a_stream_without_its_checkpoints_is_refused(spark: Any, events: Path, t
 
 @pytest.mark.spark
 def test_checkpoints_of_other_tables_are_refused(spark: Any, events: Path, tmp_path: Path) -> None:
-    """The stream would leave out all rows before the checkpoint."""
+    """A stream that continued from the checkpoints of other tables would leave earlier rows out of its own tables."""
     kept = str(tmp_path / "kept")
     Watch(spark, str(events), tmp_path / "one", WatchOptions(checkpoint=kept))
     Watch(spark, str(events), (tmp_path / "one").as_uri(), WatchOptions(checkpoint=kept))

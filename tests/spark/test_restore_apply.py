@@ -191,8 +191,8 @@ def new_member(bootstrap: str, group: str, topic: str) -> Callable[[], Any]:
 def test_groups_with_members_are_not_changed(
     bootstrap: str, node: kcore.Node, topic: str, name: str, join: Callable[..., Callable[[], Any]]
 ) -> None:
-    """Both the plan and its application refuse such groups. The coordinator refuses the change if a member joins in
-    between.
+    """The plan refuses groups with members, and so does its application. The coordinator refuses the change if a member
+    joins in between.
     """
     group = f"{name}-g"
     then = [CommittedAsOf(group, topic, 0, 4)]
@@ -259,8 +259,8 @@ def test_open_transactions_are_refused_and_their_offsets_kept(
 
 
 def test_a_target_that_changed_is_refused_as_a_whole_or_in_part(node: kcore.Node, topic: str, name: str) -> None:
-    """If an offset has changed since the plan was made, nothing is written. With `partial`, all other rows are
-    written.
+    """If an offset has changed since the plan was made, the command writes no offset. With `partial`, it writes all
+    other rows.
     """
     group = f"{name}-g"
     set_offsets(node, group, {(topic, 0): 15, (topic, 1): 15})

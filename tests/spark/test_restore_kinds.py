@@ -57,7 +57,7 @@ def log() -> list[EventRow]:
 
 
 class Written(Source):
-    """A source of records in a log."""
+    """A source with the records of `log`."""
 
     def parts(self) -> list[Part]:
         return [Part(CONSUMER_OFFSETS, 0, 0, len(log()))]

@@ -115,7 +115,7 @@ def test_stream_of_available_rows_reads_all(spark: Any, exported: Path, tmp_path
 
 
 def test_an_offset_of_a_missing_log_is_an_error(exported: Path, tmp_path: Path, spark: Any) -> None:
-    """If such an offset were ignored, a typing error would give the state at the end and report it as complete."""
+    """If the job ignored this offset, a typing error in the log's name would give the state at the end of the logs."""
     for topic_partition in (("__consumer_offsets", 77), ("__consumer_offset", 0)):
         with pytest.raises(
             KcoreError,

@@ -56,8 +56,8 @@ def read_as_rows(folder: Path, rows_per_batch: int) -> Read:
 
 @pytest.fixture
 def damaged(kafka_logs: Path, tmp_path: Path) -> Path:
-    """Yields two partitions with a damaged batch, a file whose content begins again, an index without a segment, and a
-    truncated end.
+    """Returns a folder with two partitions, each with a damaged batch, two overlapping files, and a truncated end. One
+    of the partitions also has an index without a segment.
     """
     logs = tmp_path / "logs"
     for name in ("__transaction_state-0", "__share_group_state-1"):

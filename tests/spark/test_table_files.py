@@ -40,7 +40,7 @@ def rows_of(target: Path, table: str) -> list[str]:
 
 
 def test_unnamed_files_are_removed(tmp_path: Path) -> None:
-    """A task that ran twice has left two files. Only the file that the results name counts."""
+    """A task that ran twice has left two files. The job keeps only the file that the results name."""
     staging = staging_folder(tmp_path)
     counted = [*written(staging, "a", "b"), *written(staging, "c")]
     written(staging, "a", "b")

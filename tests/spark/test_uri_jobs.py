@@ -13,9 +13,9 @@ from kcore.errors import ConfigError, KcoreError
 from kcore.spark.events.sources import SegmentSource
 from kcore.spark.export.exporter import export
 from kcore.spark.frames.hadoop import HadoopFiles
-from kcore.spark.frames.output import Output
+from kcore.spark.frames.output import REBUILD_DONE, Output
 from kcore.spark.jobs.audit import audit
-from kcore.spark.jobs.rebuild import DONE, Moment, rebuild, rebuild_with_doubts
+from kcore.spark.jobs.rebuild import Moment, rebuild, rebuild_with_doubts
 from kcore.spark.jobs.restore_plan import committed_as_of
 from kcore.spark.jobs.session import JVM_SETTINGS, parse_settings, settings_of
 from kcore.spark.jobs.timeline import REPORT, timeline
@@ -56,7 +56,7 @@ def test_a_rebuild_through_sparks_readers_and_writers_equals_the_local_one(
     assert local[1].are_grave
     for name in TABLES:
         assert rows_of(spark, str(tmp_path / "stored"), name) == rows_of(spark, str(tmp_path / "local"), name), name
-    done, expected = (json.loads((tmp_path / out / DONE).read_text()) for out in ("stored", "local"))
+    done, expected = (json.loads((tmp_path / out / REBUILD_DONE).read_text()) for out in ("stored", "local"))
     assert {**done, "source": ""} == {**expected, "source": ""}
 
 
@@ -98,7 +98,7 @@ def test_a_run_that_fails_leaves_no_checkpoints(
     monkeypatch.setattr("kcore.spark.jobs.rebuild.put_tables", fail)
     with pytest.raises(OSError, match="no space left"):
         rebuild_with_doubts(spark, events, state, checkpoint=True)
-    assert not (state / DONE).exists()
+    assert not (state / REBUILD_DONE).exists()
     assert [path.name for path in state.iterdir() if path.name.startswith(".")] == []
     with pytest.raises(KcoreError, match="has no complete checkpoints"):
         rebuild_with_doubts(spark, events, tmp_path / "next", since=state)
@@ -170,7 +170,7 @@ def test_each_mode_of_an_output_acts_like_sparks_writer(spark: Any, tmp_path: Pa
 
 
 def test_a_table_that_fails_ends_the_writing_of_tables(spark: Any, tmp_path: Path) -> None:
-    """Tables that are written at the same time end before the error is raised; later ones do not begin."""
+    """Writes of other tables that have begun end before the error is raised. Later writes do not begin."""
     output = Output(spark, tmp_path.as_uri())
     good = {f"t{number}": spark.range(number).coalesce(1) for number in range(20)}
     written = output.write_all(good)

@@ -174,8 +174,8 @@ def packed_rows(table: str, **columns: Any) -> bytes:
 
 
 def test_a_partition_without_rows_leaves_a_table(spark: Any, tmp_path: Path) -> None:
-    """If a later micro-batch has no rows of a partition, the partition's rows are deleted from the table, also after a
-    restart.
+    """If a later micro-batch has no rows of a partition, the stream deletes the partition's rows from the table. This
+    also works after a restart.
     """
     topic = "__transaction_state"
     first = [
@@ -195,8 +195,8 @@ def test_a_partition_without_rows_leaves_a_table(spark: Any, tmp_path: Path) -> 
 
 
 def test_an_alert_is_not_repeated_after_a_restart(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """An alert whose condition still holds is reported once. A crash between the table and the stored report makes the
-    next run report it again, without a second row.
+    """An alert whose condition still holds is reported once. After a crash between the write of the table and that of
+    the report, the next run reports the alert again, without a second row.
     """
     events, out, topic = tmp_path / "events", tmp_path / "out", "__transaction_state"
     export(SegmentSource(kafka_logs / "moment-1" / "__transaction_state-3"), events, stop=50)
@@ -210,7 +210,7 @@ def test_an_alert_is_not_repeated_after_a_restart(spark: Any, kafka_logs: Path, 
     def report(at_ms: int) -> list[str]:
         """Reports after a restart, before and after the first micro-batch."""
         watch = Watch(spark, str(events), out)
-        return [row["subject"] for known_ms in (0, at_ms) for row in watch.report(at_ms, known_ms)]
+        return [row["subject"] for as_of_ms in (0, at_ms) for row in watch.report(at_ms, as_of_ms)]
 
     def written() -> list[int]:
         return [row["at_ms"] for row in WatchTables(spark, out).table("alerts").collect()]
@@ -221,7 +221,9 @@ def test_an_alert_is_not_repeated_after_a_restart(spark: Any, kafka_logs: Path, 
 
 
 def test_clients_of_the_published_topic_have_settings(tmp_path: Path) -> None:
-    """They have a file of their own, or that of the source if both are the same cluster."""
+    """The settings come from the file of `--publish-config`, or from the file of the source if both are the same
+    cluster.
+    """
     source, other = tmp_path / "source.properties", tmp_path / "other.properties"
     source.write_text("security.protocol=SSL\n")
     other.write_text("security.protocol=SASL_SSL\n")

@@ -1,4 +1,4 @@
-"""The streaming job publishes to a topic over TLS and SASL, also after it and the server were killed."""
+"""The streaming job publishes to a topic over TLS and SASL, and continues after the job and the server were killed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def begin_transaction(client: dict[str, Any], name: str) -> Producer:
 
 
 def published(client: dict[str, Any], expected: set[str]) -> Counter[str]:
-    """Reads the published alerts of hanging transactions, by transactional id, until the expected ones are there."""
+    """Reads the published alerts of hanging transactions, by transactional id, until all expected alerts have come."""
     consumer = Consumer({**client, "group.id": "reader", "auto.offset.reset": "earliest", "enable.auto.commit": False})
     consumer.subscribe([TOPIC])
     found: Counter[str] = Counter()

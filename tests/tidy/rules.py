@@ -26,7 +26,7 @@ VOCABULARY = re.compile(
     r"\b(?:facts?|told|wanted|flights?|flies|bystanders?|patience|landed|landing|take[s]? off|quick|usual|plainly)\b",
     re.IGNORECASE,
 )
-"""Words that stand where the field has a term of its own: see docs/glossary.md."""
+"""Words that replace a term of the field: see docs/glossary.md."""
 
 RETIRED_WORDS = re.compile(r"\b(?:answer(?:s|ed|ing)?|asked|said|anew|goes on|handed out|one's own)\b", re.IGNORECASE)
 """Words for responses, requests and continuation that the glossary replaces."""
@@ -87,7 +87,7 @@ def docstrings() -> list[tuple[str, int, str]]:
 
 
 def broken_words(rule: str, text: str) -> list[str]:
-    """Returns the words of a docstring that break a rule, or its first line."""
+    """Returns the words of a docstring that break a rule. For the rule "question", returns its first line."""
     return list(_breaks(rule, text.strip())) if text.strip() else []
 
 

@@ -36,11 +36,12 @@ from tests.tidy.rules import (
 MAX_FILE_LINES = 620
 """Files have about 600 lines; a slightly longer coherent module need not be split."""
 GENERATED = "Made by tools/"
-"""The first line of a generated file marks it as generated, because people need not read it."""
+"""The mark in the first line of a generated file. The limit does not apply, because people need not read such a file.
+"""
 MAX_FUNCTION_LINES = 70
 MAX_SUBJECT_LENGTH = 72
 FIRST_CHECKED_COMMIT = "6916a37"
-"""Older commits precede the rule for subjects."""
+"""The rule for subjects applies to later commits only."""
 SUBJECT = re.compile(r"^(?:[a-z0-9_.,/ -]+: \S|Merge |Revert ).*")
 PRIVATE_PATH = re.compile(r"(?<![\w.])/(?:work|farm|root)/\w+|\.\./shared")
 VERSION_CONSTANT = re.compile(r"^_?(?:NAMES|COMMIT|OFFSETS|METADATA)_VERSION\b.*=\s*\d", re.MULTILINE)

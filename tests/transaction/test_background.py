@@ -158,7 +158,7 @@ def error_of(response: Any) -> int:
 
 @pytest.mark.parametrize("failing", range(-1, 4))
 def test_every_write_of_a_transaction_in_the_background_may_fail_once(failing: int) -> None:
-    """The client repeats each failed request. The result is that of a transaction without failures."""
+    """The client repeats each failed request. The result is the same as without failures."""
     world = World()
     world.begin("other")  # takes a block of producer ids, which is written inline
     rounds = Rounds(world, failing)

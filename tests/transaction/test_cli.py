@@ -114,7 +114,9 @@ def test_open_transactions_and_their_offsets_are_shown(
 def test_a_hanging_transaction_is_found_and_aborted(
     server: ServerProcess, connection: Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As before KIP-890, an unverified batch has opened a transaction that is unknown to the coordinator."""
+    """An unverified batch has opened a transaction that the coordinator does not have. Before KIP-890, this was
+    possible.
+    """
     made = CreatableTopic(name="stuck", num_partitions=1, replication_factor=1)
     connection.send(CreateTopicsRequest(topics=[made], timeout_ms=1000))
     request = produce_request("whoever", Identity(9_999, 3), 0, b"a", b"b", topic="stuck", wall_ms=now_ms())

@@ -113,7 +113,7 @@ class Compared(World):
 
 
 def play(world: Compared, script: list[tuple[Any, ...]]) -> dict[str, Any]:
-    """Runs a script. Its producer ids and epochs are relative to the present ones."""
+    """Runs a script. Its producer ids and epochs are relative to the current ones."""
     for what, tid, *more in script:
         known = world.engine.transactions.get(tid)
         who = Identity(known.producer_id, known.producer_epoch) if known is not None else world.who["a"]
@@ -147,7 +147,7 @@ def beside(who: Identity, off: tuple[int, int]) -> Identity:
 
 
 def copy_of(request: TxnOffsetCommitRequest, tid: str, who: Identity, off: tuple[int, int]) -> TxnOffsetCommitRequest:
-    """Makes a request of a producer, with the producer's present epoch."""
+    """Makes a request of a producer, with the producer's current epoch."""
     producer = beside(who, off)
     return TxnOffsetCommitRequest(
         transactional_id=tid,
@@ -215,7 +215,7 @@ def test_both_paths_give_equal_responses_and_records(script: list[tuple[Any, ...
 
 
 def exhausted(world: Compared, tid: str, **more: Any) -> Transaction:
-    """Creates an id whose producer is in an open transaction and has its last epoch."""
+    """Gives the producer of a transactional id its last epoch. Returns the changed transaction."""
     machine = world.engine.transactions.of(tid).machine
     known = machine.transactions[tid]
     names = (

@@ -48,7 +48,9 @@ def open_transaction(world: World, tid: str = "a") -> Identity:
 
 
 def test_end_markers_and_completion_are_one_commit() -> None:
-    """Before the commit nothing is visible. After the commit everything is, including the response."""
+    """One commit contains the end, the markers and the completion. Before the commit, readers see no marker, and the
+    client gets no response.
+    """
     world = World()
     who = open_transaction(world)
     before = world.engine.pipeline.rounds
@@ -180,8 +182,8 @@ def test_partitions_without_transactions_need_no_marker(code: E) -> None:
 
 @pytest.mark.parametrize("code", [E.INVALID_PRODUCER_EPOCH, E.TRANSACTION_COORDINATOR_FENCED, E.CORRUPT_MESSAGE])
 def test_a_newer_coordinator_stops_the_markers_until_a_load(code: E) -> None:
-    """A coordinator with a newer epoch owns the transaction. Here the transaction stays unchanged, and its id is
-    busy.
+    """A coordinator with a newer epoch owns the transaction. On this node, the transaction stays unchanged and its id
+    stays busy until the shard is loaded again.
     """
     world = World()
     who = open_transaction(world)
@@ -233,8 +235,8 @@ def test_a_crash_in_the_marker_phase_is_completed_at_the_load() -> None:
 
 
 def test_a_marker_of_a_failed_round_is_written_again_after_a_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The failed round has one marker but no record of the coordinator, because the other partition
-    is not ready yet.
+    """The failed round contains the marker of one partition, but no record of the coordinator, because the other
+    partition is not ready yet.
     """
     world = World()
     who = open_transaction(world)
@@ -325,8 +327,8 @@ def test_a_coordinators_partition_handles_markers_like_any_other() -> None:
 
 
 def test_markers_between_decisions_of_a_round_keep_the_logs_order() -> None:
-    """The round has normal records, transactional records and a marker. The resulting memory equals that of a load of
-    the log.
+    """The round has normal records, transactional records and a marker. The resulting memory is the same as after a
+    load of the log.
     """
     world = World({"offsets.topic.num.partitions": 1})
     who = world.begin("a")

@@ -187,8 +187,8 @@ def check(world: World, model: Model, *, settled: bool = False) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_any_interleaving_keeps_transactions_whole(seed: int) -> None:
-    """Runs producers of transaction versions 1 and 2 together, with random restarts, failed commits, timeouts, and new
-    producers that fence earlier ones.
+    """Runs producers of transaction versions 1 and 2 together, with random restarts, failed commits and timeouts. New
+    producers fence earlier producers.
     """
     chance = random.Random(seed)
     world = World(SETTINGS, {"t": PARTITIONS})

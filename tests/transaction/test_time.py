@@ -127,7 +127,7 @@ def test_a_fence_whose_commit_fails_is_repeated_with_the_same_epoch() -> None:
 
 
 def test_a_fenced_producer_of_version_2_continues_with_its_late_abort() -> None:
-    """The producer's abort is a retry of the abort by timeout. Its commit is refused (KIP-890)."""
+    """A late abort of the producer counts as a retry of the abort by timeout. A late commit is refused (KIP-890)."""
     world = World(SCAN)
     who = world.begin("a", timeout_ms=1000)
     world.produce("a", who, 0, b"x", version=12)

@@ -38,7 +38,7 @@ def stable(world: World, index: int) -> bool:
 
 
 def assert_ended(world: World) -> None:
-    """Asserts that the transaction is committed in every partition, also after a restart."""
+    """Asserts that the transaction is committed in every partition, before and after a restart."""
     for _ in range(2):
         assert world.state("a") == "CompleteCommit"
         assert all(ends(world)), "a partition has no marker"
@@ -112,8 +112,8 @@ def test_an_exception_in_a_slice_restarts_the_marker_phase(
 
 
 def test_a_retried_marker_is_written_again_if_its_round_fails() -> None:
-    """No decision of the shard belongs to a retry. The shard must nevertheless take part in the round, or the marker
-    could be lost.
+    """A retry writes a marker without a decision of the shard. The shard must still take part in the round, or the
+    marker could be lost.
     """
     world = World()
     who = world.begin("a")

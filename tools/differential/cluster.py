@@ -111,7 +111,7 @@ def _users(side: Side, names: list[str]) -> tuple[Any, int]:
 
 
 def _features(side: Side, rows: list[tuple[str, int, int]], version: int) -> tuple[Any, int]:
-    """Makes a request that only checks changes; version 0 can only name unknown features, because it has no check."""
+    """Makes a request that only validates changes. Version 0 cannot do this, so its rows name unknown features."""
     updates = [
         update_features.FeatureUpdateKey(
             feature=name if version else f"{name}.unknown",

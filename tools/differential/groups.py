@@ -263,7 +263,7 @@ class _Drawer:
         return CLIENT_IDS[who]
 
     def _instance(self, client: int) -> str | None:
-        """Returns a client's instance id, which another client shares. Kafka never forgets an instance id."""
+        """Returns a client's instance id, which another client also uses. Kafka never forgets an instance id."""
         return f"i{client % 2}" if self.static else None
 
     def _offsets(self) -> dict[str, list[int]]:

@@ -150,7 +150,8 @@ def internal_records(side: Side, ends: Ends, name: str) -> dict[str, list[Any]]:
 def _in_fixed_order(rows: list[dict[str, Any]]) -> list[Any]:
     """Sorts successive records of one type by their keys, because Kafka takes members and topics from hash maps.
 
-    The records of share partitions are sorted by share partition: Kafka's persister writes each in its own time.
+    The records of share partitions are sorted by share partition: Kafka's persister writes share partitions
+        independently of each other.
     """
     runs = [list(run) for _, run in groupby(rows, lambda row: SHARE_STATE.get(row.get("type"), row.get("type")))]
     return [row for run in runs for row in sorted(run, key=lambda row: json.dumps(row.get("key"), default=repr))]

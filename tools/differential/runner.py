@@ -24,24 +24,24 @@ from tools.differential.side import ClosedError, Side
 QUIET_S: Final = 0.08
 """The default of `Pair.quiet_s`."""
 AFTER_RESTART_S: Final = 0.5
-"""The same if the servers are restarted, because Kafka is slow at first."""
+"""The value of `Pair.quiet_s` if the servers are restarted, because Kafka is slow at first."""
 AGREE_S: Final = 10.0
 """The longest time until both servers have responded to the same requests, and have the same topics."""
 WRITTEN_S: Final = 1.5
-"""The longest wait for records that follow a response."""
+"""The longest wait for records that a server writes after its response."""
 LEARN_S: Final = 0.15
-"""The time that Kafka's coordinators may need to learn what its metadata responses already have."""
+"""The time after which Kafka's coordinators have the topics that its metadata responses already contain."""
 INDEX: Final = re.compile(r"\[\d+\]")
 REPEATS: Final = 3
-"""Runs of a program that must find its difference again."""
+"""The maximum number of runs in which a program must find its difference again."""
 START_S: Final = 30.0
 """The longest time until a new server has its coordinators."""
 NOT_LOADED: Final = frozenset({14, 15, 16})
 """Errors of a coordinator that will be loaded soon."""
 PROBES: Final = 12
-"""Ids that together belong to all partitions of the group coordinator and of the transaction coordinator."""
+"""The number of ids that cover all partitions of the group coordinator and of the transaction coordinator."""
 SHARE_PARTITIONS: Final = 24
-"""Keys that together belong to all partitions of the share coordinator, very probably."""
+"""The number of keys that very probably cover all partitions of the share coordinator."""
 GROUP: Final = 0
 TRANSACTION: Final = 1
 SHARE: Final = 2
@@ -51,7 +51,7 @@ LISTS: Final = (
     ("transaction_states", "transactional_id"),
     ("config_resources", "resource_name"),
 )
-"""Fields of responses that may list everything on the server, and the field of a row with its name."""
+"""(Field of a response that may list everything on the server, field with the name in each of its rows)."""
 
 
 class Difference(NamedTuple):
@@ -140,7 +140,7 @@ class Pair:
         return self._collect(steps, number)
 
     def _collect(self, steps: Sequence[Step], number: int) -> Difference | None:
-        """Takes the responses that have arrived for requests that may wait, after the step with this number."""
+        """Compares the responses that have arrived for waiting requests. `number` is the last step that was sent."""
         quiet_since = time.monotonic()
         while self._waiting:
             clients = sorted(self._waiting)
@@ -167,7 +167,7 @@ class Pair:
         return None
 
     def _compare(self, client: int, call: Call, step: Step, number: int) -> Difference | None:
-        """Compares the responses to `step`. They arrived after the step with this number was sent."""
+        """Compares the responses to `step`. `number` is the last step that was sent before they arrived."""
         del self._waiting[client]
         values: list[Any] = []
         for side in self._sides:
@@ -227,8 +227,8 @@ def _partitions(topics: dict[str, Any]) -> dict[str, int]:
 
 
 def own_rows(response: Any, name: str) -> Any:
-    """Removes the rows of other programs from a response that lists everything, and joins the rows of one topic in a
-    Fetch response: the order of its partitions has no meaning, but a topic has a row for each run of its partitions.
+    """Removes the rows of other programs from a response that lists everything. In a Fetch response, joins the rows of
+    each topic. Servers send a row for each run of a topic's partitions, but the order of partitions has no meaning.
     """
     if isinstance(response, FetchResponse):
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
@@ -345,11 +345,11 @@ def shortened(
         steps: a program with a difference.
         name: the prefix of its names.
         attempts: the largest number of runs.
-        known: returns the text of a documented difference, and None for other differences; a shortened program must not
-            end with a documented one.
+        known: returns the text of a documented difference, and None for other differences. A shortened program must not
+            end with a documented difference.
 
     Returns:
-        The program and its difference; None if `REPEATS` runs of the whole program found none.
+        The program and its difference. The difference is None if `REPEATS` runs of the whole program found none.
     """
     difference = None
     for runs in range(REPEATS):

@@ -25,9 +25,9 @@ from tools.differential.topics import APPEND, CREATE
 
 GROUP_RESOURCE: Final = 32
 WAIT_MS: Final = 500
-"""How long a ShareFetch waits."""
+"""The longest wait of a ShareFetch for records."""
 OPEN_WAIT_MS: Final = 2_000
-"""How long the first ShareFetch of a session waits: Kafka may have to read the state of the partition."""
+"""The longest wait of the first ShareFetch of a session. Kafka may have to read the partition's state for it."""
 PUBLISHED_S: Final = 0.5
 RELEASED_S: Final = 0.1
 RELEASE, RENEW, UNKNOWN_TYPE = 2, 4, 9
@@ -42,7 +42,7 @@ def _configure(side: Side, group: str, settings: dict[str, str]) -> tuple[Any, i
 
 
 def _await_published(side: Side, **_: Any) -> None:
-    """Waits until the group coordinator uses a group's settings, which a server shows earlier."""
+    """Waits until the group coordinator uses new settings of a group. The server's responses have these earlier."""
     time.sleep(PUBLISHED_S)
 
 
@@ -65,7 +65,9 @@ def _learn_beat(side: Side, response: Any, group: str, member: str, names: list[
 
 
 def _await_initialised(side: Side, group: str, **_: Any) -> None:
-    """Waits until the group has a start offset for each partition of its topics, which is set after the response."""
+    """Waits until the group has a start offset for each partition of its topics. The coordinator sets it after the
+    response.
+    """
     expected = sum(name in side.topic_ids for name in side.subscribed.get(group, ()))
     row = describe_share_group_offsets.DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)
     request = describe_share_group_offsets.DescribeShareGroupOffsetsRequest(groups=[row])
@@ -138,7 +140,7 @@ def _learn_session(side: Side, response: Any, group: str, member: str, epoch: st
 
 
 def _await_released(side: Side, epoch: str, **_: Any) -> None:
-    """Waits until the records of a closed session are released, which happens after the response."""
+    """Waits until the records of a closed session are released. The server releases them after its response."""
     if epoch == "close":
         time.sleep(RELEASED_S)
 

@@ -44,21 +44,21 @@ MOMENTS: Final = frozenset(
         "create_timestamp", "write_timestamp", "assignment_timestamp", "metadata_hash",
     }
 )  # fmt: skip
-"""Times, and hashes of random topic ids."""
+"""Fields with times, or with hashes of random topic ids."""
 MESSAGES: Final = frozenset(
     {"error_message", "batch_index_error_message", "acknowledge_error_message", "status_detail"}
 )
 QUORUM_FEATURE: Final = "kraft.version"
 """A feature whose level depends on how the quorum of a Kafka cluster was formatted."""
 ORDERED: Final = frozenset({"records", "aborted_transactions", "configs", "synonyms"})
-"""Lists whose order means something. Kafka takes others from hash maps, or puts failed entries first."""
+"""Lists whose order matters. Kafka fills other lists from hash maps, or puts failed entries first."""
 SORT_KEYS: Final = (
     "name", "partition_index", "index", "group_id", "transactional_id", "client_id", "group_instance_id", "offset",
     "resource_type", "resource_name", "entity_type", "key", "partition_id", "partition", "protocol_type", "group_state",
     "topic", "subtopology_id", "user_endpoint", "status_code", "user", "principal", "host", "operation",
     "permission_type", "mechanism",
 )  # fmt: skip
-"""Fields by which lists are sorted."""
+"""Fields by which the other lists are sorted."""
 NO_UUID: Final = bytes(16)
 UNIQUE_END: Final = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 """The text that a server appends to the client id, or to the instance id, of a new member."""

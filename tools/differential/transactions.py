@@ -30,8 +30,8 @@ from tools.differential.topics import CREATE
 
 NO_PRODUCER: Final = (-1, -1)
 UNKNOWN_PRODUCERS: Final = 1 << 40
-"""Producer ids from here on belong to no producer. Each name has different ones, because Kafka remembers the first
-sequence of a refused transactional batch and compares later batches of the same id with it.
+"""Producer ids from this number on belong to no producer. Each name has different ids, because Kafka remembers the
+first sequence of a refused transactional batch, and compares later batches of the same id with this sequence.
 """
 
 
@@ -106,7 +106,7 @@ def _learn_end(side: Side, response: Any, tid: str, version: int, **_: Any) -> N
 
 
 def _await_end(side: Side, tid: str | None, **_: Any) -> None:
-    """Waits until a decided transaction is complete, because its markers are written after the response."""
+    """Waits until a decided transaction is complete. The coordinator writes the markers after its response."""
     if tid:
         request = describe_transactions.DescribeTransactionsRequest(transactional_ids=[tid])
         await_condition(side, request, 0, _is_complete)

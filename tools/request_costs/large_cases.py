@@ -27,7 +27,7 @@ TOPIC, BROKER = 2, 4
 MATCH_ALL = 1
 DESCRIBED_TOPICS = 8_000
 SESSION_TOPICS = 12_400
-"""Number of topics of one partition each that one Fetch names; two of them fill a session."""
+"""The number of topics, with one partition each, in one Fetch. Two of these requests fill a session."""
 
 
 class LargeCases:

@@ -121,7 +121,9 @@ class LargeState(State):
             assert not written.results[0].partitions[0].error_code, written
 
     def _await_assignment(self, member_id: str, partitions: int) -> None:
-        """Sends heartbeats until the share group's member is assigned so many share partitions: all are initialized."""
+        """Sends heartbeats until the share group's member is assigned `partitions` partitions, so that all are
+        initialized.
+        """
         epoch, assigned = 0, 0
         while assigned < partitions:
             names = ["bombs"] if epoch == 0 else None

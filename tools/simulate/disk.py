@@ -40,7 +40,7 @@ def _disk_error(code: int) -> Any:
 
 
 class _Transaction:
-    """A write transaction of LMDB whose commit passes the simulated disk."""
+    """A write transaction of LMDB whose commit goes through the simulated disk."""
 
     def __init__(self, disk: Disk, txn: Any) -> None:
         self._disk = disk
@@ -63,7 +63,7 @@ class _Transaction:
 
 
 class _Environment:
-    """An environment of LMDB whose write transactions pass the simulated disk."""
+    """An environment of LMDB whose write transactions go through the simulated disk."""
 
     def __init__(self, disk: Disk, env: lmdb.Environment) -> None:
         self._disk = disk
@@ -96,8 +96,8 @@ class Disk:
         full: True while every write that needs space fails.
         failure: the kind of the next failure, from `FAILURES`, or None.
         failed: True if an operation has failed since the folder was opened.
-        readable: the number of reads that succeed before `unreadable` counts.
-        unreadable: the number of reads that fail after these.
+        readable: the number of the next reads that succeed.
+        unreadable: the number of reads that fail after the `readable` ones.
         crash: the moment of a crash in the next write, from `CRASHES`, and True for a power failure; or None.
     """
 
@@ -194,7 +194,7 @@ class Disk:
     # ---- LMDB
 
     def commit(self, txn: Any) -> None:
-        """Commits a write transaction of LMDB; or fails or crashes."""
+        """Commits a write transaction of LMDB, unless the disk fails or the process crashes."""
         self.require_alive()
         if self._crashes("before"):
             txn.abort()

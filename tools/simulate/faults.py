@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tools.simulate.world import World
 
 CRASH_TROUBLE_MS = 4_000
-"""A crash disturbs requests until the node has started again."""
+"""The time for which a crash may disturb requests, until the node has started again."""
 
 
 def inject(world: World, fault: Fault) -> None:
@@ -99,7 +99,7 @@ def restart_clients(world: World, choice: random.Random, *, rolling: bool) -> No
 
 
 def _roll_protocol(world: World, choice: random.Random) -> None:
-    """Restarts members of a group one after the other with the other group protocol: some of them, or all."""
+    """Restarts some or all members of a group, one after the other, with the other group protocol."""
     groups = world.plan.groups
     if not groups:
         return

@@ -11,7 +11,7 @@ from kcore.protocol.topic_partition import TopicPartition
 ACKNOWLEDGED: Final = "acknowledged"
 REFUSED: Final = "refused"
 UNKNOWN: Final = "unknown"
-"""The result of an operation without a response: the node may have done it, or may do it later."""
+"""The result of an operation without a response: the node may have executed it, or may execute it later."""
 FOREVER_MS: Final = 1 << 62
 
 

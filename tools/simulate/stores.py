@@ -47,7 +47,7 @@ class Store(ABC):
     @property
     @abstractmethod
     def disturbed(self) -> bool:
-        """True if the disk has failed since the last start, so that the next one may fail."""
+        """True if the disk has failed since the last start, so that the next start may fail."""
 
     @abstractmethod
     def set_full(self, full: bool) -> None:
@@ -55,11 +55,11 @@ class Store(ABC):
 
     @abstractmethod
     def fail_reads(self, count: int, after: int = 0) -> None:
-        """Makes reads fail; 0 ends it. `after` is the number of reads that succeed before."""
+        """Makes `count` reads fail after `after` successful reads. A `count` of 0 ends the failures."""
 
     @abstractmethod
     def copy(self) -> LogEngine:
-        """Opens an independent copy of everything that is durable, for the checkers. Close it."""
+        """Opens an independent copy of all durable data, for the checkers. The caller must close the copy."""
 
     @abstractmethod
     def close(self) -> None:

@@ -56,9 +56,9 @@ KINDS: Final[dict[str, type[Client]]] = {
 GROUP_RESOURCE: Final = 32
 SETUP_MS: Final = 10_000
 REST_MS: Final = 240_000
-"""The virtual time within which everything comes to rest after the last fault."""
+"""The virtual time within which the node and all clients recover from the last fault."""
 AFTER_MS: Final = 90_000
-"""The virtual time after which nothing of a client that has left may be in the node's memory."""
+"""The virtual time within which the node frees all objects of the clients after their end."""
 CHECK_EVERY_STEPS: Final = 50
 MAX_TIMERS: Final = 60
 FINISHED: Final = (2, 4)
@@ -80,7 +80,7 @@ class World:
         transactional: the newest producer of each transactional id.
         topic_names: the names of the plan's topics by id.
         all_topics: the names of all topics at the end, by id.
-        protocols: the group protocol of members that do not use the one of their plan.
+        protocols: the group protocol of each member whose protocol differs from its plan.
         model_topics: topics of the administrator -> "exists", "deleted" or "unknown".
         digest: a hash of the trace.
     """
@@ -279,7 +279,7 @@ class World:
             self.checks.regular()
 
     def start_client(self, plan: ClientPlan) -> None:
-        """Starts a client process, or the next one with its name."""
+        """Starts a client process, or the next process of a client that has ended."""
         life = self._lives.get(plan.name, 0)
         self._lives[plan.name] = life + 1
         self.trace(f"client {plan.name} {life}")

@@ -130,7 +130,7 @@ class Member(Worker):
         """Returns True if the coordinator must refuse this member's commits once the group has reached `epoch`."""
 
     def lost(self) -> None:
-        """Discards the known offsets, because a lost request may have committed others."""
+        """Discards the remembered offsets, because the server may have executed a lost commit."""
         self.offsets = {}
 
 

@@ -135,7 +135,7 @@ class Worker(Client, ABC):
         """Takes one checked step; `LostError` and `RetryError` end it early."""
 
     def lost(self) -> None:
-        """Prepares the next step after one that failed, whose requests may have taken effect."""
+        """Prepares the next step after a failed step, whose requests may have taken effect."""
 
     def run(self) -> None:
         """Runs the client's steps until the run is over."""

@@ -1,6 +1,4 @@
-"""The checks of `kcore log verify`: they find nothing in valid logs of every kind, and report
-damage in damaged logs.
-"""
+"""The checks of `kcore log verify`: they report damage in damaged logs, and no damage in valid logs of every kind."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def markers(world: World) -> list[int]:
 
 
 def last(world: World) -> None:
-    """Writes a last batch, which no pass may change."""
+    """Appends one more batch: it becomes the end of the log, which no pass changes."""
     world.write([(b"last", b"")])
     assert world.commit()
 
@@ -163,8 +163,8 @@ def test_remaining_records_keep_timestamp_headers_and_codec(codec: int, append_t
 def test_a_large_compressed_batch_is_rewritten_in_slices(
     monkeypatch: pytest.MonkeyPatch, codec: int, stopped: bool
 ) -> None:
-    """In one slice, a batch of 700,000 records would take 1.3 s. If a pass ends between two slices, the batch stays as
-    it was.
+    """Rewriting 700,000 records in one slice would take 1.3 s. If a pass ends between two slices, the batch is
+    unchanged.
     """
     monkeypatch.setattr(cleaner, "SLICE_RECORDS", 10)
     monkeypatch.setattr(rewrite, "PIECE_BYTES", 1_000)
@@ -198,7 +198,7 @@ def test_a_large_compressed_batch_is_rewritten_in_slices(
 def test_a_large_compressed_batch_is_decompressed_in_slices(
     monkeypatch: pytest.MonkeyPatch, codec: int, kept: str
 ) -> None:
-    """In one slice, a batch with 16 MB of records would take 45 to 80 ms, up to three times in a pass."""
+    """Decompressing 16 MB in one slice would take 45 to 80 ms, and a pass decompresses a batch up to three times."""
     monkeypatch.setattr(compression, "STEP_BYTES", 50_000)
     world = World()
     count = 400
@@ -333,8 +333,8 @@ def test_a_marker_is_removed_later_than_its_transaction() -> None:
 
 
 def test_fetch_omits_an_aborted_transaction_without_a_marker() -> None:
-    """With an aborted transaction but no marker, readers would drop the producer's later records up to the next
-    marker.
+    """If a response listed an aborted transaction without a marker, readers would drop the producer's later records up
+    to its next marker.
     """
     world = World()
     world.write([(b"a", b"1")], producer_id=1, transactional=True)
@@ -356,7 +356,9 @@ def test_fetch_omits_an_aborted_transaction_without_a_marker() -> None:
 
 
 def test_the_batches_that_a_producer_may_repeat_survive_their_records() -> None:
-    """After a restart, the partition still recognises each of the last five batches."""
+    """Compaction removes all records of the producer's last five batches. After a restart, the partition still
+    recognises each of these batches.
+    """
     world = World()
     for value in (b"1", b"2", b"3", b"4", b"5", b"6"):
         world.write([(b"a", value), (b"b", value)], producer_id=5)
@@ -392,7 +394,9 @@ def test_only_the_last_batch_of_ended_transactions_survives_its_records() -> Non
 
 
 def test_the_epoch_of_a_producer_survives_as_its_last_marker() -> None:
-    """A marker of transaction.version 2 raises the epoch (KIP-890), and no other batch may have the new epoch."""
+    """With transaction.version 2, a marker raises the producer epoch (KIP-890). The marker may be the only batch with
+    the new epoch.
+    """
     world = World()
     world.write([(b"a", b"1")], producer_id=5, transactional=True)
     world.end(5, True, epoch=1)
@@ -422,7 +426,7 @@ def test_a_record_waits_for_min_compaction_lag_ms() -> None:
 
 @pytest.mark.parametrize("slice_records", [1, 3])
 def test_a_full_map_ends_the_pass_and_the_next_pass_continues(slice_records: int) -> None:
-    """A batch that is surveyed in several slices is surveyed as a whole before the pass ends."""
+    """If the map of keys becomes full within a batch of several slices, the pass ends after the whole batch."""
     world = World(map_bytes=1, slice_records=slice_records)
     for number in range(6):
         world.write([(b"a", b"1"), (b"k%d" % number, b"2")])
@@ -436,7 +440,7 @@ def test_a_full_map_ends_the_pass_and_the_next_pass_continues(slice_records: int
 @pytest.mark.parametrize("producer_id", [-1, 7])
 @pytest.mark.parametrize("transactional", [False, True])
 def test_a_large_batch_is_read_in_slices(codec: int, producer_id: int, transactional: bool) -> None:
-    """In one slice, a batch of 700,000 keys would take 200 ms, and a pass reads the batch two or three times."""
+    """Reading 700,000 keys in one slice would take 200 ms, and a pass reads each batch two or three times."""
     world = World(slice_records=10)
     who = 8 if transactional else producer_id
     for keys in (range(100), range(0, 100, 2)):
@@ -493,7 +497,7 @@ def test_a_damaged_batch_stops_the_pass_and_is_not_given_a_new_checksum() -> Non
 
 
 def test_a_load_under_way_stops_the_pass() -> None:
-    """A load that has read a record must also read the tombstone that follows."""
+    """If a load has read a record, the load must also read the tombstone that deletes the record."""
     world = World()
     for number in range(30):
         world.write([(b"a", b"%d" % number)])

@@ -147,7 +147,7 @@ class World:
         return good
 
     def forget_lost(self) -> None:
-        """Removes writes that a failed commit or a crash has lost from the history."""
+        """Removes from the history the writes that a failed commit or a crash has lost."""
         end = self.log.end_offset
         self.history = [one for one in self.history if one.offset < end]
 

@@ -32,7 +32,7 @@ def firsts(found: list[AbortedTransaction]) -> list[tuple[int, int]]:
 
 
 def test_few_entries_are_found_by_their_range_alone() -> None:
-    """As in Kafka, the list includes transactions of producers that have no batch in the range."""
+    """As in Kafka, the list of aborted transactions includes those of producers that have no batch in the range."""
     index = filled(FEW, 10)
     assert firsts(index.of_batches([], 3, 12)) == [(number, number) for number in range(10)]
 

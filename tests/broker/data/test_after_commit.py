@@ -1,4 +1,4 @@
-"""Responses that are read after the commit: the log of a failed read."""
+"""Responses whose data is read after the commit: the log line of a failed read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kcore.runtime.api import RequestContext
 
 @pytest.mark.parametrize("damaged", [True, False], ids=["damage", "defect"])
 def test_only_a_failed_read_by_a_defect_has_a_traceback(caplog: pytest.LogCaptureFixture, damaged: bool) -> None:
-    """Each retry of a client repeats the failed read of damaged data."""
+    """Clients repeat a failed read of damaged data again and again, so these log lines have no traceback."""
     engine = Engine(MemoryLogEngine(), Config.of({}), SystemClock())
     topics = [ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0)])]
     pending = Pending(

@@ -90,8 +90,8 @@ ORDER: list[QuotaEntity] = [
 
 @pytest.mark.parametrize("first", range(len(ORDER)))
 def test_the_most_specific_quota_applies(first: int) -> None:
-    """Quotas of a (user, client id) pair precede those of a user, which precede those of a client id. Within each
-    level, a name precedes the default.
+    """A quota of a (user, client id) pair precedes a quota of the user, which precedes a quota of the client id. Within
+    each level, a name precedes the default.
     """
     enforced, *_ = quotas({entity: 1_000.0 + number for number, entity in enumerate(ORDER) if number >= first})
     context = RequestContext(9, "c", principal="User:u")
@@ -102,7 +102,7 @@ def test_the_most_specific_quota_applies(first: int) -> None:
 
 
 def test_only_quotas_of_users_apply_to_a_client_without_id() -> None:
-    """Kafka finds no quota of client ids for an empty client id, not even the default one."""
+    """Kafka finds no quota of client ids for an empty client id, not even the default quota."""
     context = RequestContext(9, "", principal="User:u")
     pairs_and_clients: dict[QuotaEntity, float] = {
         (("client-id", None), ("user", "u")): 1.0,
@@ -127,7 +127,7 @@ def test_long_names_are_measured_by_a_digest() -> None:
 
 
 def test_idle_rates_are_dropped_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rate that still throttles is kept. A search that removed nothing is not repeated for each new client."""
+    """A rate that still throttles is kept. After a search that removed no rate, the next client causes no search."""
     monkeypatch.setattr(client_quotas, "MAX_RATES", 10)
     enforced, clock, now, _ = quotas({(("client-id", None),): 1.0})
     enforced._max_rates = 10

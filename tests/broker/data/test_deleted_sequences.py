@@ -56,7 +56,7 @@ def test_a_repeated_batch_is_recognized_after_its_deletion_and_a_restart(start: 
 
 
 def test_a_deletion_keeps_the_durable_state_if_an_append_of_its_round_fails() -> None:
-    """The append is not durable when the deletion is staged, so the snapshot omits it."""
+    """The append is not durable when the deletion is staged, so the snapshot omits the append."""
     plane = written()
     plane.send(request(("t", 0, batch_of(b"7", producer=(5, 0), sequence=7))), 11)
     plane.send(request(("t", 0, batch_of(b"0", producer=(6, 0), sequence=0))), 11)
@@ -83,7 +83,9 @@ def test_a_deletion_in_the_round_of_appends_loses_none_of_them() -> None:
 
 
 def test_an_open_transaction_outlives_the_deletion_of_its_records() -> None:
-    """The records below the log's start are gone. The last stable offset does not pass the transaction's later ones."""
+    """The transaction's records are deleted. The last stable offset stays at the log's start until the transaction
+    ends.
+    """
     plane = written(2)
     produce(plane, transactional(producer=(8, 0)), tid="tid")
     deleted(plane, 3)
@@ -136,7 +138,9 @@ def test_compaction_after_a_deletion_opens_no_transaction_again() -> None:
 def test_a_deletion_beyond_an_equal_high_watermark_writes_no_second_snapshot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first snapshot may be in a round whose commit is under way. A second snapshot would replace its chunks."""
+    """The first snapshot may be in a round whose commit is under way. A second snapshot would replace the chunks of the
+    first snapshot.
+    """
     plane = written()
     taken: list[int] = []
     encode = partition_module.encode

@@ -146,7 +146,9 @@ RECORDS = st.lists(
 
 @dataclass(frozen=True)
 class Spec:
-    """Description of a batch: the number of its common or uncommon records, and its other uncommon properties."""
+    """Description of a batch: `count` common records, or the uncommon `records`. The fields after `records` are other
+    uncommon properties.
+    """
 
     producer_id: int
     transactional: bool
@@ -321,7 +323,9 @@ class Pair(RuleBasedStateMachine):
         self.compare()
 
     def compare_authorized_topics(self) -> None:
-        """Checks that both paths authorize the same topics in order. A declined request is authorized twice."""
+        """Checks that both nodes authorize the same topics in the same order. Repeated checks of a topic do not count,
+        because the generic path authorizes declined requests again.
+        """
         fast, generic = (node.authorizer.checked if node.authorizer else [] for node in self.nodes)
         assert list(dict.fromkeys(fast)) == list(dict.fromkeys(generic))
         for calls in (fast, generic):
@@ -458,7 +462,7 @@ def test_both_paths_authorize_every_topic() -> None:
 
 
 def test_the_fast_path_declines_an_unverified_transaction_before_it_reads_records() -> None:
-    """The generic path checks the CRC and the records, once."""
+    """Only the generic path then checks the CRC and the records, so they are checked once."""
     decompressed: list[int] = []
     plane = plane_of(verifier=Coordinator())
     compressed = batch_of(b"v" * 99, producer=(7, 0), sequence=0, transactional=True, compression=1, compress=compress)

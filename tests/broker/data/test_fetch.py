@@ -100,7 +100,9 @@ def test_uncommitted_records_are_not_read() -> None:
 
 
 def test_a_fetch_after_an_append_without_acks_returns_its_records() -> None:
-    """The fetch returns the append even if there is other data: the producer got no response and may read at once."""
+    """The producer gets no response, so it may fetch at once. The fetch waits for the commit of the append, even if
+    other records are available.
+    """
     plane = plane_with(batch_of(b"a"))
     assert plane.send(request(("t", 0, batch_of(b"b")), acks=0), 11) is None
     pending = plane.send(fetch(entry(0)), 12)
@@ -200,9 +202,7 @@ def test_a_poll_waits_for_min_bytes_of_all_its_partitions() -> None:
 
 
 def test_a_partition_beyond_its_limit_counts_as_the_limit() -> None:
-    """Here min_bytes exceeds the size of the whole batches within the partition's limit, so waiting would not add
-    bytes.
-    """
+    """Only one whole batch, smaller than min_bytes, fits into the partition's limit. Waiting would not add bytes."""
     plane = plane_with(batch_of(b"a" * 100), batch_of(b"b" * 100))
     response = plane.send(fetch(entry(0, most=250), wait_ms=500, min_bytes=250), 12)
     assert values_in(data_of(response).records) == [(0, b"a" * 100)]

@@ -50,7 +50,9 @@ def test_many_unreadable_partitions_prevent_a_session(unreadable: int, session: 
 
 
 def test_many_unreadable_partitions_end_a_session() -> None:
-    """If the session did not end, each of its short requests would get a response that names all these partitions."""
+    """If the session did not end, each short request of the session would get a response that names all unreadable
+    partitions.
+    """
     plane = plane_with()
     first = plane.call(session_fetch(topic_of("absent", MAX_UNREADABLE)), 12)
     more = plane.call(session_fetch(topic_of("absent", 1, MAX_UNREADABLE), epoch=1, session_id=first.session_id), 12)
@@ -107,8 +109,8 @@ def read(members: list[SessionPartition], sparse: bool) -> list[Any]:
 
 
 def test_a_response_has_a_bounded_number_of_errors() -> None:
-    """The client gets the remaining errors in later responses, after it has changed these positions or read the
-    metadata again.
+    """The response omits further errors. The client gets them in later responses, after it has changed the failed
+    positions or refreshed its metadata.
     """
     for fields in ({"fetch_offset": 7}, {"current_leader_epoch": 9}, {"fetch_offset": 5, "last_fetched_epoch": 0}):
         requested = FetchPartition(**fields)

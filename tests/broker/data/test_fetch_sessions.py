@@ -76,8 +76,8 @@ def test_a_session_without_partitions_is_closed() -> None:
 
 
 def test_an_error_is_in_each_response_and_its_end_in_one() -> None:
-    """A missing topic is in each response. Once the topic exists, the next response includes it even without other
-    changes.
+    """While a topic is missing, each response has its error. After the topic is created, the next response includes it
+    without an error, even without other changes.
     """
     plane = plane_with()
     plane.call(fetch(entry(0), topic="later", session_id=0, session_epoch=0), 12)
@@ -91,8 +91,8 @@ def test_an_error_is_in_each_response_and_its_end_in_one() -> None:
 
 
 def test_sessions_by_id_know_their_topics_names() -> None:
-    """An unknown id gets UNKNOWN_TOPIC_ID; a known id gets INCONSISTENT_TOPIC_ID if another topic has its name now, and
-    UNKNOWN_TOPIC_OR_PARTITION if no topic has its name.
+    """An unknown topic id gets UNKNOWN_TOPIC_ID. The id of a deleted topic gets UNKNOWN_TOPIC_OR_PARTITION, or
+    INCONSISTENT_TOPIC_ID if another topic has its name now.
     """
     plane = plane_with()
     topic = plane.topics["t"]
@@ -138,8 +138,8 @@ def test_an_overtaken_request_gets_an_error() -> None:
 
 
 def test_partitions_with_data_move_behind_partitions_without_data() -> None:
-    """If a response reaches its size limit, the next response begins with the partitions that had no data in this
-    response.
+    """After a response that reached its size limit, the next response begins with the partitions for which that
+    response had no data.
     """
     plane = DataPlane()
     plane.topic("t", 3)
@@ -166,7 +166,7 @@ class SessionModel:
         self.returned = returned
 
     def expected(self, marks: dict[int, tuple[int, int]]) -> set[int]:
-        """Lists the partitions with data after their offset, and those whose high watermark or start offset changed."""
+        """Returns partitions with data after the client's offset, or with a new high watermark or start offset."""
         return {
             index
             for index in self.offsets
@@ -260,7 +260,7 @@ def test_the_least_recently_used_session_is_evicted_when_expired() -> None:
 
 def test_a_larger_session_evicts_an_old_one() -> None:
     """A session's age counts from its creation, even if the session is in use. A new session evicts the smallest old
-    session, if that is smaller than the new one.
+    session if the new session is larger.
     """
     sessions, _ = sessions_of(3, 2, slots=2)
     for session_id in (1, 2):

@@ -126,7 +126,9 @@ def test_few_topics_or_no_authorizer_need_no_slices() -> None:
 
 
 def test_many_partitions_of_few_topics_wait_for_no_long_request() -> None:
-    """The number of topics of a session is unknown in advance, so the first slice of its request runs at once."""
+    """The node does not know in advance how many topics a session has, so it runs the first slice of the session's
+    request at once.
+    """
     plane = plane_of(True)
     plane.topic("wide", FEW_TOPICS + 1)
     entries = [FetchPartition(partition=index, partition_max_bytes=1) for index in range(FEW_TOPICS + 1)]

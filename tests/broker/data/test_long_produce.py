@@ -80,8 +80,8 @@ def test_a_long_request_has_the_same_response_in_slices_as_at_once() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, COUNT])
 def test_a_topic_without_partitions_is_not_in_the_response(count: int) -> None:
-    """The response omits an empty topic between other topics, an empty topic alone, and an unknown topic, also if the
-    response is made in slices.
+    """The response omits a topic without partitions if the topic is between other topics, is the only one, or is
+    unknown. Responses that are made in slices omit the topic, too.
     """
     made = plane()
     request = wide(*range(count))
@@ -119,8 +119,8 @@ def test_a_failed_commit_refuses_only_the_partitions_of_its_part() -> None:
 
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_long_request_without_acks_has_no_response(broken: bool) -> None:
-    """Since the request has no response, an error in the first slice closes the connection. An error in a later slice
-    does not.
+    """Since the request has no response, an error in the first slice closes the connection. After an error in a later
+    slice, the connection stays open.
     """
     made = plane()
     request = wide(*range(COUNT), acks=0)

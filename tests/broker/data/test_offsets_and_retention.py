@@ -89,9 +89,7 @@ def test_the_largest_timestamp_of_records_without_timestamps_is_that_of_the_firs
 @pytest.mark.parametrize("codec", [0, 1])
 @pytest.mark.parametrize("seed", range(4))
 def test_times_are_found_as_by_a_scan(seed: int, codec: int) -> None:
-    """Looks up the first record at or after a time, in logs with unordered times, also if the log starts within a
-    batch.
-    """
+    """Looks up the first record at or after a time, in logs with unordered times. Some logs start within a batch."""
     print("seed", seed)
     rng = random.Random(seed)
     plane = plane_with()
@@ -124,8 +122,8 @@ def test_a_batch_with_the_time_of_its_append_is_found_at_its_first_record() -> N
 
 
 def test_committed_readers_see_no_offset_behind_an_open_transaction() -> None:
-    """The latest offset is the last stable one. A look-up by time, or of the largest timestamp, finds no record beyond
-    that offset.
+    """The latest offset is the last stable offset. Look-ups by time, and of the largest timestamp, find no record
+    beyond this offset.
     """
     plane = plane_with(stamped(10), transactional())
     assert list_offsets(plane, -1, -3, 11, committed=True) == [at(1), NONE, NONE]
@@ -237,7 +235,9 @@ def enforce(plane: DataPlane) -> int:
 
 
 def test_old_segments_are_deleted() -> None:
-    """retention.ms applies to the largest timestamp of a segment. A younger segment keeps the segments after it."""
+    """retention.ms applies to the largest timestamp of a segment. A younger segment prevents the deletion of older
+    segments behind it.
+    """
     hour_ms = 3_600_000
     batches = [stamped(WALL_MS - age * hour_ms, WALL_MS - (age + 1) * hour_ms) for age in (5, 3, 9, 1)]
     plane = plane_with(*batches, retention_ms=4 * hour_ms, segment_bytes=len(batches[0]))
@@ -259,8 +259,8 @@ def test_segments_beyond_the_size_are_deleted() -> None:
 
 
 def test_the_active_segment_is_kept_as_a_whole() -> None:
-    """The batches of one segment are deleted together: never by size while the segment is the only one, and by time
-    once the last batch is old enough.
+    """The batches of one segment are deleted together. Retention by size never deletes the only segment. Retention by
+    time deletes it once its last batch is old enough.
     """
     size, hour_ms = len(stamped(1)), 3_600_000
     plane = plane_with(*[stamped(WALL_MS)] * 10, retention_bytes=size)
@@ -401,7 +401,7 @@ def test_retention_reads_a_long_log_in_slices(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_batch_after_a_cut_one_is_found_by_the_index() -> None:
-    """Without the index, the search would read and decode all batches after the cut batch."""
+    """The log starts within a batch. Without the index, the search would read and decode all batches after this one."""
     plane = plane_with(stamped(50, 10, 10), *(stamped(20) for _ in range(300)), stamped(50))
     plane.partition("t").delete_before(1)
     plane.commit()

@@ -109,7 +109,7 @@ def test_partitions_have_the_effective_settings_after_each_change() -> None:
 
 
 def test_many_topics_read_a_changed_setting_of_the_broker_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second change of the setting begins again with all topics. A topic that is created between two slices has the
+    """A second change during the slices updates all topics again. A topic that is created between two slices has the
     new settings.
     """
     monkeypatch.setattr(partitions_module, "CONFIGURED_AT_ONCE", 2)
@@ -435,7 +435,7 @@ def test_producers_are_described() -> None:
 def test_describing_producers_of_a_missing_partition_is_an_error(
     topic: str, code: ErrorCode, has_message: bool
 ) -> None:
-    """For a missing partition of a known topic, the error has no message. An illegal name gets error 17."""
+    """For a missing partition of an existing topic, the error has no message. An illegal name gets error 17."""
     response = plane_with().call(DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[9])]), 0)
     found = response.topics[0].partitions[0]
     assert (found.error_code, found.error_message is not None) == (code, has_message)

@@ -1,4 +1,4 @@
-"""Periodic housekeeping: one run at a time, also after a run that could not begin."""
+"""Periodic housekeeping: one run at a time, and a next run even if a run could not be queued."""
 
 from __future__ import annotations
 

@@ -145,8 +145,8 @@ def test_topics_are_named_by_id_from_v13_on() -> None:
 
 
 def test_the_log_sets_log_append_time() -> None:
-    """The log sets bit 3 of the attributes, the largest timestamp and the CRC. The response has the time, and the
-    bounds of timestamps are not checked.
+    """The log sets bit 3 of the attributes, the largest timestamp and the CRC. The response has the append time. The
+    node does not check the bounds of timestamps.
     """
     plane = DataPlane()
     plane.topic("t", message_timestamp_type="LogAppendTime")
@@ -215,7 +215,7 @@ def test_batches_are_stored_in_the_codec_of_the_topic(source: int, target: str, 
 
 
 def test_a_batch_that_compression_makes_longer_is_stored_in_the_codec_of_the_topic() -> None:
-    """Kafka's brokers compress such a batch, too."""
+    """Kafka's brokers also compress a batch that becomes longer."""
     plane = DataPlane()
     plane.topic("t", compression_type="gzip")
     sent = batch_of(b"a", b"b")
@@ -233,7 +233,7 @@ def test_a_batch_larger_than_a_segment_is_refused() -> None:
 
 
 def test_damaged_compressed_records_are_refused() -> None:
-    """A consumer could not read such records."""
+    """A consumer could not read damaged records."""
     plane = DataPlane()
     plane.topic("t")
     sent = bytearray(batch_of(*[b"v" * 50] * 20, compression=1, compress=compress))
@@ -519,8 +519,8 @@ def test_an_internal_error_after_the_verification_is_the_response(
 
 
 def test_a_producer_has_one_outstanding_verification() -> None:
-    """A newer request with the same ids and epoch supersedes the older one, which fails with NETWORK_EXCEPTION; clients
-    get this error as NOT_ENOUGH_REPLICAS. If the epochs differ, the coordinator decides.
+    """A newer request with the same ids and epoch supersedes the older request. The older request fails with
+    NETWORK_EXCEPTION, which clients get as NOT_ENOUGH_REPLICAS. If the epochs differ, the coordinator decides.
     """
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
@@ -543,7 +543,9 @@ def test_a_producer_has_one_outstanding_verification() -> None:
 
 
 def test_a_late_verification_does_not_open_a_transaction_again() -> None:
-    """A marker that is written before the verification ends removes the guard of the partition (KIP-890)."""
+    """A marker that is written before the verification ends removes the partition's verification guard (KIP-890), so
+    the batch is refused.
+    """
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")

@@ -109,7 +109,7 @@ class Model:
         return None
 
     def stable(self) -> int:
-        """Returns the start of the first transaction that was open at the committed end."""
+        """Returns the start of the first transaction that was open at the committed end of the log."""
         durable = [batch for batch in self.log if batch.end <= self.committed]
         return min([self.committed, *self.open(durable).values()])
 
@@ -253,7 +253,7 @@ TestPartitionMachine.settings = settings(max_examples=60, stateful_step_count=40
 )
 @settings(max_examples=100, deadline=None)
 def test_any_uncommitted_appends_can_be_rolled_back(steps: list[tuple[str, int, int]]) -> None:
-    """After a rollback to any high watermark, the state equals that of the batches below the high watermark."""
+    """After a rollback to any high watermark, the state is the one that the batches below the high watermark give."""
     states = ProducerStates()
     log: list[tuple[int, int, BatchMetadata]] = []
     durable = 0
@@ -301,8 +301,8 @@ def test_a_repeated_marker_is_accepted() -> None:
 
 
 def test_idle_producers_expire_and_others_stay() -> None:
-    """After producer.id.expiration.ms without appends, a producer is unknown, so that even an older epoch is accepted.
-    A producer stays if it is in a transaction, or if its last append is not durable.
+    """After producer.id.expiration.ms without appends, the partition forgets a producer, and accepts even an older
+    epoch. A producer stays if it is in a transaction, or if its last append is not durable.
     """
     plane = DataPlane(config={"transaction.partition.verification.enable": "false"})
     plane.topic("t")

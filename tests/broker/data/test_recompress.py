@@ -99,7 +99,7 @@ def test_pieces_are_compressed_to_one_whole(codec: CompressionType, size: int) -
 @pytest.mark.parametrize("name", ["producer", "gzip", "uncompressed"])
 @pytest.mark.parametrize("size", [1_000, 700_000])
 def test_a_batch_that_is_stored_as_it_was_sent_is_appended_at_once(name: str, size: int) -> None:
-    """A generator for each such batch would make small requests 10 % slower."""
+    """A generator for each batch that needs no conversion would make small requests 10 % slower."""
     plane = DataPlane()
     plane.topic("t", compression_type=name, message_timestamp_type="LogAppendTime")
     codec = CompressionType.NONE if name == "uncompressed" else CompressionType.GZIP

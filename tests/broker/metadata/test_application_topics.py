@@ -70,7 +70,9 @@ def test_a_topology_creates_at_most_ten_thousand_partitions(caplog: pytest.LogCa
 
 
 def test_many_topics_that_cannot_be_created_take_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
-    """A topology may name 20,000 such topics, and each heartbeat of each member requests their creation again."""
+    """A topology may name 20,000 topics that cannot be created, and each heartbeat of each member requests their
+    creation again.
+    """
     caplog.set_level(logging.WARNING, logger=LOGGER)
     engine = opened()
     make_topic(engine, "in", 1)

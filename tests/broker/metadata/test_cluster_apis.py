@@ -96,7 +96,7 @@ CLIENT = {"client_software_name": "test", "client_software_version": "1"}
 @pytest.mark.parametrize("kind", [0, 1, 3, 5, 64, -1, 127])
 @pytest.mark.parametrize("topics", [1, 200])
 def test_a_resource_type_without_settings_is_an_error_of_the_whole_request(kind: int, topics: int) -> None:
-    """Every resource of a DescribeConfigs request gets INVALID_REQUEST, also if the request is decided in slices."""
+    """Every resource of the DescribeConfigs request gets INVALID_REQUEST, even if the request is decided in slices."""
     node = BrokerContext()
     named = [(2, f"t{index}") for index in range(topics)]
     for _, name in named[:2]:
@@ -230,7 +230,7 @@ def test_only_supported_levels_and_permitted_downgrades_are_accepted(
 
 
 def test_an_upgrade_goes_back_up_and_a_downgrade_does_not() -> None:
-    """Downgrades and upgrades in both formats; version 0 has a flag for downgrades."""
+    """Covers upgrades and downgrades in both request formats. Version 0 has a flag for downgrades."""
     node = BrokerContext()
 
     def to(level: int, down: bool) -> UpdateFeaturesResponse:

@@ -168,7 +168,7 @@ def test_a_crash_or_failed_commit_at_any_slice_leaves_the_older_records(stop: in
 
 @pytest.mark.seeded
 def test_no_part_is_long() -> None:
-    """A part has a bounded number of records, also for a topic with many partitions. Together the parts are the
+    """The number of records in a part is bounded, even for a topic with many partitions. All parts together form the
     image.
     """
     changing = ChangingNode(random.Random(SEED))

@@ -48,8 +48,8 @@ def codes(node: BrokerContext, *topics: CreatableTopic, **more: Any) -> list[tup
     ],
 )
 def test_invalid_manual_assignments_are_refused(topic: CreatableTopic, code: int) -> None:
-    """A manual assignment needs counts of -1, each partition from 0 to n-1 once, and existing nodes, each once for a
-    partition.
+    """A manual assignment needs the counts -1, and each partition number from 0 to n-1 once. Each partition needs
+    existing nodes, and names each node once.
     """
     node = BrokerContext()
     assert codes(node, topic) == [("t", code)]
@@ -134,7 +134,7 @@ def test_the_response_has_every_setting_sorted_by_name() -> None:
 
 
 def test_the_last_value_of_a_duplicate_setting_counts_even_if_the_first_is_null() -> None:
-    """A null value is refused only if it is the last one."""
+    """A null value is refused only if it is the last value of the setting."""
     node = BrokerContext()
     for values, code in (((None, "5"), 0), (("5", None), 40)):
         topic = CreatableTopic(

@@ -46,7 +46,7 @@ def quotas(*names: str, validate_only: bool = False) -> AlterClientQuotasRequest
 
 
 def test_quotas_are_altered_and_described_in_slices() -> None:
-    """In one turn of the event loop, 8,000 entries would take 0.1 s, and the description of 29,000 entries 0.08 s."""
+    """In one turn of the event loop, altering 8,000 entries would take 0.1 s, and describing 29,000 entries 0.08 s."""
     at_once, divided = Node(False), Node(True)
     for request in (
         quotas(*NAMES, "t7", "", validate_only=True),
@@ -64,7 +64,7 @@ def test_quotas_are_altered_and_described_in_slices() -> None:
 
 
 def test_access_control_lists_are_described_and_deleted_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one turn of the event loop, the description of 80,000 entries would take 0.18 s, and their deletion 0.34 s."""
+    """In one turn of the event loop, describing 80,000 entries would take 0.18 s, and deleting them 0.34 s."""
     monkeypatch.setattr("kcore.broker.apis.delete_acls.STEP_REMOVALS", 30)
     at_once, divided = Node(False), Node(True)
     for node in (at_once, divided):

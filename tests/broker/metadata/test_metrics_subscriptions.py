@@ -51,7 +51,9 @@ def test_changes_of_a_metrics_subscription_are_checked_and_stored(
     ],
 )
 def test_hostile_patterns_of_a_metrics_subscription_are_refused(pattern: str) -> None:
-    """RE2 compiles patterns of bounded size, so no pattern blocks the node. The error is that of an invalid pattern."""
+    """RE2 compiles patterns of bounded size, so no pattern blocks the node. A refused pattern gets the error of an
+    invalid pattern.
+    """
     node = BrokerContext()
     refused = node.alter(METRICS, "m", ("match", SET, f"client_id={pattern}"))
     assert refused.error_code == 40

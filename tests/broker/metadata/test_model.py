@@ -1,4 +1,4 @@
-"""Random requests to the control plane and to a model: both give the same results, also after failed commits, crashes
+"""Random requests to the control plane and to a model: both give the same results, even after failed commits, crashes
 and restarts.
 """
 

@@ -51,8 +51,8 @@ class Limited(BrokerContext):
 
 
 def test_new_versions_are_refused_while_the_quota_is_used_up() -> None:
-    """As in Kafka, the request that uses up the quota passes as a whole. The next request waits until the excess has
-    been made up.
+    """As in Kafka, the topic that uses up the quota is created with all its partitions. Further topics are refused
+    until the excess has been made up.
     """
     node = Limited()
     assert node.create_all(7, ("a", 20), ("b", 10), ("c", 1)) == (4_000, [("a", 0), ("b", 0), ("c", EXCEEDED)])
@@ -85,7 +85,7 @@ def test_a_refused_creation_has_kafkas_message() -> None:
 
 
 def test_only_changes_that_would_be_made_count() -> None:
-    """As in Kafka, refused topics do not count, but topics of a validate_only request do."""
+    """As in Kafka, refused topics do not count. Topics of a validate_only request count."""
     node = Limited()
     node.create("exists")
     assert node.create_all(7, ("exists", 1_000), ("?", 1_000)) == (
@@ -157,7 +157,9 @@ def test_topics_are_deleted_within_the_quota() -> None:
 
 
 def test_topics_created_by_metadata_count() -> None:
-    """While the quota is used up, a Metadata request creates no topic, although its response looks the same."""
+    """While the quota is used up, a Metadata request creates no topic. Its response equals that of a request that
+    creates the topic.
+    """
     node = Limited(**{"num.partitions": 23})
 
     def look_up(name: str) -> Any:

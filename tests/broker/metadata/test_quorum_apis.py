@@ -81,7 +81,7 @@ def test_other_partitions_have_no_quorum() -> None:
 
 
 def test_partitions_can_be_reassigned_to_their_current_broker() -> None:
-    """Any other target is refused with Kafka's code. There is never a reassignment to cancel."""
+    """A reassignment to any other target gets Kafka's error code. A cancellation gets NO_REASSIGNMENT_IN_PROGRESS."""
     node = BrokerContext()
     node.create("t", 2)
     targets = {0: [NODE_ID], 1: None, 9: [NODE_ID]}
@@ -106,8 +106,8 @@ def test_partitions_can_be_reassigned_to_their_current_broker() -> None:
 
 
 def test_replicas_stay_in_the_only_folder() -> None:
-    """For another folder, every partition gets LOG_DIR_NOT_FOUND (57). For the right one, unknown partitions get
-    UNKNOWN_TOPIC_OR_PARTITION. If a partition is named twice, its last folder counts.
+    """For a folder other than the node's, every partition gets LOG_DIR_NOT_FOUND (57). For the node's folder, unknown
+    partitions get UNKNOWN_TOPIC_OR_PARTITION. If a request names a partition twice, the last folder counts.
     """
     node = BrokerContext()
     node.create("t", 1)

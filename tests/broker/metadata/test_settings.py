@@ -411,8 +411,8 @@ def test_the_brokers_settings_are_shown() -> None:
 
 
 def test_min_insync_replicas_of_the_cluster_cannot_be_removed_with_eligible_leader_replicas() -> None:
-    """A cluster with the feature has a dynamic min.insync.replicas. This value cannot be removed, and a single broker
-    cannot have its own value.
+    """With the feature, the cluster has a dynamic value of min.insync.replicas. This value cannot be removed, and a
+    single broker cannot have a different value.
     """
     node = BrokerContext({"min.insync.replicas": 2})
     key = "min.insync.replicas"
@@ -436,7 +436,7 @@ def test_min_insync_replicas_of_the_cluster_cannot_be_removed_with_eligible_lead
 
 
 def test_passwords_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DescribeConfigs returns passwords as null and sensitive, also in synonyms."""
+    """DescribeConfigs returns passwords, including those in synonyms, as null and sensitive."""
     secret = Setting("ssl.key.password", SettingType.PASSWORD, None, "A secret.", dynamic=True)
     monkeypatch.setattr(Config, "SETTINGS", {**Config.SETTINGS, secret.name: secret})
     node = BrokerContext({"ssl.key.password": "hunter2"})
@@ -546,8 +546,8 @@ def test_leading_zeroes_do_not_count_as_digits() -> None:
 
 
 def test_topics_of_one_request_share_the_descriptions_of_defaults() -> None:
-    """Separate descriptions for ten thousand topics would take 136 MB. Descriptions of the topics' own values are not
-    shared, and the responses are the same as before.
+    """Separate descriptions for ten thousand topics would take 136 MB. Only descriptions of defaults are shared, and
+    the results equal those of separate requests.
     """
     node = BrokerContext()
     node.create("a", 1)

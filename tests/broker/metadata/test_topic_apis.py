@@ -198,8 +198,8 @@ def test_the_leader_epoch_grows_with_every_start() -> None:
 
 
 def test_topics_are_created_on_demand_once_with_the_defaults() -> None:
-    """As in Kafka, the topics are unknown in the first response; in later ones they have num.partitions. A colliding
-    name stays unknown. A client without the right to create topics gets an error.
+    """As in Kafka, the first response reports the topics as unknown, and later responses show them with num.partitions
+    partitions. A colliding name stays unknown. A client without the right to create topics gets an error.
     """
     node = BrokerContext({"num.partitions": 3})
     requested = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in ("a.b", "a.b", "c")])
@@ -315,7 +315,7 @@ def test_a_page_has_a_limited_number_of_partitions_and_a_cursor(
 
 
 def test_pages_join_to_the_whole() -> None:
-    """For any limit, the pages together have every partition once. The server's limit applies, too."""
+    """For any limit of the request, the pages together have every partition once. The server also has a limit."""
     node = BrokerContext({"max.request.partition.size.limit": 4})
     for name, count in (("a", 5), ("b", 1), ("c", 7)):
         node.create(name, count)
@@ -397,8 +397,8 @@ def test_log_dirs_have_sizes_of_existing_partitions() -> None:
 
 
 def test_elections_are_never_needed() -> None:
-    """Partitions with a leader get ELECTION_NOT_NEEDED, and missing ones UNKNOWN_TOPIC_OR_PARTITION. A request for all
-    partitions omits those that need no election.
+    """Partitions with a leader get ELECTION_NOT_NEEDED, and missing partitions UNKNOWN_TOPIC_OR_PARTITION. A response
+    about all partitions omits those that need no election.
     """
     node = BrokerContext()
     node.create("t", 2)

@@ -54,7 +54,7 @@ def logs(world: World) -> list[PartitionKey]:
 
 
 def assert_complete(world: World, partitions: int = PARTITIONS) -> None:
-    """Asserts that every partition exists and can be written, also after a restart."""
+    """Asserts that every partition exists and can be written, before and after a restart."""
     for number in range(2):
         topic = world.engine.topics.by_name("wide")
         assert topic is not None
@@ -120,7 +120,9 @@ def test_without_an_event_loop_all_logs_are_open_at_once() -> None:
 
 @pytest.mark.parametrize("slices", range(4))
 def test_a_failed_commit_of_a_slice_leaves_a_complete_topic(slices: int) -> None:
-    """The creation itself is durable. The first append to a partition creates its log if a slice could not."""
+    """The creation itself is durable. If a slice could not create the log of a partition, the first append to the
+    partition creates the log.
+    """
     world = sliced_world()
     world.start(creation(), 7)
     world.engine.commit()

@@ -72,8 +72,8 @@ def test_a_fetch_without_group_id_is_refused_each_time(caplog: pytest.LogCapture
 def test_records_acquired_by_other_members_count_as_work_of_a_fetch(
     fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without this rule, a member could repeatedly release one record that precedes 16 MB of acquired records, in each
-    of many partitions.
+    """A member may release one record that precedes 16 MB of acquired records, again and again in many partitions. Each
+    fetch then examines all of these records.
     """
     world = World(partitions=2)
     api = world.engine.apis[ApiKey.SHARE_FETCH]

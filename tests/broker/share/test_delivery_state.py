@@ -75,8 +75,8 @@ def test_a_write_that_fails_for_good_takes_an_acknowledgement_back() -> None:
 
 
 def test_a_share_partition_that_is_loaded_again_takes_no_writes_of_the_former_one() -> None:
-    """The former share partition repeats a write late, with a higher count than a new delivery, whose count continues
-    from the log.
+    """The former share partition repeats a write late, with a higher delivery count. The write must not replace the
+    acknowledgement of the new share partition, whose count continues from the log.
     """
     world = World()
     world.produce(1)
@@ -267,7 +267,7 @@ def test_the_reset_policy_determines_the_start_offset(reset: str, first: int) ->
 
 @pytest.mark.parametrize("step", ["acknowledge", "finish"])
 def test_an_internal_error_loads_the_share_partition_again(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory may have only a part of the change. No acknowledgement is lost, and no lock remains."""
+    """After the error, memory may have only a part of the change. No acknowledgement is lost, and no lock remains."""
     world = World()
     world.produce(4)
     timers = len(world.engine.wheel)

@@ -22,7 +22,7 @@ MAX_LOCKS = 40
 
 
 def log_batch(base_offset: int, records: int, offsets: int | None = None) -> bytes:
-    """Makes a log batch; `offsets` is its length, if compaction has removed its last records."""
+    """Makes a log batch. `offsets` is the number of its offsets, if compaction has removed its last records."""
     builder = BatchBuilder(100 + 50 * records, base_timestamp_ms=1)
     for _ in range(records):
         assert builder.append(1, None, b"v")

@@ -23,7 +23,7 @@ def test_too_many_sessions_wait_and_are_refused() -> None:
 
 
 def test_a_refused_session_keeps_the_earlier_one() -> None:
-    """A member whose new session is refused still has its earlier one, and the records that it has acquired."""
+    """A member whose new session is refused keeps its earlier session and its acquired records."""
     world = World({"kcore.max.fetch.session.partitions": 2}, partitions=3)
     world.produce(2)
     assert world.acquire("m", 0, [0]) == [(0, 1, 1)]

@@ -82,7 +82,9 @@ def test_two_memory_errors_in_a_row_leave_no_fetch_without_a_response(
 
 
 def test_two_memory_errors_in_a_row_leave_no_load_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second error interrupts the failure handling of the load. The state would stay INITIALIZING forever."""
+    """The second error interrupts the handling of the failed load. If the load ended there, the share partition would
+    stay in the state INITIALIZING forever.
+    """
     world = World()
     world.produce(1)
     failures = iter([True])

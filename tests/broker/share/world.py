@@ -44,7 +44,7 @@ from tests.harness import EngineHarness
 
 GROUP_RESOURCE = 32
 Ack = tuple[int, ...]
-"""First offset, last offset, types."""
+"""An acknowledgement: first offset, last offset, types."""
 
 
 class World(EngineHarness):

@@ -26,7 +26,7 @@ from tests.group.offsets.test_offset_commit import Denies
 from tests.kit import serve
 
 GENERATION = 2
-"""The generation of a built group; in some states it is one higher."""
+"""The generation of a group after `build`; in some states the generation is one higher."""
 
 
 class GenericHeartbeatApi(HeartbeatApi):
@@ -40,7 +40,7 @@ class GenericHeartbeatApi(HeartbeatApi):
 
 
 class World(ClassicWorld):
-    """A group in any state, and one Heartbeat API, which lives as long as a node's."""
+    """A group in any state, and one Heartbeat API object that serves all requests, as in a node."""
 
     def __init__(self, kind: type[HeartbeatApi], authorizer: Denies | None = None) -> None:
         self.kind = kind

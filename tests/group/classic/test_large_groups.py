@@ -87,7 +87,7 @@ def test_members_that_leave_together_do_not_search_for_a_leader_each(
 
 def test_a_static_member_that_returns_leads_if_it_was_the_oldest(world: World) -> None:
     """After the leader has left, the static member is the oldest member, because its new id inherits the position of
-    the old one.
+    its old id.
     """
     world.join(offer=[("range", subscription("topic"))], version=3)
     world.join(instance="one", offer=[("range", subscription("topic"))])

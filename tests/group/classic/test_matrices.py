@@ -140,7 +140,7 @@ OVER_SIZE = {
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(OVER_SIZE))
 def test_join_of_a_full_group_depends_on_caller_and_state(row: str, state: GroupState | None, expected: Any) -> None:
-    """`group.max.size` is checked before every other refusal except that of a Dead group. A refusal releases an
+    """The check of `group.max.size` precedes all other checks, except that for a Dead group. A refusal releases an
     assigned member id.
     """
     world = World().build(state)

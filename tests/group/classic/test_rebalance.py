@@ -51,7 +51,7 @@ def test_initial_delay_is_not_repeated_without_new_members() -> None:
 
 
 def test_initial_delay_is_repeated_while_members_join() -> None:
-    """Each delay in which a member joined is followed by another one, up to the first member's rebalance timeout."""
+    """If a member joins during the delay, another delay follows, up to the first member's rebalance timeout."""
     world = delayed_world()
     first = world.join(version=3, rebalance_ms=10_000)
     others = []
@@ -286,7 +286,7 @@ def test_protocol_named_twice_counts_once() -> None:
 
 
 def test_emptied_group_takes_another_protocol_type() -> None:
-    """The group keeps its protocol type in Empty. The next first member may set another one."""
+    """The group keeps its protocol type in Empty. The next first member may set another type."""
     world = World().build(EMPTY, pending=False)
     assert world.describe().protocol_type == "consumer"
     call = world.join(version=3, protocol_type="connect", offer=[("sessioned", b"\x00")])

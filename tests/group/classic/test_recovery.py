@@ -259,7 +259,7 @@ def test_only_heartbeats_succeed_while_the_shard_is_loading() -> None:
 
 
 def test_later_record_replaces_the_group() -> None:
-    """Members, protocol and timeouts are those of the last record."""
+    """Members, protocol and timeouts come from the last record."""
     group = replayed(
         stable_value(1, "a", member_record("a", b"1"), member_record("b", b"2", instance="one")),
         stable_value(2, "c", member_record("c", b"3", instance="one"), member_record("a", b"4", subscription=CHANGED)),

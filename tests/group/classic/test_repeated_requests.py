@@ -103,8 +103,8 @@ def test_static_member_rejoins_with_metadata_too_large_for_a_record() -> None:
 
 
 def test_join_sent_twice_gets_two_responses() -> None:
-    """A second join of the same member replaces the first. Both get the response, and a third join gets a refusal at
-    once.
+    """At most two joins of a member are parked, and both get the same response. When a third join arrives, the oldest
+    join is refused at once.
     """
     world = World().build(PREPARING, pending=False)
     second = world.join(world.follower, offer=[("range", CHANGED)])
@@ -130,8 +130,8 @@ def test_join_sent_twice_in_two_versions_is_refused_in_both() -> None:
 
 
 def test_sync_sent_twice_gets_two_responses() -> None:
-    """A second SyncGroup of the same member replaces the first. Both get the assignment, and a third one gets a refusal
-    at once.
+    """At most two SyncGroups of a member are parked, and both get the assignment. When a third SyncGroup arrives, the
+    oldest is refused at once.
     """
     world = World().build(COMPLETING, pending=False)
     first, second, third = (world.sync(world.follower) for _ in range(3))

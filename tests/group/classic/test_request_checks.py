@@ -88,7 +88,9 @@ def test_unused_member_ids_of_a_shard_are_bounded(monkeypatch: pytest.MonkeyPatc
 
 
 def test_long_unused_member_ids_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A member id begins with the client id, which may have 32 KB: 5,000 such ids would take 160 MB in each shard."""
+    """A member id begins with the client id, which may have 32 KB. 5,000 unused ids of this size would take 160 MB in
+    each shard.
+    """
     monkeypatch.setattr("kcore.group.classic.unused_ids.MAX_UNUSED_BYTES", 200)
     world = World()
     ids = [world.join().response.member_id for _ in range(20)]

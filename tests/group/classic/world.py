@@ -42,9 +42,9 @@ class World:
     """The APIs of classic groups on one shard, and a group `g` that can be put into any state.
 
     Attributes:
-        leader, follower, static: member ids, once `build` has made a group with members; the static one is "one".
+        leader, follower, static: ids of the group's members after `build`; the static member's instance id is "one".
         pending: an id that was assigned and not used.
-        generation: the group's.
+        generation: the generation of the group.
     """
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
@@ -54,7 +54,7 @@ class World:
         self.boot()
 
     def boot(self) -> None:
-        """Creates the APIs, also again after a restart."""
+        """Creates the APIs, at the start and after each restart."""
         shards = self.context.shards
         self.join_api = JoinGroupApi(shards, self.context.config)
         self.sync_api = SyncGroupApi(shards)

@@ -33,7 +33,7 @@ EPOCHS_BY_PARTITION = st.dictionaries(PARTITIONS, st.integers(0, (1 << 31) - 1),
 
 
 def of_topics(partitions: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[bytes, Any]]:
-    """Makes partitions of topics. The topics have objects of their own or share one object."""
+    """Makes partitions by topic: a separate object for each topic, or one object for all topics."""
     return st.dictionaries(TOPIC_IDS, partitions, max_size=3) | st.builds(
         dict.fromkeys, st.lists(TOPIC_IDS, max_size=3), partitions
     )
@@ -88,7 +88,7 @@ def reference_batch(listed: list[Record]) -> bytes:
 
 @given(st.lists(ANY, min_size=1, max_size=6))
 def test_a_block_writes_the_bytes_of_its_reference_records(cases: list[tuple[str, tuple[Any, ...]]]) -> None:
-    """The records of a decision equal the reference records, also byte for byte in the batch. Their size is within the
+    """The records of a decision equal the reference records, even byte for byte in the batch. Their size is within the
     block's bound.
     """
     pairs = [made(case) for case in cases]
@@ -153,7 +153,7 @@ def known_of(context: GroupContext) -> Any:
     ],
 )
 def test_records_that_cannot_be_encoded_stay_a_list(unwritable: Record) -> None:
-    """The codec, which also writes tombstones, then raises the error."""
+    """The list is left to the codec, which writes tombstones, and raises the error for an invalid record."""
     listed = [records.group_epoch("g", 1, 0), unwritable]
     assert records.in_one(listed) is listed
 

@@ -33,7 +33,7 @@ def count(response: ConsumerGroupHeartbeatResponse) -> int:
 
 
 def test_a_heartbeat_returns_an_assignment_and_watchers_get_events(tmp_path: Path) -> None:
-    """The folder keeps the group. A watcher gets the group's events, also those after a restart."""
+    """The folder stores the group. A watcher gets the group's events, including those after a restart."""
     events: list[GroupChanged] = []
     with kcore.open(tmp_path, config=SETTINGS) as engine:
         make_topic(engine, "t", 4)

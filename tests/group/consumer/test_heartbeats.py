@@ -201,7 +201,7 @@ def test_the_protocol_can_be_disabled() -> None:
     ],
 )
 def test_contradictory_settings_are_refused_at_startup(settings: dict[str, int], why: str) -> None:
-    """As in Kafka, the node refuses such settings: the broker's session timeout could be invalid for every group."""
+    """As in Kafka, the node refuses settings that could make the session timeout invalid for every group."""
     named = {f"group.consumer.{name.replace('_', '.')}": value for name, value in settings.items()}
     with pytest.raises(ConfigError, match=f"^{re.escape(why)}$"):
         check_settings(Config.of(named), "consumer", BOUNDED)
@@ -210,7 +210,7 @@ def test_contradictory_settings_are_refused_at_startup(settings: dict[str, int],
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("epoch", [-3, -2, -1, 0, 1])
 def test_a_blank_member_id_is_refused_as_in_kafka(version: int, epoch: int) -> None:
-    """In version 0 the server may choose the id of a joining member. Kafka also omits the check in one other case."""
+    """In version 0, a join (epoch 0) and a temporary leave (epoch -2) may have a blank member id."""
     request = ConsumerGroupHeartbeatRequest(
         group_id="g",
         member_id=" ",
@@ -401,7 +401,7 @@ def test_cached_subscriptions_are_bounded(world: World) -> None:
 
 
 def test_subscriptions_to_impossible_names_are_not_cached(world: World) -> None:
-    """A client may subscribe to names of 32,767 characters. A few thousand of such names would fill the memory."""
+    """A client may subscribe to names of 32,767 characters. A few thousand of these names would fill the memory."""
     services = world.consumer
     longest = ["a", "b" * MAX_KEPT_CHARACTERS]
     assert services.names(longest) is services.names(longest)
@@ -531,7 +531,7 @@ def test_racks_are_part_of_the_hash() -> None:
 
 
 def test_missing_topics_are_not_part_of_the_hash(world: World) -> None:
-    """The order of the topics in a subscription does not matter either."""
+    """The order of the topics in a subscription does not matter."""
     metadata = TopicMetadata(world.topics, lambda: 1)
     world.topics.add("b", 1)
     assert metadata.hash_of(["a", "b"]) == metadata.hash_of(["none", "b", "a"]) != 0

@@ -60,8 +60,8 @@ def test_patterns_that_compile_slowly_are_refused(taken: str, refused: str, why:
 
 
 def test_a_large_program_is_matched_with_few_names_at_a_time() -> None:
-    """The cost of some patterns is the number of characters times that of instructions. A small pattern is matched with
-    a thousand names per slice.
+    """The cost of some patterns is the number of characters times the number of instructions. A slice matches a small
+    pattern with a thousand names, but a large pattern with a single name.
     """
     names = [f"{number:04}" + "a" * 240 for number in range(40)]
     slices = list(patterns._matching("(?:.*){500}(?:.?){500}", names))

@@ -118,7 +118,9 @@ class Roll:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_live_group_migrates_and_back(seed: int) -> None:
-    """Consumer members replace classic ones, and then classic members replace them, with crashes and restarts."""
+    """Consumer members replace the classic members, and then classic members replace the consumer members. Clients
+    crash, and the server restarts.
+    """
     roll = Roll(seed)
     size = roll.rng.randint(2, 4)
     for _ in range(size):

@@ -95,7 +95,7 @@ def test_the_last_consumer_member_leaves(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_empty_groups_convert_under_every_policy(policy: str) -> None:
-    """An empty classic group becomes a consumer group, and an empty consumer group a classic one."""
+    """An empty classic group becomes a consumer group, and an empty consumer group becomes a classic group."""
     world = world_with(policy)
     client = classic_alone(world)
     client.leave()
@@ -108,7 +108,7 @@ def test_empty_groups_convert_under_every_policy(policy: str) -> None:
 
 
 def test_a_policy_name_is_case_insensitive() -> None:
-    """Kafka accepts upper and lower case, too."""
+    """As in Kafka, the name may have upper and lower case."""
     assert migration_policy("Bidirectional") == migration_policy("bidirectional")
 
 
@@ -125,8 +125,8 @@ def test_a_failed_conversion_leaves_the_classic_group_as_it_was() -> None:
 
 
 def test_a_classic_member_that_does_not_rejoin_is_removed() -> None:
-    """The member has its rebalance timeout from the response that announces the rebalance. Heartbeats do not prolong
-    this time.
+    """The member must rejoin within its rebalance timeout, which begins with the response that announces the rebalance.
+    Heartbeats do not prolong this time.
     """
     world = world_with("bidirectional")
     client = classic_alone(world)

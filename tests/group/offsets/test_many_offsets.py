@@ -95,8 +95,8 @@ def test_a_long_deletion_runs_in_slices(context: OffsetsContext, monkeypatch: py
 
 
 def test_the_comparison_with_many_deleted_topics_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the comparison did not count, one slice would compare 10,000 deleted topics with the
-    topics of 1,000 groups.
+    """If the comparison did not count as work, one slice would compare 10,000 deleted topics with the topics of 1,000
+    groups.
     """
     monkeypatch.setattr(work, "SLICE_STEPS", 4)
     monkeypatch.setattr(deletion, "TOPICS_PER_STEP", 2)

@@ -237,7 +237,7 @@ def test_only_refused_metadata_creates_a_group_until_the_next_load(context):
 
 
 def test_a_group_id_that_is_too_long_for_a_record_fails_its_request_alone(context):
-    """A request from the wire cannot contain such an id, but an embedding program can pass one."""
+    """A request from the wire cannot contain a group id of this length, but an embedding program can pass one."""
     partitions = [OffsetCommitRequestPartition(partition_index=p) for p in (0, 9)]
     topics = [OffsetCommitRequestTopic(name="topic", partitions=partitions)]
     request = OffsetCommitRequest(group_id="g" * 40_000, topics=topics)

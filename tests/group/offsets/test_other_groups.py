@@ -1,4 +1,4 @@
-"""Groups of other types: how the offset APIs use their results."""
+"""The offset APIs on groups of other types, whose own checks decide which requests are valid."""
 
 from __future__ import annotations
 

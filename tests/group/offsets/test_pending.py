@@ -40,7 +40,7 @@ def block_of(group_id: str, topics: list[tuple[str, list[int]]]) -> OffsetBlock[
 
 
 def dump(store: OffsetStore) -> Any:
-    """Returns all contents of a store, with offsets as the offsets of their records."""
+    """Returns all contents of a store. Each committed offset is represented by the offset of its record."""
 
     def of(groups: Any) -> Any:
         return {

@@ -137,8 +137,8 @@ def context_of(world: World, **fields: Any) -> RequestContext:
 
 
 def test_only_an_unchanged_member_takes_the_fast_path(world: World) -> None:
-    """The fast path declines a request that changes or needs anything else, and any request while the group has due
-    work.
+    """The fast path declines a request that changes the member or does not match it, and any request while the group
+    has due work.
     """
     context = context_of(world)
     response = served(world, context)

@@ -129,8 +129,8 @@ def test_heartbeats_at_rest_share_one_response() -> None:
 
 
 def test_a_failed_initialization_is_tried_again_by_the_next_heartbeat() -> None:
-    """The failed partitions are removed from the initializing list. The heartbeat adds them again with its own group
-    epoch.
+    """The failed partitions are removed from the initializing list. The next heartbeat adds them again with the group
+    epoch of that time.
     """
     world = World({"t": 2})
     world.persister.fail.append(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -354,7 +354,9 @@ def test_a_very_long_member_id_is_refused() -> None:
 
 
 def test_an_initialization_that_failed_is_not_repeated_after_its_group_was_loaded_again() -> None:
-    """A late repetition would discard acknowledgements that followed the initialization by a newer heartbeat."""
+    """A newer heartbeat initializes the state after the load. A late repetition of the failed initialization would
+    discard the acknowledgements since then.
+    """
     world = World({"t": 1})
     request = ShareGroupHeartbeatRequest(group_id=GROUP, member_id="a", member_epoch=0, subscribed_topic_names=["t"])
     first = Member(world, "a")

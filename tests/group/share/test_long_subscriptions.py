@@ -21,7 +21,7 @@ RETRIABLE = {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_
 
 @pytest.fixture(autouse=True)
 def few_topics_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Divides the heartbeats of members with more than 10 topics instead of 1,000."""
+    """Makes heartbeats of members with more than 10 topics run in slices; without this fixture, the limit is 1,000."""
     monkeypatch.setattr(share_group_heartbeat, "LONG_SUBSCRIPTION", 10)
 
 
@@ -144,7 +144,9 @@ def test_a_refused_topic_refuses_the_heartbeat(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_each_part_of_a_long_heartbeat_has_a_slice_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The slices are the member, the look-up of all topics, the target, the partitions, and their confirmation."""
+    """The slices are the member, the look-up of topics, the target, the initialization of partitions, and its
+    confirmation.
+    """
     parts: list[tuple[int, str]] = []
     now = [-1]  # the first slice is that of the request itself
 

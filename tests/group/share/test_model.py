@@ -125,7 +125,7 @@ class Model:
         assert group.names == counted
 
     def come_to_rest(self) -> None:
-        """Stops the faults. All members that are not silent send heartbeats until the silent ones expire."""
+        """Stops the faults. All members that are not silent send heartbeats until the silent members expire."""
         self.world.persister.fail.clear()
         for _ in range(12):
             for member in self.members:

@@ -88,8 +88,8 @@ def test_offsets_of_a_group_with_members_are_not_altered() -> None:
 
 
 def test_a_refused_initialization_is_the_error_of_the_partitions() -> None:
-    """The lists of the group keep these partitions as initializing. A member initializes them later, by the reset
-    policy.
+    """The lists of the group keep these partitions as initializing. A member's heartbeat initializes them later, at the
+    offset of the reset policy.
     """
     world = World({"t": 1})
     world.persister.fail.append(ErrorCode.FENCED_STATE_EPOCH)
@@ -111,7 +111,9 @@ def test_unknown_topics_and_partitions_have_errors_of_their_own() -> None:
 
 
 def test_altering_again_replaces_the_state() -> None:
-    """During the second alteration the partition is in both lists, and its epoch is the group epoch."""
+    """During the second alteration, the partition is in the initializing and in the initialized list. The epoch of its
+    state is the group epoch.
+    """
     world = World({"t": 1})
     world.alter({"t": {0: 3}})
     world.alter({"t": {0: 9}})
@@ -273,7 +275,7 @@ def test_a_group_is_deleted_with_its_states() -> None:
 
 
 def test_a_group_whose_states_cannot_be_deleted_is_kept() -> None:
-    """The group's error is that of the share coordinator. The next request repeats the deletion."""
+    """The group gets the error of the share coordinator. The next request repeats the deletion."""
     world = World({"t": 1})
     world.alter({"t": {0: 1}})
     world.persister.fail.append(ErrorCode.COORDINATOR_NOT_AVAILABLE)

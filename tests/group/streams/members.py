@@ -79,7 +79,7 @@ class World(GroupContext):
 
     @property
     def heartbeats(self) -> StreamsGroupHeartbeatApi:
-        """Returns the API that the test set, or a new one."""
+        """Returns the API that the test has set, or makes a new API."""
         if self.api is not None:
             return self.api
         api = StreamsGroupHeartbeatApi(self.shards, self.streams)

@@ -77,8 +77,8 @@ def test_missing_source_topics_hide_every_other_fault() -> None:
 
 
 def test_repartition_counts_follow_their_writers() -> None:
-    """A repartition topic has the largest count of its writer's inputs, also through several subtopologies in any
-    order. A fixed count stays. Changelogs have one partition per task.
+    """A repartition topic has the largest count of its writer's inputs. Counts pass through several subtopologies, in
+    any order. A fixed count stays. Changelogs have one partition per task.
     """
     counts = decided(
         {"a": 2, "b": 5},
@@ -91,8 +91,8 @@ def test_repartition_counts_follow_their_writers() -> None:
 
 
 def test_counts_equal_the_counts_of_repeated_sweeps() -> None:
-    """A sink takes the counts that are known when the sweep over all sinks reaches it, and does not change them
-    later.
+    """A sweep visits the sinks in turn. Each sink takes its count from the inputs that have a count by then, and keeps
+    this count.
     """
     parts = (
         subtopology("0", repartitions=[internal("late"), internal("fixed", 2)], sinks=["early"]),

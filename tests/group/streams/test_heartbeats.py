@@ -48,7 +48,7 @@ def joined(world: World, *names: str, requested: Any = STATELESS) -> list[Member
 
 
 def test_a_whole_group_consists_of_values_of_records() -> None:
-    """Spark reads the values by their fields, so a wrapper with other fields does not suffice."""
+    """Spark reads the values of a group's records by their fields, so a wrapper with other fields would not suffice."""
     world = World({"in": 3, "log": 3})
     joined(world, "m1", requested=STATEFUL)
     values = [record.value for record in group_records(world.group)]
@@ -184,7 +184,7 @@ def test_a_refused_heartbeat_does_not_hide_a_changed_topic() -> None:
 
 
 def test_a_change_of_the_standby_setting_raises_the_epoch() -> None:
-    """The next heartbeat of any member assigns standby tasks, also if the fast path served the previous heartbeat."""
+    """The next heartbeat of any member assigns standby tasks, even if the fast path served the previous heartbeat."""
     world = World({"in": 2, "log": 2})
     one, two = joined(world, "m1", "m2", requested=STATEFUL)
     world.settle(one, two)
@@ -198,7 +198,7 @@ def test_a_change_of_the_standby_setting_raises_the_epoch() -> None:
 
 
 def test_changed_metadata_raises_the_epoch_and_equal_metadata_does_not() -> None:
-    """A changed client id raises the epoch. Equal metadata, with the tags in any order, does not."""
+    """A changed client id raises the epoch. Equal metadata, with the tags in any order, leaves the epoch unchanged."""
     world = World({"in": 1})
     tags = [KeyValue(key="b", value="2"), KeyValue(key="a", value="1")]
     member = Member(world, "m1")
@@ -346,7 +346,7 @@ def test_silent_members_and_members_that_do_not_revoke_are_removed() -> None:
 
 
 def test_timers_run_again_after_a_restart() -> None:
-    """Sessions and revocation timeouts start again in full. The initial delay does not."""
+    """Sessions and revocation timeouts start again in full. The initial delay is not repeated."""
     world = World({"in": 2}, group_streams_initial_rebalance_delay_ms=3_000)
     joined(world, "m1")
     world.restart()

@@ -1,4 +1,4 @@
-"""Streams groups with many members: their targets are computed in slices, and equal those of one decision."""
+"""Streams groups with many members: computing their targets in slices gives the same targets as one decision."""
 
 from __future__ import annotations
 

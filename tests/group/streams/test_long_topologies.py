@@ -38,7 +38,7 @@ RETRIABLE = {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_
 
 @pytest.fixture(autouse=True)
 def few_topics_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Divides heartbeats with more than 10 names instead of 1,000, and makes each step a slice."""
+    """Makes heartbeats with more than 10 names, instead of 1,000, run in slices, and makes each step a slice."""
     monkeypatch.setattr(streams_group_heartbeat, "LONG_TOPOLOGY", 10)
     monkeypatch.setattr(streams_group_heartbeat, "NAMES_PER_STEP", 25)
     monkeypatch.setattr(streams_group_heartbeat, "NAME_COST", 1_000)

@@ -57,8 +57,8 @@ def _assign(name: str, group_type: str) -> Attempt:
 
 
 def subscriptions_of_two_images() -> Attempt:
-    """Assigns members with the topics of one image, then with those of another. Cached positions of the two images must
-    not mix.
+    """Assigns members with the topics of one image, then with the topics of another image. Cached positions of the two
+    images must not mix.
     """
     assignor: Any = get("range")
     members = [Member(f"member-{n}", ["orders", "refunds", "unknown"]) for n in range(3)]
@@ -91,7 +91,7 @@ def round_robin_assignor() -> Attempt:
 
 
 def sticky_assignor() -> Attempt:
-    """Runs Kafka's sticky assignor on its general path, by different subscriptions."""
+    """Runs Kafka's sticky assignor with different subscriptions, so that it takes its general path."""
     return _assign("sticky", "classic")
 
 

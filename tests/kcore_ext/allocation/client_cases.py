@@ -66,7 +66,7 @@ def add_and_take_fetched_records() -> Attempt:
 
 
 def finish_and_drop_records_of_a_loop() -> Attempt:
-    """Moves a cursor. A failed call must not skip a record or forget a finished one."""
+    """Moves a cursor. A failed call must neither skip a record nor forget a finished record."""
     records = _expected()
     cursor = RecordCursor()
     ends: dict[Any, int] = {}

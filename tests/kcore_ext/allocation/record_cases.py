@@ -245,8 +245,8 @@ def stored_run() -> Attempt:
 
 
 def log_tail() -> Attempt:
-    """Stores the newest batches in memory. If a batch cannot be stored, the tail drops all earlier ones, so that it has
-    no gap.
+    """Stores the newest batches in memory. If a batch cannot be stored, the tail drops all earlier batches, so that it
+    has no gap.
     """
     tail = PartitionTail()
     cache = TailCache(1 << 20)

@@ -27,8 +27,8 @@ from tests.server.test_request_queue import Owner
 
 
 def request_line() -> Attempt:
-    """Sends heartbeats through the request queue of a connection: new ones, ones that are cached by their bytes,
-    incomplete ones, and several in one read.
+    """Sends heartbeats through the request queue of a connection: new frames, frames that are cached by their bytes,
+    incomplete frames, and several frames in one read.
     """
     owner = Owner(RequestQueue)
     line = owner.queue

@@ -98,7 +98,7 @@ def share_states() -> Attempt:
 
 
 def member_step() -> Attempt:
-    """Computes the step of a member of a consumer group and stores the owners, in new objects."""
+    """Computes a consumer group member's step and stores the owners of partitions. Each attempt makes new objects."""
     topics = [bytes([number]) * 16 for number in range(20)]
     target = {topic_id: (0, 1) if number % 2 else (2, 3, 4) for number, topic_id in enumerate(topics)}
     found: list[PartitionOwners] = []

@@ -36,7 +36,7 @@ class Attempt(NamedTuple):
     also: tuple[type[Exception], ...] = ()
     """Other exceptions that the action may raise after a failed allocation."""
     only_alone: bool = False
-    """Skips the runs without any memory: the interpreter itself ends the process in an error handler in Python."""
+    """True to skip the runs without any memory, in which an error handler in Python ends the interpreter."""
 
 
 def run_with_faults(attempt: Attempt, first: int, last: int) -> bool:
@@ -56,7 +56,9 @@ def run_with_faults(attempt: Attempt, first: int, last: int) -> bool:
 
 
 def sweep(case: Callable[[], Attempt]) -> int:
-    """Makes each allocation fail, alone and with following ones (`SPANS`). Returns the number of failed attempts."""
+    """Makes each allocation fail, alone and together with the next allocations (`SPANS`). Returns the number of failed
+    attempts.
+    """
     failed = 0
     for span in SPANS:
         quiet = index = 0

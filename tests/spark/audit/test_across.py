@@ -28,7 +28,7 @@ LONG_MS = 100_000
 
 
 class Node:
-    """The logs of a node: one of transactions, one of groups, and one of data."""
+    """Three logs of a node: one with transactional ids, one with committed offsets, and one with data."""
 
     def __init__(self) -> None:
         self.ids = transaction_log()
@@ -63,7 +63,7 @@ class Node:
         self.complete(after, commit)
 
     def go_on(self) -> None:
-        """Advances the time by events in other logs."""
+        """Advances the time, then writes an unrelated offset and an unrelated record."""
         self.ids.wait(LONG_MS)
         self.offsets.commit("other", 1)
         self.data.raw(None, b"v")
@@ -145,7 +145,9 @@ def test_a_decided_transaction_that_lacks_a_marker_is_an_error_only_after_its_ti
 
 
 def test_a_missing_marker_is_found_once(node: Node) -> None:
-    """The transaction is still open in the partition, too. Both effects of the fault give one finding."""
+    """Without its marker, the transaction also stays open in the partition. The audit reports both effects as one
+    finding.
+    """
     node.begin()
     node.write()
     here = node.decide()
@@ -221,7 +223,7 @@ def test_a_marker_that_contradicts_the_decision_is_found(node: Node) -> None:
 
 
 def test_data_written_after_the_end_of_its_transaction_are_found(node: Node) -> None:
-    """A producer with an old epoch writes after the marker, which is the defect that KIP-890 fixes."""
+    """A producer with an old epoch writes after the marker. KIP-890 prevents such writes."""
     late = node.write()
     owner = node.ids.transaction("x", EMPTY, (7, 1))
     node.go_on()
@@ -238,7 +240,7 @@ def test_data_written_after_the_end_of_its_transaction_are_found(node: Node) -> 
 
 
 def test_offsets_that_stay_pending_after_their_transaction_are_found(node: Node) -> None:
-    """The finding about pending offsets without an end names their group."""
+    """The finding names the group of the pending offsets."""
     late = node.offsets.commit("g", 5, producer=ME)
     owner = node.ids.transaction("x", EMPTY, (7, 1))
     node.go_on()
@@ -328,7 +330,7 @@ def test_missing_markers_of_a_deleted_topic_are_no_findings_in_its_successor(nod
 
 
 def test_decisions_removed_by_compaction_are_no_findings(node: Node) -> None:
-    """Only the newest record of the id is left."""
+    """After compaction, the log has only the newest record of the transactional id."""
     node.whole()
     node.whole((7, 0), True, 1)
     log = transaction_log(node.ids)
@@ -338,7 +340,9 @@ def test_decisions_removed_by_compaction_are_no_findings(node: Node) -> None:
 
 
 def test_decisions_are_known_only_if_every_transaction_log_is_present(node: Node) -> None:
-    """A missing partition may contain any id. The partition numbers of known ids give the minimum partition count."""
+    """A missing partition may contain any id. The audit infers missing partitions from the partition numbers and from
+    the partitions of known ids.
+    """
     results = examine("__transaction_state", 0, node.ids.rows)
     (observation,) = [one for one in results if isinstance(one, Observation) and one.kind == "log"]
     assert Logs.of([observation]).decisions_since_ms == -1

@@ -155,7 +155,7 @@ def test_a_folder_without_logs_is_an_error(spark: Any, tmp_path: Path) -> None:
 
 
 def test_a_wrong_crc_in_segments_of_a_real_broker_is_found(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """The audit finds only the damage and some legal events."""
+    """Besides the damage, the audit finds only legal events."""
     folder = tmp_path / "logs"
     folder.mkdir()
     for name in ("__consumer_offsets-3", "__transaction_state-0"):

@@ -249,7 +249,7 @@ def streams_member(log: Written, member_id: str, process_id: str) -> None:
 
 
 def test_a_task_that_a_process_has_twice_is_found(log: Written) -> None:
-    """A standby task counts as well, even while it must be revoked. Another process may have a copy of the task."""
+    """A standby task also counts, even while the member must revoke it. A standby task in another process is legal."""
     for member_id, process_id in (("a", "p"), ("b", "p"), ("c", "q")):
         streams_member(log, member_id, process_id)
     tasks = [TaskIds(subtopology_id="0", partitions=[3, 4])]
@@ -276,7 +276,7 @@ def test_a_task_that_a_member_has_in_two_roles_is_found(log: Written) -> None:
 
 
 def test_a_topology_without_its_group_is_found(log: Written) -> None:
-    """The tombstone of a topology must come with that of its group."""
+    """The topology of a group must be removed together with the group."""
     kept = log.put(StreamsGroupTopologyKey(group_id="s"), StreamsGroupTopologyValue(epoch=0))
     for group_id in ("s", "t"):
         log.put(StreamsGroupMetadataKey(group_id=group_id), StreamsGroupMetadataValue(epoch=2))
@@ -431,7 +431,7 @@ def listing(**lists: Sequence[str]) -> ShareGroupStatePartitionMetadataValue:
 
 
 def test_a_share_state_that_no_group_lists_is_found(log: Written) -> None:
-    """Such a state would never be deleted. Topics on any list of the group count as known."""
+    """The coordinator would never delete this state. A group lists initializing, initialized and deleting topics."""
     states = Written(SHARE_GROUP_STATE, clock=log)
     here = states.put(ShareSnapshotKey(**PLACE), snapshot())
     log.group_epoch("g", 1)
@@ -449,7 +449,9 @@ def test_a_share_state_that_no_group_lists_is_found(log: Written) -> None:
 
 
 def test_an_initialization_that_does_not_complete_is_found(log: Written) -> None:
-    """More than a minute and the grace period after the record, the partitions are still initializing."""
+    """The audit reports partitions that are still initializing more than a minute and the grace period after the
+    record.
+    """
     here = log.put(ShareGroupStatePartitionMetadataKey(group_id="s"), listing(initializing=()))
     late_ms = here.timestamp_ms + 60_000 + GRACE_MS
     assert found(log, now_ms=late_ms) == []

@@ -24,7 +24,7 @@ from tests.transaction.world import Identity, World
 
 PartitionTuple = tuple[str, int]
 COMPACTED = ("__consumer_offsets", "__transaction_state")
-"""The internal topics with compaction; retention prunes `__share_group_state`."""
+"""The internal topics with compaction. Retention prunes the third internal topic, `__share_group_state`."""
 SEEDS = 2
 STEPS = 240
 
@@ -32,7 +32,7 @@ STEPS = 240
 def findings(
     logs: Mapping[PartitionTuple, Iterable[EventRow]], cleaned_to: Mapping[PartitionTuple, int] | None = None
 ) -> tuple[list[Finding], dict[str, int]]:
-    """Returns the findings above `info`, and the number of findings of each kind of `info`."""
+    """Returns the findings that are more severe than `info`, and the number of `info` findings of each kind."""
     known = cleaned_to or {}
     results = [
         one
@@ -68,8 +68,8 @@ def real_logs(folder: Path) -> dict[PartitionTuple, list[EventRow]]:
 
 @pytest.mark.parametrize("moment", [*oracle.SOME_MOMENTS, "end"])
 def test_logs_of_a_real_broker_are_healthy(kafka_logs: Path, moment: str) -> None:
-    """In these logs, some members moved offsets back, and transactions of deleted topics are
-    waiting. Both are legal.
+    """These logs have committed offsets that members moved back, and transactions that wait because their topics were
+    deleted. Both are legal.
     """
     found, infos = findings(real_logs(kafka_logs / moment))
     assert healthy(found) == []
@@ -140,7 +140,9 @@ class Life(Traffic):
 
 
 def compact(world: World, topic: str, partition: int) -> None:
-    """Runs one compaction pass. It removes the tombstones and markers of the previous pass at once."""
+    """Runs one compaction pass. With a delete retention of 0, the pass removes the tombstones and markers that the
+    previous pass left.
+    """
     target = world.engine.partitions.get(topic, partition)
     assert target is not None
     for _ in CompactionPass(target, CompactionRules(world.clock.wall_ms(), delete_retention_ms=0)).run():

@@ -18,7 +18,7 @@ from tests.spark.audit.written import Written, found
 
 @pytest.fixture
 def log() -> Written:
-    """Returns a log with repeated keys, which is therefore not compacted."""
+    """Returns a log whose repeated keys show that it was not compacted."""
     made = Written()
     for offset in range(10):
         made.commit("g", offset, partition=offset % 2)
@@ -40,7 +40,7 @@ def test_missing_offsets_are_found(log: Written) -> None:
 
 
 def test_records_after_a_gap_are_not_compared_with_earlier_ones() -> None:
-    """The group may have ended within the gap, so that one fault gives only one finding."""
+    """The group may have been removed within the gap, so the lower generation after the gap is not a second finding."""
     log = Written()
     log.generation("g", 7, a=[0])
     before = log.generation("g", 8, a=[0])

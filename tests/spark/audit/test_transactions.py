@@ -232,8 +232,8 @@ def test_a_decreasing_offset_committed_by_a_transaction_is_found() -> None:
 
 
 def test_a_transactional_offset_older_than_the_last_commit_is_no_finding() -> None:
-    """If a non-transactional commit follows a transactional offset, the latter never takes effect, whenever its marker
-    comes.
+    """A non-transactional commit overrides an earlier transactional offset, even if the transaction is committed
+    afterwards.
     """
     log = Written()
     log.generation("g", 1, a=[0])

@@ -50,7 +50,7 @@ class Written:
     def put(
         self, key: Any, value: Any = None, version: int = 0, *, producer: tuple[int, int] | None = None
     ) -> Evidence:
-        """Writes a record, in a producer's transaction if one is given. Returns the position of the record."""
+        """Writes a record. With `producer`, the record belongs to a transaction. Returns the position of the record."""
         data = None if value is None else value if isinstance(value, bytes) else value.encode_value(version)
         return self.raw(key.encode_key(), data, producer=producer, transactional=producer is not None)
 
@@ -98,7 +98,7 @@ class Written:
         return self.put(key, value, 4, producer=producer)
 
     def generation(self, group: str, generation: int, **members: Iterable[int]) -> Evidence:
-        """Writes a generation of a classic group, as a dict of member to its partitions of topic `t`."""
+        """Writes a generation of a classic group. `members` maps each member to its partitions of topic `t`."""
         found = [
             MemberMetadata(
                 member_id=name,

@@ -114,7 +114,9 @@ def test_each_change_of_a_share_partition_is_an_event() -> None:
 
 
 def test_the_topics_of_share_groups_have_names() -> None:
-    """Each topic name occurs once, from the list of initialized or initializing topics."""
+    """Each topic name gives one event, although the group lists the topic first as initializing and then as
+    initialized.
+    """
     log = Log()
     topic = TopicPartitionsInfo(topic_id=TOPIC_ID, topic_name="jobs", partitions=[2])
     key = ShareGroupStatePartitionMetadataKey(group_id="s")
@@ -127,7 +129,9 @@ def test_the_topics_of_share_groups_have_names() -> None:
 
 @pytest.mark.spark
 def test_windows_of_share_groups_have_the_lag(spark: Any) -> None:
-    """The end of the log is the newest end up to the window. Without an end or a topic name, the lag is unknown."""
+    """The lag of a window uses the newest end of the log before the end of the window. Without an end or a topic name,
+    the lag is unknown.
+    """
     rows = [row for _, row in events(share_log())]
     deliveries = spark.createDataFrame(rows, kind_ddl("deliveries"))
     names = spark.createDataFrame([(0, "s", TOPIC_ID.hex(), "jobs")], kind_ddl("share_topics"))

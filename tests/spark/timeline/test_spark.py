@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from kcore.spark.events.segments import find_partitions, read_rows
-from kcore.spark.jobs.timeline import DONE, REPORT, TimelineOptions, timeline
+from kcore.spark.frames.output import TIMELINE_DONE
+from kcore.spark.jobs.timeline import REPORT, TimelineOptions, timeline
 from kcore.spark.timeline.event_kinds import EVENT_KINDS, kind_ddl
 from kcore.spark.timeline.frames import (
     Bounds,
@@ -239,7 +240,7 @@ def test_the_job_reads_logs_of_a_real_broker(spark: Any, logs: Path, tmp_path: P
         assert tables[name].columns == [column for column, _, _ in columns]
     names = [name for name, _, _ in EVENT_KINDS["rebalances"]]
     assert plain(tables["rebalances"], *names) == sorted(expected, key=repr)
-    done = json.loads((tmp_path / DONE).read_text())
+    done = json.loads((tmp_path / TIMELINE_DONE).read_text())
     for kind in ("rebalances", "moves", "transactions", "deliveries", "logs"):
         assert done["rows"][kind] == facts[kind]
     assert 0 < found["totals"]["commits"] + found["totals"]["commits_aborted"] <= facts["commits"]

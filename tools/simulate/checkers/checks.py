@@ -126,7 +126,7 @@ class Checks:
             self._group_epochs()
 
     def logs(self) -> None:
-        """Checks that kcore has logged no exception that no fault explains."""
+        """Checks that a fault explains every exception that kcore has logged."""
         self.require(self.logged.first is None, "exceptions", str(self.logged.first))
 
     def _ownership(self) -> None:
@@ -197,9 +197,7 @@ class Checks:
                 self._epochs[group_id] = epoch
 
     def _was_removed(self, group_id: str) -> bool:
-        """Returns True if the log has removed the group, or may have removed it, so that the epochs of the group begin
-        again.
-        """
+        """Returns True if the log has or may have removed the group, so that the group's epochs begin again."""
         log = self._world.store.copy()
         try:
             for key in log.partitions():
@@ -240,11 +238,11 @@ class Checks:
     # ---- responses
 
     def unanswered(self, client: str, request: Any) -> None:
-        """Reports a request that got no response although nothing disturbed it."""
+        """Reports a request that got no response although no fault disturbed it."""
         self.require(False, "responses", f"{client} got no response to {type(request).__name__}")
 
 
 def _names_group(key: bytes | None, group_id: str) -> bool:
-    """Returns True for the key of a record of `__consumer_offsets` that belongs to the group as a whole."""
+    """Returns True for a key of `__consumer_offsets` whose only field is the id of the group."""
     name = group_id.encode()
     return key is not None and len(key) == 4 + len(name) and key[2:] == len(name).to_bytes(2, "big") + name

@@ -15,7 +15,9 @@ TRANSIENT: Final = (Pending, BackgroundCommit, RequestQueue, ResponseSlot)
 """Types whose objects belong to a request or a connection."""
 MESSAGES: Final = "kcore.protocol.messages."
 MAX_RESPONSES: Final = 400
-"""Number of response messages, with their rows, that may stay: an API keeps its last response for the next client."""
+"""The largest number of response messages and their rows in memory. Each API keeps its last response for later
+requests.
+"""
 
 
 def reachable_types(root: Any, stop: tuple[str, ...] = ("tools.simulate",)) -> Counter[type]:

@@ -77,8 +77,8 @@ class Member(Client):
         """True for a classic member that has missed generations, has joined again, and does not know its assignment
         yet.
 
-        As in Kafka, a consumer group lets such a member join with its old id. It may own partitions of other members
-        until its SyncGroup.
+        As in Kafka, a consumer group lets such a member join with its old id. Until its SyncGroup, the member may own
+        partitions of other members.
         """
         machine = self.machine
         return isinstance(machine, ClassicMember) and machine.epoch > self._stable_epoch + 1

@@ -87,7 +87,7 @@ class ClusterChecks(Checks):
     def _check_incarnations(self) -> None:
         """Checks that no incarnation of a node leads a partition in the epoch of an earlier incarnation.
 
-        The image of a controller counts only while everything in it is durable.
+        The check uses a controller's image only while all changes of the controller are durable.
         """
         for node in self._cluster.nodes.values():
             if not node.running or not node.engine.decides():

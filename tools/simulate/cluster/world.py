@@ -109,7 +109,7 @@ class ClusterWorld(World):
         self._schedule_rounds(1, 0.0)
 
     def _unrest(self) -> str | None:
-        """Describes a state that has not recovered from the faults; None if everything has."""
+        """Describes a part of the cluster that has not recovered from the faults. Returns None if all parts have."""
         if not self.observer.at_rest():
             return "the nodes are not at rest"
         return self.cluster_checks.unrest() or super()._unrest()
