@@ -36,7 +36,7 @@ sizes = st.lists(st.integers(0, 700), max_size=8)
 def journal_of(sizes: list[int], identity: bytes = IDENTITY, flags: int = FLUSHED) -> list[bytes]:
     """Returns the entries of a journal with one batch of each size."""
     return [
-        entry(number, encoded([(number, number, os.urandom(size))]), identity, flags)
+        entry(number, encoded([(number, number, random.randbytes(size))]), identity, flags)
         for number, size in enumerate(sizes)
     ]
 
