@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 LOAD, JAVA = HERE / "peers" / "load", HERE / "peers" / "java"
 CLOSED = "-conns 32 -inflight 4"
 FLUSH = "flush"
-"""The key of the device's flush times in the results, beside the names of servers."""
+"""A key of the results, beside the names of servers: its values are the flush times of the device."""
 AT_ONCE = "group.consumer.assignment.interval.ms=0"  # otherwise a consumer group waits for a second, as in Kafka
 
 

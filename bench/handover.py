@@ -45,7 +45,7 @@ BATCH = 500
 TOPIC = "offsets"
 MOVE_S = 30.0
 SETTLE_S = 0.3
-"""The time between two moves."""
+"""Pause in seconds after each move."""
 NODES = {**SETTINGS, "auto.leader.rebalance.enable": "false"}
 
 

@@ -27,10 +27,11 @@ from bench.clients import PACKAGES, server
 
 TOPIC = "idle"
 AT_ONCE = 50
-"""The number of members that join at a time."""
+"""Number of members that join at the same time."""
 SETTLE_S = 8.0
-"""The time between the last join and the measurement. In this time all members get their partitions, so that their
-later heartbeats do not change the groups.
+"""Time in seconds between the last join and the measurement.
+
+Within it, all members get their partitions, so that later heartbeats do not change the groups.
 """
 
 

@@ -51,11 +51,11 @@ from tests.processes.supervised import Supervised, free_ports
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "12"}
 DEPTH = 256
 CONNECTIONS = 2
-"""Connections to each process."""
+"""Number of connections to each process."""
 KINDS = ("heartbeats", "commits")
 WARM_UP_S = 0.5
 SETTLE_S = 4.0
-"""The time after the start in which a server imports its APIs, and the leaders move."""
+"""Time in seconds after the start. Within it, a server imports its APIs, and the leaders move."""
 
 
 class Seats:

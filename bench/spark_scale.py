@@ -71,7 +71,7 @@ from kcore_ext.spark.offset_columns import OffsetRecords
 PARTITIONS = 200
 LARGEST = 0.3
 GROUPS = 10
-"""Groups of a partition, each with a hundred offsets."""
+"""Number of groups per partition, each with a hundred offsets. The first partition has more groups."""
 LARGEST_GROUPS = 300
 VARIANTS = 4
 WALL_MS = 1_700_000_000_000
@@ -79,7 +79,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 DAY_PERCENT = 1
 FOLDERS = ("out", "previous", "following")
 START_EVENTS = 20_000
-"""The size of the log whose rebuild shows the costs of the start: a hundred events per partition on average."""
+"""Number of events in the small log whose rebuild shows the costs of the start: on average a hundred per partition."""
 
 
 def names_by_partition() -> list[list[str]]:

@@ -30,14 +30,14 @@ ONE_PROCESS = "the work of all tasks, without Spark"
 PEER = "kafka-python and pandas"
 
 READING, REPLAYING, ROWS, WRITING = "reading Parquet", "decoding and replaying", "rows of tables", "writing Parquet"
-"""The parts of `ONE_PROCESS`."""
+"""Names of the parts of the job `ONE_PROCESS`. The benchmark measures the processor time of each part."""
 
 DOCS = Path(__file__).parents[1] / "docs"
 BEGIN = "<!-- bench.spark_scale_report: begin -->\n"
 END = "<!-- bench.spark_scale_report: end -->\n"
 PLOT = "spark-scale.svg"
 DAYS = {DAY: EMPTY_DAY, DAY_WITH_CHECKPOINTS: EMPTY_DAY_WITH_CHECKPOINTS}
-"""A run that continues -> the same run without new events."""
+"""Job that continues a rebuild with a day of events -> the same job without new events."""
 JOBS = (COUNT, FIRST, THROUGH_SPARK, LOCAL, ONE_PROCESS, BEFORE, *DAYS, *DAYS.values(), START)
 COLOURS = ("#3465a4", "#4e9a06", "#cc0000", "#75507b", "#c17d11", "#555753")
 WIDTH, HEIGHT, LEFT, FOOT, TOP, RIGHT = 760, 380, 60, 40, 16, 16
@@ -56,7 +56,7 @@ class Line(NamedTuple):
 
 
 Results = dict[tuple[str, str, int], Line]
-"""(job, place, events) -> the newest line."""
+"""(job, place, events) -> the newest line of the results for it."""
 
 
 def results_of(texts: Iterable[str]) -> Results:
@@ -115,8 +115,13 @@ def tables(results: Results) -> str:
         if line.shares:
             texts = [f"{part} {100 * cpu_s / sum(line.shares.values()):.0f} %" for part, cpu_s in line.shares.items()]
             parts.append(f"\nThe work of all tasks at {millions(line.events)}, without Spark: {', '.join(texts)}.\n")
-    for events in sizes:
-        parts += day_shares(results, events)
+    shares = [sentence for events in sizes for sentence in day_shares(results, events)]
+    if shares:
+        parts += [
+            "\n*The work of a whole local run* is the CPU time of the rebuild of a local folder, less that of the "
+            "rebuild of a small log.\n",
+            *shares,
+        ]
     peers = [line for line in results.values() if line.job == PEER]
     parts += [
         f"\nkafka-python with pandas reads {line.events:,} events (1 %) in {line.cpu_s:.1f} CPU seconds: "
@@ -139,7 +144,8 @@ def day_shares(results: Results, events: int) -> Iterator[str]:
         small, same = (100 * (lines[day] - start_s) / whole_s for start_s in (lines[START], lines[empty]))
         yield (
             f"\nAt {millions(events)}, the *{day}* takes more CPU time than the rebuild of a small log. The difference "
-            f"is {small:.1f} % of a whole local run. The difference to the job over an empty day is {same:.1f} %.\n"
+            f"is {small:.1f} % of the work of a whole local run. The difference to the same job over an empty day is "
+            f"{same:.1f} % of this work.\n"
         )
 
 

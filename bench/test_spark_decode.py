@@ -30,7 +30,7 @@ from kcore_ext.batch import BatchBuilder
 
 ROWS = 5_000
 ITEMS = 3
-"""The number of elements in arrays."""
+"""Number of elements in each array of a record."""
 
 _SAMPLES = {
     "bool": True,

@@ -529,7 +529,13 @@ class Engine:
                 if isinstance(error, MemoryError):
                     # The timer may not have run at all. It checks the state when it fires, so it may fire twice.
                     timer.extend(self.now.now_ms + TIMER_RETRY_MS)
-                log_failure(logger, error, "engine: the timer %r raised an error", timer.payload)
+                log_failure(
+                    logger,
+                    error,
+                    "engine: the timer %r raised an error; %s",
+                    timer.payload,
+                    "it fires again" if isinstance(error, MemoryError) else "it does not fire again",
+                )
             if is_enough is not None and is_enough():
                 break
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 MAX_DEPTH: Final = 100
-"""Maximum nesting of lists and objects: code that walks or prints a document can recurse so deep without an error."""
+"""Maximum nesting of lists and objects. Code can walk or print such a document recursively without an error."""
 
 TOO_DEEP: Final = f"the JSON has more than {MAX_DEPTH} nested levels"
 

@@ -9,7 +9,10 @@ from types import ModuleType
 from typing import Final
 
 COUNT: Final = 4
-"""Descriptors in the reserve. An import opens one file at a time, in packages that import each other."""
+"""Number of file descriptors in the reserve.
+
+An import opens one file at a time, but packages that import each other have several imports in progress.
+"""
 
 
 class DescriptorReserve:

@@ -21,18 +21,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TURNS: Final = 2
-"""Turns of the event loop after which every socket that had data at the beginning has been read.
+"""Number of turns of the event loop after which every socket that had data at the beginning has been read.
 
 A callback of the next turn may run before the sockets of that turn are read. A callback of the turn after it runs after
 them.
 """
 
 MAX_READS: Final = 10
-"""Maximum number of late reads in a row before timers fire anyway: otherwise a flood of requests could block timers."""
+"""Maximum number of late reads in a row, after which timers fire anyway. Otherwise a flood of requests could block
+timers."""
 
 
 MAX_WAITS: Final = 100
-"""Maximum number of turns for requests that were read but not served, for the same reason. A turn serves 20 ms."""
+"""Maximum number of turns for which timers wait for requests that were read but not served.
+
+Otherwise a flood of requests could block timers. A turn serves requests for 20 ms.
+"""
 
 
 class LateTimers:

@@ -21,7 +21,10 @@ LATENCY_BOUNDS_S: Final[tuple[float, ...]] = (
     10.0,
     25.0,
 )
-"""10 µs to 25 s, each about twice the one before: a commit in memory takes some µs, one to a slow disk a second."""
+"""Bucket bounds of latencies, from 10 µs to 25 s. Each bound is about twice the previous.
+
+A commit in memory takes some µs, a commit to a slow disk a second.
+"""
 
 
 class MetricKind(Enum):
@@ -33,7 +36,7 @@ class MetricKind(Enum):
 
 
 Sample = tuple[tuple[str, ...], float]
-"""The values of a metric's labels, and its number."""
+"""One sample of a metric: the values of the metric's labels, and the measured number."""
 
 
 class Metric(NamedTuple):

@@ -11,25 +11,28 @@ from functools import lru_cache
 from typing import Any, Final
 
 MAX_CHARACTERS: Final = 4_096
-"""Maximum length of a pattern."""
+"""Maximum number of characters of a pattern."""
 
 MAX_REPEATS: Final = 1_000
-"""Maximum sum of the counts of all repetitions in a pattern, `{n}` or `{m,n}`. RE2 bounds only each single count."""
+"""Maximum sum of the counts of all repetitions, `{n}` or `{m,n}`, in a pattern. RE2 limits only each single count."""
 
 MAX_UNICODE_CLASSES: Final = 8
-r"""Maximum number of classes like `\pL` in a pattern: each one expands to hundreds of ranges."""
+r"""Maximum number of classes like `\pL` in a pattern. RE2 expands each class to hundreds of ranges."""
 
 MAX_PROGRAM_BYTES: Final = 1 << 20
-"""Maximum size of a compiled pattern."""
+"""Maximum size of a compiled pattern in bytes."""
 
 MAX_COMPILED: Final = 64
-"""Maximum number of cached compiled patterns: with `MAX_PROGRAM_BYTES` each they take at most 64 MiB."""
+"""Maximum number of compiled patterns in the cache. With `MAX_PROGRAM_BYTES` each, they take at most 64 MiB."""
 
 MAX_NAMED_GROUPS: Final = 16
-"""Maximum number of named groups: RE2 always captures them, at a cost quadratic in their number."""
+"""Maximum number of named groups in a pattern. RE2 always captures them, and the cost grows with their number squared.
+"""
 
 MAX_MATCH_STEPS: Final = 2_000_000
-"""Maximum `match_steps` of matches between two reads of the sockets: 2 million steps take about 40 ms."""
+"""Maximum number of matching steps (`match_steps`) before the event loop reads the sockets again. 2 million steps take
+about 40 ms.
+"""
 
 _REPETITION: Final = re.compile(r"\{(?:\d+,)?(\d{1,9})(?:,)?\}")
 _UNICODE_CLASS: Final = re.compile(r"\\[pP]")

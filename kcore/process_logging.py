@@ -24,7 +24,7 @@ FORMATS: Final = ("text", "json")
 MAX_TEXT: Final = 1_000  # characters of a message or of a field: names come from clients, and may be long
 
 _INVISIBLE: Final = (0x61C, *range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF)
-"""Characters that end a line, change the writing direction, or are invisible."""
+"""Codes of the characters that end a line, change the writing direction, or are invisible."""
 
 _ESCAPES: Final = {code: escaped(chr(code)) for code in (*range(32), *range(127, 160), *_INVISIBLE)} | {
     ord("\n"): "\\n",
@@ -44,9 +44,11 @@ def fields(**values: Any) -> dict[str, Any]:
 
 
 LINES_BURST: Final = 20
-"""Number of lines of one message that a limited logger writes at once; each second allows one more."""
+"""Maximum number of lines of one message that a limited logger writes at once. The number grows back by one each
+second.
+"""
 MAX_MESSAGES: Final = 100
-"""Number of messages that a limited logger counts; it forgets the one that was logged first."""
+"""Maximum number of messages for which a limited logger counts lines. A further message replaces the oldest."""
 
 
 class LineLimit(logging.Filter):
@@ -163,7 +165,7 @@ class JsonFormatter(logging.Formatter):
 
 
 _LOST_WRITES: Final = frozenset({"socket.send() raised exception.", "SSL connection is closed"})
-"""The warnings of asyncio and uvloop at each further write to a connection that was lost, which clients can cause."""
+"""Messages of asyncio and uvloop that warn about a write to a lost connection. Clients can cause many of them."""
 
 
 def _quieten(record: logging.LogRecord) -> bool:

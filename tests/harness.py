@@ -158,8 +158,8 @@ class DrivenHarness(EngineHarness):
     """
 
     WAITS_MS = (10, 10, 10, 100, 1_000, 30_000, 60_000, 0)
-    """The steps by which the time advances while a request is parked. The longest exceed the session timeouts of
-    members.
+    """Milliseconds by which `send` advances the time while a request is parked. The longest steps exceed the session
+    timeouts of members.
     """
 
     def boot(self) -> None:

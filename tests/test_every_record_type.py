@@ -31,9 +31,13 @@ from tests.transaction.world import World
 COORDINATOR_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 STEPS = 400
 NOT_WRITTEN = {("LegacyOffsetCommitKey", "value"), ("ConsumerGroupPartitionMetadataKey", "value")}
-"""Records of older versions of Kafka: kcore replays them (`tests/group`), but writes none."""
+"""Types of records that kcore never writes. It only replays them (`tests/group`), because older versions of Kafka wrote
+them.
+"""
 NOT_DELETED = {("LegacyOffsetCommitKey", "tombstone"), ("ShareUpdateKey", "tombstone")}
-"""Types without tombstones; the tombstone of a snapshot deletes the updates of its share partition, too."""
+"""Types of records that have no tombstones. The tombstone of a share snapshot also deletes the updates of its share
+partition.
+"""
 
 
 def without_rebalances(moment: Moment, rebalancing: Moment) -> dict[PartitionTuple, Rows]:

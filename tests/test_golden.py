@@ -41,11 +41,13 @@ AREAS = {  # area -> its server settings: server-NAME.properties
 
 
 INFO = ("--log-level", "info")
-"""The default level of Kafka's loggers. Scripts read this level, and kcore's default is warning."""
+"""Arguments for log level info, the default of Kafka's loggers. Scripts read this level; kcore's default is warning."""
 
 SCRIPTED_PRODUCER_IDS = range(10)
-"""Producer ids that scripts invent. As several scripts run concurrently, the server could allocate any of these ids to
-any script. So the tests allocate all of them first, and no later response contains an invented id.
+"""Producer ids that scripts invent.
+
+Several scripts run concurrently, so the server could allocate an invented id to any script. Therefore, the tests
+allocate all these ids first. Later responses then contain none of them.
 """
 
 
@@ -57,7 +59,7 @@ def use_up_scripted_ids(bootstrap: str) -> None:
 
 
 RETRIES = 2
-"""The number of times that failed scenarios run again, one at a time. Short sessions expire on a busy machine."""
+"""Number of times that the test repeats failed scenarios, one at a time. Short sessions expire on a busy machine."""
 
 
 def check(
@@ -71,7 +73,8 @@ def check(
 
 
 OVER_SOCKETS = {"admin_edge", "classic", "wire"}
-"""The areas of `make test`: limits of frames and idle connections, real timers, every API and version."""
+"""Areas that `make test` runs. They test limits of frames and idle connections, real timers, and every API and version.
+"""
 
 
 @pytest.mark.parametrize(

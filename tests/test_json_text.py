@@ -30,7 +30,7 @@ from kcore.testing.control.server import parse_body
 
 ROOT = Path(__file__).parents[1]
 DEPTHS = [MAX_DEPTH + 1, 900, 100_000]
-"""Three depths above kcore's limit. Only the last depth also exceeds the limit of the interpreter."""
+"""Depths of nesting above kcore's limit. Only the last depth also exceeds the limit of the interpreter."""
 
 
 def nested(depth: int) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILT = ROOT / "build" / "dist"
-"""Folder of the wheel before auditwheel has renamed it."""
+"""The folder of the wheel until auditwheel renames the wheel."""
 DIST = ROOT / "dist"
 DEMO_TIMEOUT_S = 300.0
 

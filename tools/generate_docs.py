@@ -55,7 +55,7 @@ STEPS_OF_MEMBERS = (
     "revoke partitions.",
     "- *fence*: the coordinator refuses the heartbeat. The member must give up all partitions and join again.",
 )
-"""The legend of the table of consumer groups' members, in paragraphs and list items."""
+"""Texts for the table of consumer group members in docs: paragraphs and list items before the table."""
 STEPS_OF_STREAMS_MEMBERS = (
     "The table shows the step of a heartbeat in a streams group (KIP-1071). States, inputs and steps are those of "
     "consumer groups, with tasks in place of partitions, except:",
@@ -64,7 +64,7 @@ STEPS_OF_STREAMS_MEMBERS = (
     "- *next, in the following epoch*: the member moves towards its target, and its epoch grows by one even if the "
     "member must revoke further tasks.",
 )
-"""The legend of the table of streams groups' members."""
+"""Texts for the table of streams group members in docs: paragraphs and list items before the table."""
 CLASSIC_CLIENT = "Members of classic groups: the client side"
 CONSUMER_CLIENT = "Members of consumer groups: the client side"
 ABOUT = {
@@ -88,7 +88,7 @@ ABOUT = {
     "heartbeat reports the new assignment. In `Stale`, the member has left the group, because the program did not poll "
     "in time.",
 }
-"""The texts above the diagrams, by heading."""
+"""Heading of a state diagram -> the text above the diagram."""
 NOTE = "<!-- Made by tools/generate_docs.py: change the code, then run `make docs`. -->\n"
 
 

@@ -28,9 +28,11 @@ from tools.interrupting.ledger import SETTINGS, Ledger, RefusedError
 CHECK_EVERY = 100
 FOLDER_EVERY = 200
 WATCH_EVERY = 10
-"""The number of actions after which the watch for hangs starts again. A start takes several milliseconds."""
+"""Number of actions after which the watchdog for hangs starts again. A start takes several milliseconds."""
 LONGEST_S = {"send": 0.0015, "open": 0.03, "close": 0.003}
-"""The timer fires at most this long after an action began. Interrupts after the end of the action do not count."""
+"""Action -> maximum time in seconds from its start to the interrupt. Interrupts after the end of the action do not
+count.
+"""
 HANG_S = 60
 
 

@@ -47,7 +47,7 @@ TESTS: Final = (
     "tests/log",
 )
 TEST_TIMEOUT_S: Final = 1800
-"""The time limit of one test: several times that of an ordinary build."""
+"""The time limit of one test in seconds. It is several times the limit in an ordinary build."""
 
 
 class SanitizeError(Exception):

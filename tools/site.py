@@ -25,10 +25,10 @@ PAGES = ROOT / "build" / "site-pages"
 SITE = ROOT / "build" / "site"
 TOP_LEVEL = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE")
 BENCHMARKS = ("bench/peers/README.md", "bench/baseline.json")
-"""Files of the benchmarks to which pages link."""
+"""Files of the benchmarks that the site contains, because pages link to them."""
 
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
-"""The target of a link to a file, and its fragment."""
+"""A pattern for the target of a link to a file. The second group is the fragment."""
 
 FENCE = re.compile(r"^( *```.*?^ *```[^\n]*$)", re.MULTILINE | re.DOTALL)
 LANGUAGES = {".py": "python", ".java": "java", ".go": "go", ".js": "javascript", ".json": "json", ".xml": "xml"}
@@ -68,7 +68,7 @@ REFERENCE = {
         ),
     ),
 }
-"""Page of the reference -> introduction, and modules with the names that the page documents."""
+"""Page of the reference -> its introduction, and pairs of a module and the names that the page documents."""
 
 
 def documented(page: str) -> list[str]:

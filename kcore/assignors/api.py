@@ -38,9 +38,9 @@ __all__ = [
 ]
 
 EAGER: Literal["EAGER"] = "EAGER"
-"""All partitions are revoked before a rebalance."""
+"""Name of the rebalance protocol in which a member revokes all its partitions before a rebalance."""
 COOPERATIVE: Literal["COOPERATIVE"] = "COOPERATIVE"
-"""Only moving partitions are revoked (KIP-429)."""
+"""Name of the rebalance protocol in which a member revokes only the partitions that move (KIP-429)."""
 
 GroupType: TypeAlias = Literal["classic", "consumer", "share", "streams"]
 Members: TypeAlias = Iterable[Member] | Mapping[str, Member]
@@ -101,7 +101,7 @@ _KAFKA_CLASSES: dict[str, str] = {
     "org.apache.kafka.coordinator.group.assignor.SimpleAssignor": "simple",
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
 }
-"""The class names of Kafka's assignors, which settings may contain instead of the assignors' names."""
+"""Kafka's class name of an assignor -> the assignor's name. A setting may contain either of them."""
 
 
 def names(group_type: GroupType = "classic") -> tuple[str, ...]:

@@ -10,9 +10,15 @@ STEP_OBJECTS: Final = 50_000
 """The number of objects in the oldest generation, without frozen objects, at which a full collection begins. A
 collection visits an object in a quarter of a microsecond."""
 _THRESHOLDS: Final = (10_000, 5, 1_000_000)
-"""The normal thresholds. Python's defaults 700, 10 and 10 would take a fifth of a busy server's time."""
+"""The garbage collector's thresholds between full collections.
+
+With Python's defaults 700, 10 and 10, collections would take a fifth of a busy server's time.
+"""
 _AT_ONCE: Final = (10_000, 0, 0)
-"""Thresholds that make the next collection full. A full collection cannot begin at the end of another collection."""
+"""Thresholds with which the next collection is a full collection.
+
+The end of a collection cannot itself start a full collection.
+"""
 _MIDDLE: Final = 1
 _OLDEST: Final = 2
 

@@ -26,7 +26,8 @@ from kcore.protocol.records.metadata import RemoveTopicRecord, TopicRecord, deco
 from kcore_ext.batch import CorruptBatchError, iter_entries, parse_header
 
 ATTEMPTS = 5
-"""Maximum number of checks of a partition that the leader changes during the check."""
+"""Maximum number of checks of one partition. A check is repeated if the partition's leader changed the partition
+meanwhile."""
 
 SNAPSHOTTED = (CONSUMER_OFFSETS, TRANSACTION_STATE)
 """Topics whose compacted log is the snapshot of a coordinator."""

@@ -30,7 +30,7 @@ def say(text: object) -> None:
 
 
 def complain(text: object) -> None:
-    """Prints a line to the standard error, prefixed with the command's name; escapes like `say`."""
+    """Prints a line to standard error, prefixed with the command's name. Escapes control characters as `say` does."""
     print(f"kcore: {clean(text)}", file=sys.stderr, flush=True)
 
 

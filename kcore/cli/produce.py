@@ -22,7 +22,7 @@ READ_BYTES = 65_536  # bytes of one read: lines that arrive together are sent to
 ACKS: dict[str, Literal["all", 1]] = {"all": "all", "1": 1}
 
 Line = tuple[bytes | None, bytes]
-"""A key, or None, and a value."""
+"""The key (or None) and the value of a record, read from one input line."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kcore.serve")
 
 MIN_DESCRIPTORS = 64
-"""The minimum limit of open files and sockets. A node with one listener and one client needs a third of it. An event
-loop without a free descriptor could not report its error."""
+"""Minimum number of files and sockets that the process must be able to open.
+
+A node with one listener and one client needs a third of it. An event loop without a free descriptor could not report
+its error.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -28,7 +28,10 @@ from kcore.json_text import parse_json
 logger = logging.getLogger("kcore.serve")
 
 ALL_END: Final = b"end\n"
-"""The line by which the supervisor ends all processes, so that no process takes over from another process."""
+"""The line that the supervisor sends to every process to end all of them.
+
+A process that receives it does not hand its partitions over to another process.
+"""
 STANDARD_INPUT: Final = 0
 EXIT_S: Final = 10.0
 """The time within which a process must end after its supervisor has died."""

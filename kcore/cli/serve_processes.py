@@ -35,7 +35,7 @@ logger = logging.getLogger("kcore.serve")
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
 STABLE_S: Final = 30.0
-"""The time after which a process counts as stable, so that its next restart does not wait."""
+"""Running time after which a process counts as stable. If it then ends, the supervisor restarts it without a pause."""
 CHECK_S: Final = 0.25
 """The time between two searches for processes that hang."""
 HANGING_MS: Final = 2_000

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     adding = actions.add_parser("add", help="add a user or change a password; creates a missing data folder")
     removing = actions.add_parser("remove", help="remove a user")
-    listing = actions.add_parser("list", help="list users with the mechanisms that have a password")
+    listing = actions.add_parser("list", help="list users, each with the mechanisms for which it has a password")
     for action in (adding, removing):
         action.add_argument("--user", required=True, metavar="NAME", help="the user's name")
         action.add_argument(

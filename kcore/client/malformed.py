@@ -20,7 +20,7 @@ MALFORMED: Final = (
     ValueError,
     struct.error,
 )
-"""The exceptions of code that reads a response with missing rows or invalid values."""
+"""Exceptions that code may raise when it reads a response with missing rows or invalid values."""
 
 MAX_CAUSE: Final = 300
 """Maximum length of the cause in a message: a value of the response may be long."""

@@ -18,7 +18,7 @@ REPEAT_S: Final = 600.0
 """The shortest time between two warnings about the same topic."""
 
 RETRY_S: Final = 10.0
-"""The pause after a lookup without a response."""
+"""The pause before the next lookup if the previous lookup got no response."""
 
 
 class MissingTopics:

@@ -51,7 +51,10 @@ UNDERSTOOD = frozenset(
         "security.inter.broker.protocol",
     }
 )
-"""Settings outside kcore's table of settings that have an effect in kcore, or that name listeners."""
+"""Kafka settings, not in kcore's own table of settings, that `Config.without_effect` does not list.
+
+They have an effect in kcore, or they name listeners.
+"""
 
 KEPT_FOR_TOOLS = frozenset(
     {
@@ -84,7 +87,7 @@ THREAD_POOLS = frozenset(
         "remote.log.reader.threads",
     }
 )
-"""Settings of numbers of threads. In Kafka, a single change at run time may at most double or halve such a number."""
+"""Settings that are numbers of threads. In Kafka, one change at run time may at most double or halve such a number."""
 
 
 @cache

@@ -10,7 +10,7 @@ from kcore.config.jaas import jaas_fault
 from kcore.config.setting import SettingType, setting
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-"""Kafka's own authorizer; the name selects kcore's authorizer, which has the same rules."""
+"""Class name of Kafka's own authorizer. In kcore, it selects kcore's authorizer, which has the same rules."""
 
 LISTENER_PREFIX = "listener.name."
 
@@ -201,7 +201,7 @@ PER_LISTENER = frozenset(
 """Attributes of the settings that may be set for one listener."""
 
 LISTENER_LIMITS = frozenset(("max_connections", "max_connection_creation_rate"))
-"""Attributes of the limits that a listener may have in addition to the server's. They may change at run time."""
+"""Attributes of limits that a listener may have besides the limits of the server. They may change at run time."""
 
 OF_OAUTHBEARER = ("sasl.oauthbearer.", "sasl.server.callback.")
 """Prefixes of the settings that may also be set for a mechanism: listener.name.NAME.oauthbearer.SETTING."""

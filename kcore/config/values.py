@@ -23,7 +23,7 @@ SAME_AS = {
     "log.dir": "kcore.data.dir",
     "sasl.jaas.config": "plain.sasl.jaas.config",
 }
-"""Kafka's names of settings that have another name in kcore."""
+"""Name of a setting in Kafka -> its name in kcore, where the names differ."""
 
 
 class Effective(NamedTuple):

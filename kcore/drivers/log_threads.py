@@ -78,8 +78,8 @@ class JournalMover:
                 thread = self._thread = Writer("kcore-journal")
             except RuntimeError as error:
                 logger.warning(
-                    "driver: cannot start the thread that moves journal entries: %s; from now on, a commit that finds "
-                    "the journal full moves them",
+                    "driver: cannot start the thread that moves journal entries to the log: %s; from now on, the next "
+                    "commit after the journal is full moves them, and takes longer",
                     error,
                 )
                 self._log.move_beside(None)

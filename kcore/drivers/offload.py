@@ -12,7 +12,7 @@ T = TypeVar("T")
 MAX_BLOCKED_REQUESTS = 0.1  # a thread adds about 100 µs to a commit, a third of the time that a blocked request waits
 
 GATHER_TURNS = 2
-"""Number of turns of a shared loop without a new call after which the open round stops waiting."""
+"""Number of turns of a shared event loop without a new call after which a round stops waiting for more calls."""
 
 
 class CommitOffloadPolicy:

@@ -40,7 +40,7 @@ class ExpirationBase(NamedTuple):
 
 
 COMMIT_TIMESTAMP = ExpirationBase(None)
-"""The retention time of every offset starts at its own commit."""
+"""Expiration base with which the retention time of every offset starts at the commit of that offset."""
 
 
 class Group(ABC):

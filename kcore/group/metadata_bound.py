@@ -20,14 +20,20 @@ if TYPE_CHECKING:
     from kcore.group.group import Group
 
 MAX_GROUP_SHARE: Final = 8
-"""The divisor of the node's limit that gives the limit of one group."""
+"""Divisor: the node's limit divided by this number is the limit of one group."""
 SMALL_GROUP_BYTES: Final = 65_536
-"""A group below this size may grow even if the node's limit is exceeded, so that small groups keep working."""
+"""Size up to which a group may grow even if the node's limit is exceeded, so that small groups keep working."""
 
 FEW_PROTOCOLS: Final = 4
-"""Number of a member's protocols above which each further protocol counts `PROTOCOL_BYTES`. Clients have one or two."""
+"""Number of a member's protocols above which each further protocol also counts `PROTOCOL_BYTES`.
+
+Clients have one or two protocols.
+"""
 PROTOCOL_BYTES: Final = 256
-"""The memory of an empty protocol. It also bounds the time to count all protocols of a group."""
+"""The memory of an empty protocol.
+
+Counting it limits the number of a group's protocols, and so the time to count them.
+"""
 NAME_BYTES: Final = 200
 """The memory of a name besides its characters: its entries in a set of names and in the assignor's set."""
 TOPIC_BYTES: Final = 384

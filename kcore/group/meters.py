@@ -10,10 +10,13 @@ from kcore.metrics import Histogram
 REBALANCE_BOUNDS_S: Final[tuple[float, ...]] = (
     0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
 )  # fmt: skip
-"""The bucket bounds of `rebalance_times`: from the time of a commit to the longest common rebalance timeout."""
+"""The bucket bounds of the histogram `rebalance_times`.
+
+They range from the duration of a commit to the longest common rebalance timeout.
+"""
 
 REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
-"""The states of groups of any kind, by Kafka's names, in which members wait for their assignment."""
+"""Names of the states in which members of a group, of any type, wait for their assignment."""
 
 
 class GroupMeters:

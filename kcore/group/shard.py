@@ -52,7 +52,7 @@ REPLAY: dict[type, ReplayFunction] = {
     **STREAMS_REPLAY,
     **OFFSETS_REPLAY,
 }
-"""Every record type that group shards handle, by the class of its key."""
+"""Class of a record's key -> function that replays the record, for all records of group shards."""
 
 FEW_READERS: Final = 1_000
 """Maximum number of groups that are notified at once of the change of a topic."""

@@ -48,7 +48,10 @@ class Event(NamedTuple):
 
 
 SECRETS: dict[type, frozenset[str]] = {UserScramCredentialRecord: frozenset({"salt", "stored_key", "server_key"})}
-"""Fields that no dump shows, because a reader could guess passwords or impersonate the server with them."""
+"""Record type -> the fields that no dump shows.
+
+With these fields, a reader could guess passwords or impersonate the server.
+"""
 
 
 SECRET_SETTINGS = (

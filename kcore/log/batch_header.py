@@ -24,7 +24,7 @@ _EPOCH = struct.Struct(">i")
 _SOUND = struct.Struct(">qi4xbI2xi")
 
 unpack_checked = _CHECKED.unpack_from
-"""(buffer, position) -> (batch_length, leader_epoch, magic, crc, attributes, last_offset_delta)."""
+"""Reads (batch_length, leader_epoch, magic, crc, attributes, last_offset_delta) at a position in a buffer."""
 
 
 def last_offset(batch: bytes | memoryview) -> int:

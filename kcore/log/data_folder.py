@@ -23,7 +23,7 @@ COMPACT_NAME: Final = "data.mdb.compact"
 REPAIR_NAME: Final = "data.mdb.repair"
 FOLDER_MODE: Final = 0o700
 LMDB_LOCK_BYTES: Final = 64 << 10
-"""Space that is allocated for LMDB's lock file: more than its table of readers needs."""
+"""Space that is allocated for LMDB's lock file. The table of readers in this file needs less."""
 FILE_MODE: Final = 0o600
 """Mode of the files: only their owner may read them, because they contain all records and the users' SCRAM keys."""
 OWN_NAMES: Final = frozenset((LOCK_NAME, DATA_NAME, JOURNAL_NAME, LMDB_LOCK_NAME, COMPACT_NAME, REPAIR_NAME))

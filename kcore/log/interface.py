@@ -111,7 +111,7 @@ class PartitionLog(ABC):
     key: PartitionKey
     """The name of the partition."""
     log_start_offset: int
-    """The first offset that readers may request (committed)."""
+    """The committed log start offset: the first offset that readers may request."""
     end_offset: int
     """The log end offset (LEO): the offset of the next appended record, after all staged records."""
     high_watermark: int

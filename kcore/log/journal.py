@@ -65,7 +65,7 @@ MAX_SIZE_BYTES: Final = 1 << 20
 LAST_NUMBER: Final = 1 << 31
 """Number after which a new journal must begin: the number of an entry has 32 bits."""
 NO_IDENTITY: Final = b""
-"""The identity while no journal is in use."""
+"""Value of an identity while no journal is in use."""
 
 
 class JournalMismatchError(LogError):
@@ -76,7 +76,7 @@ class JournalMismatchError(LogError):
 
 
 Batches = dict[int, list[tuple[int, bytes]]]
-"""Partition number -> base offsets and batches, ascending."""
+"""Partition number -> pairs of a base offset and a batch, by ascending offset."""
 
 
 class Area:

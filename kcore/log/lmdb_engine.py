@@ -13,7 +13,10 @@ from kcore.log.lmdb_storage import LmdbStorage
 from kcore.log.memory_engine import MemoryLogEngine
 
 RECLAIM_BATCHES = 5000
-"""Number of batches that a compaction of the file deletes in one transaction; no request can wait for it."""
+"""Number of batches that a compaction of the file deletes in one transaction.
+
+It may be large, because no requests are served during a compaction.
+"""
 
 
 class LmdbLogEngine(StagedLogEngine):

@@ -21,11 +21,11 @@ from kcore.log.interface import PartitionKey
 from kcore.log.journal_file import JournalDamagedError, iter_batches
 
 FORMAT_VERSION: Final = 6
-"""The version this code writes.
+"""The format version that this code writes.
 
-Version 2 added compaction up to an offset in the partition's metadata. Version 3 added the journal, as a database. In
-version 4 the journal became a file, in version 5 a file of two areas. Version 6 added the identity at the start of the
-file to the reference to the journal.
+Version 2 added the end of the compacted part to a partition's metadata. Version 3 added the journal, as a database. In
+version 4 the journal became a file, in version 5 a file of two areas. In version 6, the reference to the journal also
+contains the identity at the start of the file.
 """
 
 SHARED_VERSION: Final = 500 + FORMAT_VERSION
@@ -39,24 +39,33 @@ SHARED_VERSIONS: Final = (504, 505, SHARED_VERSION)
 
 FIRST_VERSION: Final = 1
 DAMAGED_VERSION: Final = 1_000
-"""The lowest version number that shows damage, not a newer kcore."""
+"""Lowest version number that means damage. A smaller unknown number means that a newer kcore wrote the folder."""
 
 LOG_DB: Final = b"log"
 OLD_JOURNAL_DB: Final = b"journal"
-"""The journal of format version 3: number of the entry (u64) -> batches, encoded as in an entry of the journal file."""
+"""Name of the database with the journal of format version 3.
+
+It maps the number of an entry (u64) to batches, encoded as in an entry of the journal file.
+"""
 META_DB: Final = b"meta"
 SNAP_DB: Final = b"snap"
 CLUSTER_DB: Final = b"cluster"
-"""Nodes and leaders of a folder that several processes serve; `kcore.cluster.local` has its layout."""
+"""Name of the database with the nodes and leaders of a folder that several processes serve.
+
+`kcore.cluster.local` defines its layout.
+"""
 
 FORMAT_KEY: Final = b"format"
 NODE_EPOCH_KEY: Final = b"node_epoch"
 JOURNAL_KEY: Final = b"journal"
-"""The reference to the journal in use; it is missing while no journal is in use, such as after a clean close."""
+"""Key of the reference to the journal in use. It is missing while no journal is in use, such as after a clean close."""
 NODE_JOURNAL_PREFIX: Final = b"journal:"
-"""Prefix of the key of a node's journal reference, if several processes serve the folder; the node id (i32) follows."""
+"""Prefix of the key of the reference to a node's journal, if several processes serve the folder.
+
+The node id (i32) follows the prefix.
+"""
 CLUSTER_EPOCH_KEY: Final = b"cluster_epoch"
-"""The highest epoch of any leader or node of a folder that several processes serve."""
+"""Key of the highest epoch of any leader or node of a folder that several processes serve."""
 NEXT_NUMBER_KEY: Final = b"next_partition_number"
 PARTITION_PREFIX: Final = b"partition:"
 DROPPED_PREFIX: Final = b"dropped:"
@@ -123,7 +132,7 @@ MIGRATIONS: Final[dict[int, Migration]] = {
     4: _add_area,
     5: _add_identity_before,
 }
-"""The migrations by the version from which each starts."""
+"""Format version -> migration from this version to the next."""
 
 
 class FormatError(Exception):

@@ -23,12 +23,16 @@ P_META: Final = 0x08
 NO_PAGE: Final = (1 << 64) - 1
 PAGE_HEADER_SIZE: Final = 16
 MAX_LEAVES_AT_OPEN: Final = 1 << 18
-"""Maximum number of leaf pages that an opening reads: 1 GiB, about a second if the file is in the page cache."""
-MAX_MS_AFTER_CLEAN_CLOSE: Final = 1_000
-"""Time after which an opening reads no more leaves if the file was closed cleanly and has not changed since.
+"""Maximum number of leaf pages that kcore reads when it opens a file.
 
-Such a file is damaged only if the disk has lost data. A coordinator's log is usually checked within this time. The
-limit is for large files on slow disks."""
+They are 1 GiB, which takes about a second if the file is in the page cache.
+"""
+MAX_MS_AFTER_CLEAN_CLOSE: Final = 1_000
+"""Time after which an opening stops reading leaf pages if the file was closed cleanly and has not changed since.
+
+Such a file is damaged only if the disk has lost data. The check of a coordinator's log is usually complete within this
+time. The limit is for large files on slow disks.
+"""
 REMEDY: Final = "; `kcore log repair` keeps what can be read"
 
 PAGE: Final = struct.Struct("=QHHHH")

@@ -49,7 +49,10 @@ NODE_HEADER_SIZE: Final = 8
 MAX_DEPTH: Final = 32
 SCAN_BYTES: Final = 1 << 20
 HEAD_BYTES: Final = 27
-"""Bytes that identify a batch: base offset, length, epoch, magic, CRC, attributes, offset delta."""
+"""Number of bytes that identify a batch.
+
+They are the base offset, length, epoch, magic, CRC, attributes and offset delta.
+"""
 JOURNAL_POSITION: Final = 1 << 62
 """Position that stands for the journal file's first byte; lower positions are in the data file."""
 

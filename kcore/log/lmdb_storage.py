@@ -33,7 +33,7 @@ MoveBeside = Callable[[Callable[[], None]], bool]
 """Passes a function to another thread, which calls it once; returns False if there is no such thread."""
 
 Loaded = tuple[list[StoredPartition], list[int], int]
-"""Partitions, numbers of dropped partitions, and the lowest number that was never assigned."""
+"""State that a load returns: the partitions, the numbers of dropped partitions, and the next free number."""
 
 
 class LmdbStorage(LmdbReader):

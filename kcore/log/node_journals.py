@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from kcore.log.lmdb_environment import LmdbEnvironment
 
 CLUSTER_FOLDER: Final = "cluster"
-"""The folder with the files of the processes, within the data folder."""
+"""Name of the folder, within the data folder, that has the files of the processes."""
 LOCK_NAME: Final = "lock"
-"""The lock of a node, in the node's folder."""
+"""Name of a node's lock file in the node's folder."""
 _NODE_PREFIX: Final = "node-"
 _NODE_ID: Final = struct.Struct(">i")
 

@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 SLICE_BYTES = 1 << 20
 SLICE_BATCHES = 512
-"""Limits of one read transaction of a long iteration.
+"""Maximum number of bytes and of batches that a long iteration reads in one read transaction.
 
 They are small, because LMDB cannot reuse pages that an open reader may still see.
 """
 RUN_BYTES = 1 << 18
-"""Size that an iteration reads at once: small, so that a load in slices pauses often enough."""
+"""Number of bytes that an iteration reads at once. It is small, so that a load in slices pauses often enough."""
 
 
 class StagedPartitionLog(LogCore, PartitionLog):

@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 COPY_BYTES: Final = 1 << 20
 COPY_PAGE_BYTES: Final = 4096
-"""The size of a piece that the copy fills with zeros if the device cannot read it."""
+"""Size of the blocks that a copy of a file fills with zeros if the device cannot read them."""
 TRANSACTION_BYTES: Final = 16 << 20
 TRANSACTION_ENTRIES: Final = 20_000
 FILE_OVERHEAD_BYTES: Final = 4 << 20

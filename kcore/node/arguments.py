@@ -13,16 +13,18 @@ if TYPE_CHECKING:
     from kcore.protocol.compression import CompressionType
 
 MAX_TIME_S: Final = 0x7FFFFFFF / 1000
-"""The longest time that a request can express, because requests have times as 32-bit milliseconds."""
+"""Maximum time in seconds that an argument may have: requests have times as 32-bit milliseconds."""
 
 LONG_WAIT_S: Final = 600.0
-"""A limit for the wait of one call. A longer time causes a warning: the caller probably passed milliseconds."""
+"""Time in seconds above which the time limit of one call causes a warning: the caller probably passed milliseconds."""
 
 LONG_MEMBERSHIP_S: Final = 21_600.0
-"""A limit for the wait until a member ends. A longer time causes a warning: the caller probably passed milliseconds."""
+"""Time in seconds above which the time limit for a member's end causes a warning: the caller probably passed
+milliseconds.
+"""
 
 GROUP_TYPES: Final = {name: name for name in ("classic", "consumer", "share", "streams")}
-"""Group type -> the text in a request that filters by it."""
+"""Group type as callers write it -> the group type in a request that filters groups."""
 
 GROUP_STATES: Final = {
     "Empty": "Empty",
@@ -34,12 +36,12 @@ GROUP_STATES: Final = {
     "NotReady": "not_ready",
     "Dead": "Dead",
 }
-"""Group state, of any type of group -> the text in a request that filters by it."""
+"""Group state as callers write it, for every type of group -> the state in a request that filters groups."""
 
 TRANSACTION_STATES: Final = {
     name: name for name in ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 } | {"Dead": "Dead", "PrepareEpochFence": "PrepareEpochFence"}
-"""State of a transactional id -> the text in a request that filters by it."""
+"""State of a transactional id as callers write it -> the state in a request that filters transactional ids."""
 
 
 def filters(argument: str, requested: str | Iterable[str], valid: Mapping[str, str]) -> list[str]:

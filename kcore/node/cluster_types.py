@@ -9,7 +9,7 @@ from kcore.errors import KafkaError
 from kcore.node.types import PartitionDict
 
 DEFAULT_ENTITY: Final = "<default>"
-"""The name of the default user, client id or address in `QuotaEntity`."""
+"""The name in a `QuotaEntity` that stands for the default user, client id or address."""
 
 
 @dataclass(frozen=True, slots=True)

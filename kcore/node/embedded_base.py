@@ -13,7 +13,7 @@ from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from kcore.protocol.topic_partition import TopicPartition
 
 LOCAL = Broker(0, "localhost", 0)
-"""The only broker of an embedded transport: it stands for the engine."""
+"""The broker that an embedded transport reports in place of a cluster. It stands for the engine."""
 
 
 def metadata_request(topics: Iterable[str] | None, create: bool) -> MetadataRequest:

@@ -28,17 +28,17 @@ MemberState: TypeAlias = Literal[
     "Fatal",
     "Closed",
 ]
-"""The states of members of both protocols; docs/states.md has their transitions."""
+"""The states of a member, in classic and consumer groups. docs/states.md has their transitions."""
 
 SESSION_TIMEOUT_S, HEARTBEAT_INTERVAL_S = 45.0, 3.0
-"""The defaults of a classic group's member."""
+"""Default session timeout and heartbeat interval, in seconds, of a member of a classic group."""
 
 LONG_SESSION_S, LONG_HEARTBEAT_S, LONG_COMMIT_S = 1_800.0, 600.0, 300.0
 LONG_REBALANCE_S = LONG_METADATA_S = 21_600.0
-"""Limits in seconds. A longer time causes a warning, because the caller probably passed milliseconds."""
+"""Times in seconds above which an argument of a member causes a warning: the caller probably passed milliseconds."""
 
 ASSIGNORS = ("range", "cooperative-sticky")
-"""The default assignors of a classic group's member, as in Java's client."""
+"""Names of the default assignors of a member of a classic group, as in Java's client."""
 
 
 def member_settings(

@@ -24,7 +24,8 @@ N = TypeVar("N", bound=AsyncNode)
 
 TIMEOUT_S = 30.0
 LONG_TIMEOUT_S, LONG_CALL_S = 600.0, 3_600.0
-"""Limits in seconds. A longer time causes a warning, because the caller probably passed milliseconds."""
+"""Times in seconds above which `timeout` and `call_timeout` cause a warning: the caller probably passed milliseconds.
+"""
 
 
 class Opening(Generic[N]):

@@ -41,14 +41,14 @@ from kcore_ext.client.fetched import FetchedRecords, reuse_memory
 reuse_memory(Record)
 
 RECORD_OVERHEAD_BYTES = 64
-"""An upper bound of a record's size without key, value and headers."""
+"""Upper bound, in bytes, of the size of a record without its key, value and headers."""
 BATCH_OVERHEAD_BYTES = 100
 HEADER_OVERHEAD_BYTES = 16
 UNKNOWN_EPOCH = -1
 UNKNOWN_OFFSET = -1
 LIST_OFFSETS_TIMEOUT_MS = 30_000  # for brokers that read the offsets from a remote storage
 MAX_DECOMPRESSED_BYTES = 64 << 20
-"""Size of the decompressed batches of a response after which a consumer leaves further batches to the next fetch."""
+"""Number of decompressed bytes at which a consumer leaves the remaining batches of a response to its next fetch."""
 SESSIONLESS = -1  # the session epoch of a Fetch without a session
 
 

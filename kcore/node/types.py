@@ -48,7 +48,9 @@ Offsets: TypeAlias = (
 """Offsets to commit: partition -> the offset of the next record to read."""
 
 LATEST_S = 1e11
-"""The latest valid time in seconds since the epoch. A time after March 1973 in milliseconds is a larger number."""
+"""Maximum time in seconds since the epoch. Milliseconds of any time after March 1973 exceed it, which shows the
+mistake.
+"""
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -408,8 +410,9 @@ class ProducerState:
 
 
 OPEN_TRANSACTION_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
-"""States of a transaction that its coordinator will end. Until then, the transaction may hold back `read_committed`
-readers."""
+"""States in which a transaction is open. An open transaction may hold back `read_committed` readers until its
+coordinator ends the transaction.
+"""
 
 
 def as_partitions(partitions: Iterable[Partition]) -> list[TopicPartition]:

@@ -41,7 +41,7 @@ class ResourceType(IntEnum):
 
 
 CLUSTER_NAME = "kafka-cluster"
-"""The name of the only resource of type CLUSTER."""
+"""The name of the cluster as a resource. Type CLUSTER has no other resource."""
 
 SUPPORTED_OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
     ResourceType.TOPIC: (
@@ -71,10 +71,10 @@ SUPPORTED_OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
         Operation.IDEMPOTENT_WRITE,
     ),
 }
-"""Resource type -> the operations that exist for it. Each is a bit in the authorized operations (KIP-430)."""
+"""Resource type -> the operations that exist for it. Each operation is a bit in the authorized operations (KIP-430)."""
 
 OPERATIONS_NOT_REQUESTED = -(1 << 31)
-"""The value of a response's authorized operations if the client did not request them (KIP-430)."""
+"""The authorized operations in a response if the client did not request them (KIP-430)."""
 
 
 class Authorizer(Protocol):

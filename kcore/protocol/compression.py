@@ -83,12 +83,13 @@ _FREE_PIECES: Final = 1000
 _MIN_PIECE_BYTES: Final = 64
 
 STEP_BYTES: Final = 1 << 20
-"""Output of one step of `decompress_in_steps`, which takes about 3 ms. A large block or frame may exceed it."""
+"""Number of bytes that one step of `decompress_in_steps` outputs in about 3 ms. A large block or frame may exceed it.
+"""
 PIECE_COST_BYTES: Final = 1_024
-"""Number of output bytes whose decompression takes as long as the start of another gzip member or snappy block."""
+"""Number of output bytes whose decompression costs as much time as the start of another gzip member or snappy block."""
 NO_LIMIT: Final = 1 << 62
 PIECE_BYTES: Final = 262_144
-"""Bytes that `compress_in_steps` compresses in one step; a multiple of the size of a snappy block."""
+"""Number of bytes that `compress_in_steps` compresses in one step. It is a multiple of the size of a snappy block."""
 
 Buffer = bytes | bytearray | memoryview
 

@@ -174,18 +174,19 @@ COMPRESSORS: Final[dict[int, Callable[[Buffer, int | None], bytes]]] = {
     CompressionType.LZ4: _compress_lz4,
     CompressionType.ZSTD: _compress_zstd,
 }
-"""Codec -> function of the data and the level (None: the default). Snappy has no levels."""
+"""Codec -> function that compresses data. It gets the data and the level (None: the default); snappy ignores the level.
+"""
 
 PACKERS: Final[dict[int, Callable[[int | None], Any]]] = {
     CompressionType.SNAPPY: lambda level: _XerialPacker(),
     CompressionType.LZ4: lambda level: cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False),
     CompressionType.ZSTD: lambda level: cramjam.zstd.Compressor(level=level),
 }
-"""Codec -> function of the level that makes an object with the methods `compress(piece)` and `finish()`."""
+"""Codec -> function that gets the level and returns an object with the methods `compress(piece)` and `finish()`."""
 
 DECOMPRESSORS: Final[dict[int, Callable[[Buffer, int], Decompression]]] = {
     CompressionType.SNAPPY: _Snappy,
     CompressionType.LZ4: _lz4,
     CompressionType.ZSTD: _zstd,
 }
-"""Codec -> function of the complete compressed block and the largest output in bytes."""
+"""Codec -> function that gets the complete compressed block and the maximum number of output bytes."""

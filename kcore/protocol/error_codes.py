@@ -161,12 +161,12 @@ class ErrorCode(IntEnum):
 
 
 NO_ERROR: Final = ErrorCode.NONE
-"""A constant for hot paths, because CPython 3.11 takes 0.1 µs to find a member in its class."""
+"""The code of success for hot paths, because CPython 3.11 takes 0.1 µs to look up `ErrorCode.NONE`."""
 
 COORDINATOR_AWAY: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
-"""Errors of a missing or loading coordinator, after which a client looks up the coordinator again."""
+"""Errors that report a missing or loading coordinator. The client then looks up the coordinator again."""
 
 
 RETRIABLE: Final = frozenset(

@@ -20,7 +20,7 @@ WIRE_KINDS: Final = {
         start=1,
     )
 }  # fmt: skip
-"""Name of a wire type -> its number, as in `kcore_ext.codec.plan`."""
+"""Name of a wire type -> its number, as in the constant of the same name in `kcore_ext.codec.plan`."""
 
 STRUCT: Final = WIRE_KINDS["struct"]
 ARRAY: Final = WIRE_KINDS["array"]

@@ -42,7 +42,7 @@ except ImportError:  # no build of the extension: declarations are still readabl
 R = TypeVar("R", covariant=True)  # noqa: PLC0105 - the name is part of many signatures
 
 MAX_VERSION: Final = 32767
-"""The upper bound of an open version range: versions are an int16 on the wire."""
+"""Upper bound of a version range that is open at its end: versions are an int16 on the wire."""
 
 Bool = Annotated[bool, "bool"]
 Int8 = Annotated[int, "int8"]
@@ -176,7 +176,7 @@ _SCALARS: Final = {
         String, NullableString, Bytes, NullableBytes, Records, NullableRecords,
     )
 }  # fmt: skip
-"""Identity of an annotation -> its wire type. This cache avoids the analysis of about a thousand annotations."""
+"""Identity of a type annotation -> its wire type. With this cache, about a thousand annotations need no analysis."""
 
 
 def _field_spec(owner: str, name: str, annotation: Any, value: Any) -> FieldSpec:

@@ -58,4 +58,6 @@ def from_text(text: str) -> bytes:
 
 
 _TO_PLAIN = str.maketrans("-_+/", "+/\x00\x00")
-"""A translation of base64url to base64. It makes the two characters that only base64 has invalid."""
+"""Translation table from base64url to base64. It maps `+` and `/`, which base64url does not have, to invalid
+characters.
+"""

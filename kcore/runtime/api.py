@@ -79,9 +79,9 @@ class Api(ABC, Generic[Request, Response]):
     request_type: ClassVar[type[Message]]
     response_type: ClassVar[type[Message]]
     versions: ClassVar[tuple[int, int]]
-    """The lowest and the highest version that is served and advertised."""
+    """The lowest and the highest version of the API that kcore serves and advertises."""
     differs: ClassVar[str] = ""
-    """The differences from Apache Kafka, for readers of docs/apis.md; "" if there are none."""
+    """The API's differences from Apache Kafka, for readers of docs/apis.md; "" if there are none."""
     caches_requests: ClassVar[bool] = False
     """True if clients often repeat a request byte for byte (heartbeats, look-ups).
 

@@ -38,7 +38,7 @@ _REMEDIES: Final = {
     FailureReason.DELETED: "; kcore refuses all writes until it is restarted",
     FailureReason.DISK_FULL: "; free space on the disk: writes then succeed again, without a restart",
 }
-"""The advice to an operator after a refused write, by failure reason."""
+"""Reason of a failed write -> the advice to the operator, which ends the log line."""
 
 
 class Participant(Protocol):
@@ -494,4 +494,4 @@ def _as_log_error(error: BaseException) -> LogError:
 
 
 _INTERRUPTED_CHANGE = LogError("a change in memory was interrupted, so the commit with this change is not written")
-"""Created in advance, because memory may be exhausted when this error is needed."""
+"""The error of a commit after an interrupted change. It exists in advance, because memory may later be exhausted."""

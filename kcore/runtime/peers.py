@@ -11,10 +11,10 @@ from kcore.runtime.pending import Pending
 
 CLIENT_ID = "kcore-node"
 NODE_PREFIX = f"{CLIENT_ID}/"
-"""The client id of a node's connections to other nodes is this prefix and the node's secret."""
+"""Start of the client id on a node's connections to other nodes. The node's secret follows."""
 
 REQUEST_TIMEOUT_MS = 10_000
-"""The time after which a request to another node counts as lost."""
+"""Time in ms after which a request to another node counts as lost."""
 
 
 class Peers(Protocol):

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["Gathered", "Pending", "gather", "gather_each"]
 
 FEW_NAMES = 100
-"""Maximum number of names in a request that is decided without slices."""
+"""Maximum number of names in a request whose look-ups run at once, without slices."""
 NAME_COST = 10
-"""The cost of a look-up in a shard, in microseconds."""
+"""The default cost of the look-up of one name, in microseconds."""
 
 
 class Gathered(Pending):

@@ -102,9 +102,9 @@ class Shard(ShardCore, Generic[M]):
 
     machine: M
     _lost = ErrorCode.KAFKA_STORAGE_ERROR
-    """Returned by `_append` if the log refused the records, or if only a part of them was replayed."""
+    """Error code of a decision whose records the log refused, or whose records were replayed only in part."""
     _taken = ErrorCode.NONE
-    """Returned by `append_marker` for a marker that was appended."""
+    """The code that `append_marker` returns if it has appended the marker."""
 
     def __init__(
         self,

@@ -23,15 +23,18 @@ if TYPE_CHECKING:
 logger = limited_logger(__name__)
 
 SLICE_COST = 10_000
-"""The cost of a slice, in units of about a microsecond."""
+"""The cost of a full slice, in units of about a microsecond."""
 MAX_TOGETHER = 4
-"""Maximum number of long requests that run in turns; others wait. It bounds the memory of unfinished responses."""
+"""Maximum number of long requests that run in turns. It limits the memory of unfinished responses; other long requests
+wait.
+"""
 
 SPENT_REMEMBERED = 10_000_000
-"""Total cost of all clients at which the cost of each client is halved, so that recent work counts most."""
+"""Sum of all clients' costs at which `WaitingRequests` halves each cost, so that recent work counts most."""
 
 Work = Generator[int, None, Any]
-"""Yields the cost of each step in microseconds, and returns the response."""
+"""The work of a long request: a generator that yields the cost of each step in microseconds, and returns the response.
+"""
 
 
 class WaitingRequests:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kcore.runtime.api import RequestContext
 
 FEW_TOPICS: Final = 1_000
-"""Maximum number of topics whose permissions are decided at once."""
+"""Maximum number of topics of a request whose permissions are decided in one slice."""
 TOPICS_PER_STEP: Final = 100
 PERMISSION_COST: Final = 8
 """The cost of a custom authorizer's decision about one topic, in microseconds."""

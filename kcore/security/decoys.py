@@ -37,9 +37,9 @@ class SaltKind(IntEnum):
     BYTES = 0
     """Random bytes."""
     LETTERS = 1
-    """Digits and lower-case letters."""
+    """Random digits and lower-case letters."""
     KAFKA = 2
-    """The salts of Kafka's own clients, whose length is random as well."""
+    """Salts of the form that Kafka's own clients create. Their length is random, too."""
 
 
 class SaltForm(NamedTuple):

@@ -17,11 +17,15 @@ from kcore.security.mechanism import Mechanism, PostponedError
 logger = limited_logger(__name__)
 
 MAX_MESSAGE_BYTES: Final = 65_536
-"""The longest first message of a client. Tokens have a few KiB; to parse a longer message would delay other clients."""
+"""Maximum size of a client's first message. Tokens have a few KiB, and parsing a longer message would delay other
+clients.
+"""
 MAX_PRINCIPAL_LENGTH: Final = 32_767
-"""The longest principal, in characters."""
+"""Maximum length of a principal in characters."""
 MAX_TIME_MS: Final = (1 << 53) - 1
-"""The latest expiry. kcore reduces later ones to this time, because the lifetime in the response is an int64."""
+"""Latest expiry of a token, in ms since the epoch. kcore reduces later ones, because the lifetime in a response is an
+int64.
+"""
 
 _VALUE_CHARACTERS: Final = "".join(map(chr, range(0x20, 0x7F))) + "\t\r\n"
 _INVALID_TOKEN = json.dumps({"status": "invalid_token"}, separators=(",", ":")).encode()

@@ -21,7 +21,7 @@ from kcore.security.mechanism import Mechanism
 from kcore.security.principal import ANONYMOUS, user_principal
 
 MIN_REAUTHENTICATION_INTERVAL_MS = 1_000
-"""Minimum interval between two authentications of a connection (KIP-368)."""
+"""Minimum time between two authentications on a connection (KIP-368)."""
 
 
 class SaslState(Enum):
@@ -43,7 +43,7 @@ TRANSITIONS: dict[SaslState, frozenset[SaslState]] = {
     SaslState.COMPLETE: frozenset({SaslState.TOKENS, SaslState.RAW, SaslState.FAILED}),
     SaslState.FAILED: frozenset(),
 }
-"""State -> permitted next states."""
+"""State of a connection's authentication -> the permitted next states."""
 
 EXPECTED: dict[SaslState, frozenset[ApiKey]] = {
     SaslState.START: frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE}),
@@ -53,7 +53,7 @@ EXPECTED: dict[SaslState, frozenset[ApiKey]] = {
     SaslState.COMPLETE: frozenset(),
     SaslState.FAILED: frozenset(),
 }
-"""State -> APIs that it accepts. RAW accepts only tokens; in COMPLETE, requests take their normal path."""
+"""State -> APIs whose requests it accepts. RAW accepts only tokens. In COMPLETE, requests take their normal path."""
 
 
 class SaslExchange:

@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from kcore.security.decoys import Decoys
 
 MIN_ITERATIONS = 4_096
-"""The minimum of RFC 7677; also the default of new credentials."""
+"""Minimum number of iterations (RFC 7677), and the number in new credentials."""
 MAX_ITERATIONS = 16_384
-"""The maximum that Kafka stores. More iterations would let a client keep a server busy."""
+"""Maximum number of iterations, as in Kafka. With more iterations, a client could keep a server busy."""
 
 NEW_SALT_BYTES = 32
 """Length of the salts of new credentials in bytes."""
 
 MAX_SALT_BYTES = 1_024
-"""The longest salt of a new credential. The server must be able to make decoys with salts of the same length."""
+"""Maximum length of the salt of a new credential. The server must be able to make decoys with salts of this length."""
 
 MAX_MESSAGE_BYTES = 16_384
-"""Longest message of a client. Anyone may send one, and it is parsed on the event loop's thread."""
+"""Maximum size of a client's message. The event loop's thread parses it before the client is authenticated."""
 
 # saslname is UTF-8 without NUL, "=" and ","; the latter two are written =3D and =2C.
 _SASLNAME = r"(?!,)[^\0=,]*(?:=(?:2C|3D)[^\0=,]*)*"

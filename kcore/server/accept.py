@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 logger = limited_logger(__name__)
 
 BACKLOG: Final = 1_024
-"""Connections that the operating system queues until the server accepts them."""
+"""Maximum number of connections that the operating system queues until the server accepts them."""
 
 ACCEPTS_PER_TURN: Final = 32
-"""Connections that one listener accepts before the event loop serves other work."""
+"""Maximum number of connections that a listener accepts before the event loop serves other work."""
 
 RETRY_S: Final = 0.5
-"""Pause of a listener after which it tries again to accept, if no file descriptor or no connection slot is free.
+"""Time after which a listener tries again to accept a connection, if no file descriptor or connection slot was free.
 
-A slot that becomes free ends the pause.
+It tries earlier if a slot becomes free.
 """
 
 FREE_PORT_ATTEMPTS: Final = 5
-"""Attempts to find a free port if the port is 0."""
+"""Maximum number of attempts to find a free port if the configured port is 0."""
 
 MAX_THROTTLED: Final = 1_000
-"""Maximum number of connections above the quota of their address that one listener keeps open.
+"""Maximum number of connections that a listener keeps open although their address is above its quota.
 
 The listener closes further ones at once.
 """

@@ -23,10 +23,10 @@ _KEY_SHARE: Final = 51
 _TLS_1_3: Final = 0x0304
 
 _FIELDS: Final = range(0x0100, 0x0200)
-"""The numbers of the groups of finite fields, and the numbers that are reserved for further such groups."""
+"""TLS numbers of the finite-field groups, including numbers that are reserved for further finite-field groups."""
 
 _CURVES: Final = frozenset({23, 24, 25, 29, 30})
-"""secp256r1, secp384r1, secp521r1, x25519 and x448: the curves that every OpenSSL accepts."""
+"""TLS numbers of the curves that every OpenSSL accepts: secp256r1, secp384r1, secp521r1, x25519 and x448."""
 
 
 class FirstMessage(Enum):
@@ -35,9 +35,9 @@ class FirstMessage(Enum):
     PROMPT = auto()
     """The server signs as soon as it gets the message."""
     LATER = auto()
-    """The server may sign only after a later message. Or the message is not TLS, and OpenSSL reports the error."""
+    """The server may sign only after a later message. Also a message that is not TLS: OpenSSL reports this error."""
     UNCLEAR = auto()
-    """The client hides the key exchange: its first record has no complete ClientHello."""
+    """The first record has no complete ClientHello, so the server cannot see the key exchange."""
     COSTLY = auto()
     """The client demands a key exchange in a finite field."""
 

@@ -30,7 +30,9 @@ Detach = Callable[[], Awaitable[None]]
 Attach = Callable[[ClusterNode], Awaitable[Detach]]
 
 _TEMPORARY = (KcoreError, OSError, MemoryError, RuntimeError)
-"""Errors after which the next incarnation may start. RuntimeError: Python cannot start a thread."""
+"""Errors after which the node starts again as its next incarnation. Python raises RuntimeError if it cannot start a
+thread.
+"""
 
 RESTART_S = 1.0
 """Time between two attempts to start the next incarnation."""

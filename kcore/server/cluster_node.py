@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_S = 0.3
-"""Time between two attempts to register, or to read the metadata of a cluster that is being created."""
+"""Time between two attempts to register the node, or to read the metadata of a cluster that is being created."""
 MIN_SESSION_MS = 1_000
-"""The shortest lease. A short pause of the process or of the store must not end a lease."""
+"""Minimum duration of a node's lease. A short pause of the process or of the store must not end a lease."""
 SECRET_BYTES = 16
 HAND_OVER_S = 10.0
-"""Maximum time for which a node that stops waits until other nodes lead its partitions."""
+"""Maximum time for which a stopping node waits until other nodes lead its partitions."""
 
 
 class ClusterNode:

@@ -27,7 +27,7 @@ STATES: Final = tuple(
     for status in TransactionStatus
     if status not in {TransactionStatus.DEAD, TransactionStatus.PREPARE_EPOCH_FENCE}
 )
-"""The states in which a transactional id can be."""
+"""The transaction states that the metrics count: all states in which a transactional id can be."""
 
 
 def topics(engine: Engine) -> Iterator[TopicPartitions]:

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from kcore.engine import Engine
 
 LATE_MS: Final = 300_000
-"""Time above `transaction.max.timeout.ms` after which an open transaction is late, as in Kafka."""
+"""Time in ms, beyond `transaction.max.timeout.ms`, after which an open transaction counts as late, as in Kafka."""
 
 SLICE_ITEMS: Final = 5_000
-"""Topics and partitions that one slice examines."""
+"""Number of topics and partitions that one slice examines."""
 
 
 class DataTotals:

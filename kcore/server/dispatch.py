@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 logger = limited_logger(__name__)
 
 LONGEST_FRAME = 0x7FFFFFFF + 4
-"""The largest size of a frame: the maximum of an int32, plus the bytes of the length field."""
+"""Maximum size of a frame in bytes: the largest int32, plus four bytes of the length field."""
 
 ENVELOPE_BYTES = 128 * 1024
-"""Maximum number of bytes that an envelope adds to its request: the client's id and principal have at most 64 KB."""
+"""Maximum number of bytes that an Envelope request adds to the request within. The client's id and principal have at
+most 64 KB.
+"""
 
 
 class RefusedError(KcoreError):

@@ -11,7 +11,7 @@ Counts = dict[int, int]
 Walk = Callable[[Any, Counts], None]
 
 MAX_MESSAGE = 1_000
-"""Number of characters to which an error message is shortened if it is too long to be encoded."""
+"""Maximum number of characters of an error message in a response that is too long to be encoded."""
 
 _KNOWN = {int(code): code.name for code in ErrorCode}
 

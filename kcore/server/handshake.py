@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from kcore.server.log_limits import ClientLog
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
-"""Time limit of a client's first message. The following handshake has the same time limit."""
+"""Maximum time until a client's first message has arrived, and maximum time of the handshake after it."""
 
 MAX_HANDSHAKES: Final = 256
-"""Concurrent TLS handshakes per listener; each takes up to 100 KB of memory."""
+"""Maximum number of concurrent TLS handshakes per listener. Each handshake takes up to 100 KB of memory."""
 
 HANDSHAKE_GRACE_S: Final = 3.0
-"""Age from which a handshake may be aborted if `MAX_HANDSHAKES` are running and another client waits."""
+"""Age at which the server may abort a handshake if `MAX_HANDSHAKES` handshakes run and another client waits."""
 
 UNFAIR_GRACE_S: Final = 0.5
-"""Age from which a handshake may be aborted if its address has more handshakes than the waiting client's address."""
+"""Age at which the server may abort a handshake for a waiting client whose address has fewer handshakes."""
 
 MAX_LATE: Final = 16
 """Maximum number of concurrent handshakes per listener in which the server may sign only after a second message.
@@ -42,7 +42,9 @@ Each signature takes about a millisecond, and all these clients may send the mes
 """
 
 STARTS_PER_TURN: Final = 4
-"""Handshakes that begin in one turn of the event loop: each takes about a millisecond for its signature."""
+"""Maximum number of handshakes that begin in one turn of the event loop. Each needs about a millisecond for its
+signature.
+"""
 
 MAX_SILENT: Final = 1_024
 """Maximum number of clients without a complete first message per listener.
@@ -51,10 +53,10 @@ A further client replaces the oldest client of the address that has the most suc
 """
 
 SILENT_GRACE_S: Final = 1.0
-"""Age from which the server may close a client without a complete first message, to free its connection.
+"""Age at which the server may close a client without a complete first message, to free its connection.
 
-It does so only if no connection or file descriptor is left. A client that waits for a handshake slot may be closed from
-the age of `HANDSHAKE_GRACE_S`.
+It does so only if no connection or file descriptor is left. For a client that waits for a handshake slot, the age is
+`HANDSHAKE_GRACE_S`.
 """
 
 # If OpenSSL raises one of these errors, the client mostly sent no TLS at all. A client may also send them as alerts.
@@ -65,7 +67,7 @@ REFUSED: Final = {
     FirstMessage.COSTLY: "the client offers only finite-field key exchange (FFDHE); it must offer an elliptic curve",
     FirstMessage.UNCLEAR: "the client's first TLS record is not a complete ClientHello",
 }
-"""The kinds of first messages that the server refuses, with the reason for the log."""
+"""Kind of first message that the server refuses -> the reason for the log."""
 
 
 class _Client:

@@ -53,10 +53,12 @@ REASONS: Final = {
 }
 
 WRITE_BYTES: Final = 1_048_576
-"""Number of bytes of a page after which its remaining pieces wait for the next turn of the event loop."""
+"""Number of bytes of a page that the server writes in one turn of the event loop. Further pieces wait for the next
+turn.
+"""
 
 Page = tuple[int, str, str | list[bytes]]
-"""The status, the content type, and the body: a text, or pieces of bytes."""
+"""A page: the status, the content type, and the body as a text or as pieces of bytes."""
 
 BAD_QUERY: Final[Page] = (400, PLAIN, "the query is not valid\n")
 PATHS: Final = sorted({"/healthz", "/metrics", "/readyz", *DOCUMENTS, *STATIC})

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 ALGORITHMS: Final = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 )  # fmt: skip
-"""The accepted algorithms, all with a public key.
+"""Names of the accepted signature algorithms, all with a public key.
 
 Algorithms with a shared secret are not accepted, because an attacker could use the public key as the secret.
 """

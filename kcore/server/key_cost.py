@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_ITERATIONS: Final = 100_000
-"""Maximum iterations of a key derivation: they take about 60 ms. OpenSSL's default is 2,048, and Java's 10,000."""
+"""Maximum number of iterations of a key derivation. They take about 60 ms. OpenSSL uses 2,048 by default, Java 10,000.
+"""
 
 _BEGIN: Final = b"BEGIN ENCRYPTED PRIVATE KEY"
 _KEY: Final = re.compile(
@@ -32,9 +33,9 @@ _MAX_LENGTH_BYTES: Final = 3
 _SCRYPT: Final = bytes.fromhex("2b06010401da47040b")
 _CONSTRUCTED, _CONTEXT_0 = 0x20, 0xA0
 _SPLIT_OCTETS: Final = _OCTETS | _CONSTRUCTED
-"""An octet string in parts, which BER allows and DER does not."""
+"""ASN.1 tag of an octet string that consists of parts. BER allows it, DER does not."""
 _MAX_ELEMENTS: Final = 200_000
-"""Maximum number of elements of a PKCS12 file that are read; they take about 0.2 s."""
+"""Maximum number of elements of a PKCS12 file that kcore reads, in about 0.2 s."""
 
 
 def check_key_cost(pem: bytes) -> None:

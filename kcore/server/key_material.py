@@ -22,7 +22,7 @@ NEEDS_CRYPTOGRAPHY = "PKCS12 needs the package cryptography: pip install 'kcore[
 
 
 MAX_STORE_BYTES: Final = 4 << 20
-"""Maximum size of a key store or trust store: more than the bundles of all public authorities."""
+"""Maximum size of a key store or trust store. It exceeds the size of a bundle of all public authorities."""
 
 
 def load_keystore(context: ssl.SSLContext, settings: SecuritySettings) -> None:

@@ -16,15 +16,17 @@ QUIET_S: Final = 10.0
 """Minimum time between two warnings of one `QuietLog`."""
 
 ADDRESS_BURST: Final = 20
-"""Number of lines that one client address may cause at once. Its budget grows by one line each second."""
+"""Maximum number of lines that one client address may cause at once. The remaining number grows by one each second."""
 
 TOTAL_BURST: Final = 200
-"""Number of lines that all client addresses may cause at once. Their budget grows by `TOTAL_PER_S` each second."""
+"""Maximum number of lines that all client addresses may cause at once. The remaining number grows by `TOTAL_PER_S` each
+second.
+"""
 
 TOTAL_PER_S: Final = 10
 
 MAX_ADDRESSES: Final = 1_000
-"""Maximum number of addresses with a budget. A further address replaces the address that was added first."""
+"""Maximum number of addresses whose lines are counted. A further address replaces the address that was added first."""
 
 
 class QuietLog:

@@ -19,10 +19,10 @@ logger = limited_logger(__name__)
 MAX_WAITING: Final = 1_000
 """Maximum number of logins of one client address that wait for a thread or are postponed.
 
-The server closes the connection of a further login.
+The server closes the connection of a client that would exceed the number.
 """
 RETRY_S: Final = 1.0
-"""Time until the queue tries again to start a thread, if no login is running whose end would start the next login."""
+"""Time after which the queue tries again to start a thread, if no login runs whose end would start the next login."""
 
 
 class Login:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kcore_ext.server.request_queue import ResponseSlot
 
 SLICE_BYTES = 524_288
-"""Size of a slice, whose encoding takes about 5 ms. Responses of more bytes are encoded in several slices."""
+"""Number of bytes that one slice encodes, in about 5 ms. A larger response is encoded in several slices."""
 
 
 class LongResponse(NamedTuple):

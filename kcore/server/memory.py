@@ -24,16 +24,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LEAST_BYTES = 1_048_576
-"""A response of at most this size is encoded regardless of the remaining memory."""
+"""Maximum size of a response that the server encodes regardless of the remaining memory."""
 
 CHECK_INTERVAL_S = 0.05
-"""Interval at which connections with unread bytes are checked; no timer runs while there are none."""
+"""Time between two checks of the connections whose peers have not read all bytes. Without such connections, no timer
+runs.
+"""
 
 CHECKED: Final = 1_000
-"""Maximum number of connections that one step checks, holds or resumes. A step takes a few milliseconds."""
+"""Maximum number of connections that one step checks, holds or resumes, within a few milliseconds."""
 
 FREE_DIVISOR: Final = 8
-"""Divisor: a full memory counts as full until one eighth of it is free.
+"""Divisor of the memory limit: memory that was full counts as full until an eighth of the limit is free.
 
 Each change between full and not full stops or resumes many connections, so a client must not cause a change with each
 request.

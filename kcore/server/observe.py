@@ -39,7 +39,9 @@ PROBE_S: Final = 1.0  # interval at which the delay of the event loop is measure
 COUNTER, GAUGE, HISTOGRAM = MetricKind
 
 RECORDING_S: Final = 300.0
-"""Time after a scrape for which the server measures the times of requests. Without scrapes, it does not measure."""
+"""Time after a scrape for which the server measures the times of requests. Without scrapes, the server does not
+measure.
+"""
 
 GROUP_STATES: Final[dict[GroupType, tuple[str, ...]]] = {
     GroupType.CLASSIC: tuple(state.value for state in ClassicState),
@@ -47,13 +49,13 @@ GROUP_STATES: Final[dict[GroupType, tuple[str, ...]]] = {
     GroupType.SHARE: tuple(state.value for state in ShareState),
     GroupType.STREAMS: tuple(state.kafka_name for state in StreamsState),
 }
-"""The states of each kind of group; a state without groups is exported as 0."""
+"""Group type -> the states of its groups. The metrics have each state, with the value 0 if no group is in it."""
 
 ACK_TYPES: Final = ("gap", "accept", "release", "reject", "renew")
-"""The acknowledgement types of share groups, in the order of their numbers."""
+"""Names of the acknowledgement types of share groups, in the order of their numbers on the wire."""
 
 SHOWN: Final = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
-"""The shard states that the metrics count. The shards of other nodes have other states."""
+"""States of shards that the metrics count. Shards that other nodes coordinate have other states."""
 
 
 class ShardTotals:

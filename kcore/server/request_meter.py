@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kcore_ext.server.api_entry import ApiEntry
 
 EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS})
-"""APIs whose time does not count, as in Kafka for requests that brokers send to each other."""
+"""APIs whose time does not count for the quota. Kafka exempts the requests that brokers send to each other."""
 
 NS_PER_COST = 1_000
 """Number of nanoseconds in one unit of `SlicedPending.cost`."""

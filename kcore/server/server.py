@@ -35,13 +35,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PRELOAD_AFTER_S = 1.0
-"""Delay between the load of the last shard and the import of API modules, so that waiting clients are served first."""
+"""Time from the load of the last shard until the server imports API modules, so that it serves waiting clients first.
+"""
 
 PRELOAD_AGAIN_S = 10.0
-"""Time until failed imports are retried."""
+"""Time after which the server retries failed imports."""
 
 PRELOADED = ("kcore.protocol.compression_cramjam", "kcore.security.decoys")
-"""Modules that APIs import at their first request."""
+"""Modules that APIs import at their first request. The server imports them earlier."""
 
 SHUTDOWN_WAIT_S = 1.0  # time for which `stop` waits until peers have read their last responses
 SHUTDOWN_POLL_S = 0.005  # interval at which `stop` checks if they have

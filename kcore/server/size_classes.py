@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 Item = TypeVar("Item")
 
 MAX_COMPARED: Final = 64
-"""Maximum number of items of about the same size that `largest` compares."""
+"""Maximum number of items of similar size that `largest` compares."""
 
 
 class SizeClasses(Generic[Item]):

@@ -15,10 +15,10 @@ from kcore.process_logging import limited_logger
 logger = limited_logger(__name__)
 
 PIECE_BYTES: Final = 16_645
-"""Number of received bytes that are passed to OpenSSL at once: the size of the largest record."""
+"""Maximum number of received bytes that the session passes to OpenSSL at once: the size of the largest TLS record."""
 
 RECORD_OVERHEAD_BYTES: Final = 22
-"""Bytes of a record of TLS 1.3 besides its data: header, type, and authentication tag."""
+"""Number of bytes of a TLS 1.3 record besides its data: header, type, and authentication tag."""
 
 MAX_EXCESS_BYTES: Final = 24_576
 """Maximum number of received bytes that are not data: enough for one incomplete record and 300 changes of the key."""

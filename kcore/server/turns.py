@@ -12,13 +12,16 @@ if TYPE_CHECKING:
     from kcore.server.connection import Connection
 
 TURN_NS: Final = 10_000_000
-"""Time for the requests of one connection in one turn of the event loop, if no other connection waits."""
+"""Maximum time for one connection's requests in a turn of the event loop, if no other connection waits."""
 
 SHARED_NS: Final = 20_000_000
-"""Time for all waiting connections in one turn of the event loop."""
+"""Maximum time for the requests of all waiting connections in a turn of the event loop."""
 
 SHORTEST_NS: Final = 1_000_000
-"""Minimum turn of one connection. A turn may take longer, because the server completes a request that has begun."""
+"""Minimum time for one connection's requests in a turn of the event loop.
+
+A turn may take longer, because the server completes a request that has begun.
+"""
 
 
 class Turns:

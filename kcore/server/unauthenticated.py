@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from kcore.server.sasl import SaslConnection
 
 MAX_BYTES: Final = 67_108_864
-"""Maximum number of received bytes of all unauthenticated clients together: 128 messages of the maximum size."""
+"""Maximum number of received bytes that all unauthenticated clients together may hold: 128 messages of the maximum
+size.
+"""
 
 
 class UnauthenticatedMemory:

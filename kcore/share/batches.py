@@ -19,14 +19,16 @@ class StateBatch(Protocol):
 
 
 Batch = tuple[int, int, int, int]
-"""First offset, last offset, delivery state, delivery count."""
+"""A batch of records with equal state: first offset, last offset, delivery state, delivery count."""
 
 Batches = tuple[Batch, ...]
-"""Ascending batches without overlaps."""
+"""State batches in ascending order of offsets, without overlaps."""
 
 MAX_BATCHES = 20_000
-"""The maximum number of state batches of one share partition. A partition leader tracks at most 10,000 offsets, and a
-snapshot has all batches in one record of at most 1 MB."""
+"""Maximum number of state batches of one share partition.
+
+A partition leader tracks at most 10,000 offsets. A snapshot has all batches in one record of at most 1 MB.
+"""
 
 _FIRST = itemgetter(0)
 _LAST = itemgetter(1)

@@ -55,18 +55,17 @@ RETRIED: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""Codes after which an operation is repeated: a shard is loading, or it loads again after a failed commit."""
+"""Error codes after which the node repeats an operation: a shard is loading, or loads again after a failed commit."""
 
 FIRST_RETRY_MS: Final = 10
-"""The time before the first retry. It doubles with each further retry.
-
-The last retry follows about ten seconds after the first.
+"""The time before the first retry. It doubles with each further retry, so the last retry follows about ten seconds
+later.
 """
 
 MAX_RETRIES: Final = 10
 
 _CONTEXT: Final = RequestContext(api_version=0)
-"""The context of the node's own requests. The share coordinator's APIs do not depend on its API version."""
+"""The context of requests that the node makes itself. The share coordinator's APIs do not depend on its API version."""
 
 
 class _WriterApi:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kcore.share.shard import ShareShard
 
 INTERVAL_MS = 300_000
-"""The time between two runs. A run writes a new snapshot of a share partition whose last snapshot is older."""
+"""Time between two runs, and age of a share partition's last snapshot at which a run writes a new snapshot."""
 
 SLICE_STATES = 1_000
 SLICE_RECORDS = 200

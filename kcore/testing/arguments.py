@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 MAX_SECONDS = 366 * 86_400.0
-"""The longest time of a fault, and the longest step of a clock. A step fires every due timer of the broker."""
+"""Maximum time in seconds of a fault, and of one step of a clock. At a step, all timers that are due fire."""
 
 
 def check_type(name: str, value: object, *types: type, optional: bool = False) -> None:

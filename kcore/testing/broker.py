@@ -67,8 +67,10 @@ FAST_SETTINGS: Mapping[str, str] = {
     "transaction.state.log.num.partitions": "3",
     "kcore.durability": "memory",
 }
-"""Settings of a test broker that differ from a server's: groups form without delay, timeouts may be short, and
-the broker's clock may be behind the clocks of the clients."""
+"""Settings of a test broker that differ from a server's.
+
+Groups form without delay, timeouts may be short, and the broker's clock may be behind the clocks of the clients.
+"""
 
 Restart = Literal["clean", "kill", "power"]
 

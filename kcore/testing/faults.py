@@ -27,7 +27,7 @@ ONLY_OF = {
     "seconds": ("delay", "throttle"),
     "after": ("delay", "hold", "disconnect", "corrupt", "throttle"),
 }
-"""Attribute of `Fault` -> the actions that use it. Every action uses the other attributes."""
+"""Attribute of `Fault` -> the actions that use it. All actions use the attributes that are not listed."""
 
 MAX_THROTTLE_S = (2**31 - 1) // 1000  # the protocol has an int32 of milliseconds
 

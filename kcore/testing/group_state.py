@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kcore.runtime import Shard
 
 NO_GROUP = "Dead"
-"""The state of a group that does not exist."""
+"""The state that a group has if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,7 +223,13 @@ class Interceptor:
         failure.__cause__ = error
         if len(self.failures) < MAX_FAILURES:
             self.failures.append(failure)
-        log_failure(logger, error, "testing: the function %r of a fault (%s) failed", name, fault)
+        log_failure(
+            logger,
+            error,
+            "testing: the function %r of a fault (%s) raised an error; the request is served without this fault",
+            name,
+            fault,
+        )
 
     def _intercept(self, served: Served, decide: Handle, context: RequestContext, request: Any) -> Any:
         """Decides a request, and applies the first fault that concerns it."""

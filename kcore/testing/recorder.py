@@ -74,7 +74,7 @@ FENCING: Final = frozenset(
 """Errors of a fenced client: it has lost its membership, or another producer has its transactional id."""
 
 MAX_EVENTS: Final = 10_000
-"""The maximum number of events of a group. When it is reached, the recorder drops the older half."""
+"""Maximum number of events of a group that the recorder keeps. If it has more, it drops the older half."""
 
 
 class Recorder:

@@ -33,10 +33,11 @@ from kcore.testing.recorder import ObservedEngine, Recorder
 T = TypeVar("T")
 
 WALL_START_MS = 1_700_000_000_000
-"""The wall time at which every virtual time begins, in ms since the epoch. So all runs have equal timestamps."""
+"""The wall time, in ms since the epoch, at which every virtual time begins. It makes the timestamps of all runs equal.
+"""
 
 MAX_VIRTUAL_S = 7 * 24 * 3600.0
-"""The virtual time after which a scenario is considered stuck."""
+"""Maximum virtual time of a scenario in seconds. A scenario that takes longer is considered stuck."""
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000

@@ -26,10 +26,10 @@ logger = logging.getLogger(__name__)
 
 RETRY_MS = 20
 RETRY_MAX_MS = 1_000
-"""The first and the longest time between two attempts to write markers to unreachable partitions."""
+"""First and maximum time in ms before the next attempt to write markers to unreachable partitions."""
 
 MARKERS_PER_SLICE = 500
-"""Maximum number of markers written at once. The node serves other requests before it writes further markers."""
+"""Maximum number of markers that are written at once. The node then serves other requests before it writes more."""
 
 
 class Completion:

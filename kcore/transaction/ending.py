@@ -40,10 +40,10 @@ __all__ = [
 ]
 
 TakeProducerId = Callable[[], int | None]
-"""A function that returns a producer id that was never in use, or None if no producer id is available now."""
+"""A function that returns an unused producer id, or None if no producer id is available now."""
 
 EPOCH_BUMPS_SINCE = 2
-"""The transaction.version from which each end increases the epoch (KIP-890)."""
+"""The lowest `transaction.version` at which each end of a transaction increases the producer's epoch (KIP-890)."""
 
 NONE = ErrorCode.NONE
 INVALID = ErrorCode.INVALID_TXN_STATE
@@ -109,9 +109,10 @@ _SINCE_V5 = (
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     *(SINCE_V5[state, epoch, commit] for state in _STATES for epoch in Epoch for commit in (False, True)),
 )
-"""The table as `check_end` reads it: first the code for an unknown producer, then the rows of every state.
+"""The table of codes in the form that `check_end` needs.
 
-A row has two entries for each epoch, in the order of the epochs: first for an abort, then for a commit.
+First comes the code for an unknown producer. Then each state has two entries per epoch, in the order of the epochs:
+first for an abort, then for a commit.
 """
 
 

@@ -16,7 +16,7 @@ SLICE_IDS = 1_000
 """The number of ids that one slice checks."""
 
 SLICE_BYTES = 16_384
-"""The approximate size of the tombstones that one decision writes, as in Kafka."""
+"""Approximate size of the tombstones that one decision writes, as in Kafka."""
 
 RECORD_BYTES = 32
 MAX_CHAR_BYTES = 4

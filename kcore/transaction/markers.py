@@ -11,7 +11,8 @@ from kcore.protocol.topic_partition import PartitionTuple
 Results = Mapping[PartitionTuple, ErrorCode]
 
 DROPPED = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION})
-"""Codes of partitions that need no further marker: they have the marker, or cannot hold transactional records."""
+"""Codes after which a partition needs no further marker: it has the marker, or it cannot store transactional records.
+"""
 
 RETRIED = frozenset(
     {
@@ -24,10 +25,10 @@ RETRIED = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
     }
 )
-"""Codes after which the coordinator retries without limit, because a prepared transaction never fails."""
+"""Codes after which the coordinator sends the marker again, without limit: a prepared transaction never fails."""
 
 GIVEN_UP = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""Codes of partitions that have seen a newer epoch of the producer or coordinator, so that a retry is useless."""
+"""Codes after which no retry can help: the partition has seen a newer epoch of the producer or of the coordinator."""
 
 
 class Marker(NamedTuple):

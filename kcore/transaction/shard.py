@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kcore.transaction.markers import MarkerWriter, Results
 
 TIMERS_PER_SLICE: Final = 5_000
-"""Number of timers of open transactions that one slice arms after a load."""
+"""Number of timers that one slice arms for open transactions after a load."""
 
 TOPIC_NAME = TRANSACTION_STATE
 """The internal topic whose partitions are transaction shards."""

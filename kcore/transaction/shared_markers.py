@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MARKERS_VERSION = 2
-"""The version of WriteTxnMarkers that has the transaction.version of each marker (KIP-1228)."""
+"""The version of WriteTxnMarkers in which each marker has its `transaction.version` (KIP-1228)."""
 
 
 class SharedMarkers(LocalMarkers):

@@ -66,22 +66,24 @@ PREVIOUS: dict[TransactionStatus, frozenset[TransactionStatus]] = {
     DEAD: frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
     PREPARE_EPOCH_FENCE: frozenset({ONGOING}),
 }
-"""The states that may precede each state."""
+"""State -> the states that may precede it."""
 
 COMPLETION: dict[TransactionStatus, TransactionStatus] = {
     PREPARE_COMMIT: COMPLETE_COMMIT,
     PREPARE_ABORT: COMPLETE_ABORT,
 }
-"""The state of each prepared transaction after its last marker. Until then, requests for the id get
-CONCURRENT_TRANSACTIONS."""
+"""State of a prepared transaction -> its state after the last marker.
+
+Until then, requests for the transactional id get CONCURRENT_TRANSACTIONS.
+"""
 
 MAY_EXPIRE = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
-"""States in which an unused id expires."""
+"""States in which a transactional id expires if no client uses it."""
 
 NAMES: dict[TransactionStatus, str] = {
     status: "".join(word.capitalize() for word in status.name.split("_")) for status in TransactionStatus
 }
-"""The names of the states in DescribeTransactions and ListTransactions."""
+"""State -> its name in DescribeTransactions and ListTransactions."""
 
 BY_NAME: dict[str, TransactionStatus] = {name: status for status, name in NAMES.items()}
-"""The states by name, case-sensitive."""
+"""Name of a state, case-sensitive -> the state."""

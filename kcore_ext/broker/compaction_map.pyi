@@ -6,7 +6,7 @@ from kcore_ext.batch.records import Decompress
 from kcore_ext.batch.run import Run
 
 ENTRY_BYTES: Final[int]
-"""Approximate memory of an entry without the bytes of its key."""
+"""Approximate memory of an entry in bytes, without the bytes of its key."""
 
 class Sizes(NamedTuple):
     """The result of `sizes`.

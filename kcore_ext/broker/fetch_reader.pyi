@@ -45,7 +45,7 @@ class SessionPartition(FetchItem):
     high_watermark: int
     """The high watermark that the client knows; -1 for none."""
     local_log_start_offset: int
-    """The log start that the client knows; -1 for none."""
+    """The log start offset that the client knows; -1 for none."""
 
     def __init__(self, topic: str | None, topic_id: bytes, requested: Any, uses_topic_ids: bool = False) -> None: ...
     @staticmethod

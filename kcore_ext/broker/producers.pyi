@@ -1,7 +1,7 @@
 from typing import Any, Final, NamedTuple, final
 
 MAX_BATCHES: Final[int]
-"""Number of batches of a producer that a partition remembers."""
+"""Maximum number of a producer's newest batches that a partition remembers."""
 
 class BatchMetadata(NamedTuple):
     """The metadata of a batch that a producer wrote.

@@ -11,7 +11,7 @@ class DecodeError(ValueError):
     position: int
     """The offset in the buffer at which decoding failed."""
     reason: str
-    """The expected and the found value."""
+    """The cause of the error: the value that was expected and the actual value."""
     def __init__(self, position: int, reason: str) -> None: ...
 
 class TooManyElementsError(DecodeError):
@@ -21,16 +21,16 @@ class EncodeError(ValueError):
     """A value that cannot be encoded."""
 
     field: str
-    """The class and the field, as in `HeartbeatRequest.generation_id`."""
+    """The class and the field of the value, as in `HeartbeatRequest.generation_id`."""
     reason: str
-    """The expected and the found value."""
+    """The cause of the error: the value that was expected and the actual value."""
     def __init__(self, field: str, reason: str) -> None: ...
 
 class MessageTooLargeError(EncodeError):
     """A message or frame above the size limit of its writer."""
 
     limit_bytes: int
-    """The size limit in bytes."""
+    """The size limit of the writer in bytes."""
     def __init__(self, field: str, limit_bytes: int) -> None: ...
 
 class FieldSpec:
@@ -46,12 +46,12 @@ class FieldSpec:
     nullable: Final[tuple[int, int]]
     tagged: Final[tuple[int, int]]
     tag: Final[int]
-    """-1 for a field that is never tagged."""
+    """The number of the field's tag; -1 for a field that is never tagged."""
     ignorable: Final[bool]
     compact: Final[bool]
     default: Final[Any]
     fresh: Final[bool]
-    """True if the default is a new struct for each object."""
+    """True if each object gets its own new struct as the default."""
     def __init__(
         self,
         name: str,

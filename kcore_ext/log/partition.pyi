@@ -13,7 +13,9 @@ LIVE: Final[int]
 ABSENT: Final[int]
 DROPPED: Final[int]
 CLOSED: Final[int]
-"""States of a handle: the partition exists; its creation failed; it was dropped; the engine is closed."""
+"""The states of a partition's handle. In order: the partition exists, its creation failed, it was dropped, the engine
+is closed.
+"""
 
 @final
 class SealedPartition:
@@ -52,7 +54,7 @@ class SealedPartition:
 
 STAGING: Final[int]
 COMMITTING: Final[int]
-"""Bits of `EngineCore._torn`: a change is being staged; a write set is being sealed, finished or undone."""
+"""Bits of `EngineCore._torn`. In order: a change is being staged; a write set is being sealed, finished or undone."""
 
 class EngineCore:
     """The part of a log engine that runs in each commit, for each partition with changes.

@@ -1,9 +1,9 @@
 from typing import Final, final
 
 TRIM_THRESHOLD: Final[int]
-"""Number of released entries at the head of a partition's list before the list is rebuilt without them."""
+"""Number of released entries at the head of a partition's list at which the cache rebuilds the list without them."""
 BATCH_OVERHEAD: Final[int]
-"""The size that a batch counts in addition to its bytes, for the objects around it."""
+"""Number of bytes that the cache adds to the size of each batch, for the objects that hold the batch."""
 
 @final
 class PartitionTail:

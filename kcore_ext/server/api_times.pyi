@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 BOUNDS_S: tuple[float, ...]
-"""The upper bounds of the buckets, in seconds; there is one more bucket for longer times."""
+"""Upper bounds of the buckets, in seconds. An additional bucket counts longer times."""
 
 class ApiTimes:
     """The times of an API's requests.

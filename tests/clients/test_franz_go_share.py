@@ -21,7 +21,7 @@ from tests.clients.go_programs import program
 from tests.kit import PRODUCE_VERSION, batch, make_topic, produce
 
 pytestmark = pytest.mark.long
-"""Compiling the program takes a minute of CPU on a new machine."""
+"""The tests need a minute of processor time on a new machine, to compile the program."""
 
 GROUP_RESOURCE = 32
 SETTINGS = {"group.share.assignment.interval.ms": "0", "group.share.min.record.lock.duration.ms": "1000"}
@@ -31,7 +31,7 @@ MODES = [
     "ok: a lock is renewed",
     "ok: a member that leaves releases its records",
 ]
-"""The lines of the program in mode "modes"."""
+"""Lines that the program writes in mode "modes"."""
 
 
 @pytest.mark.timeout(400)

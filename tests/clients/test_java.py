@@ -13,7 +13,7 @@ import pytest
 from tests.clients.java_programs import command
 
 LIMIT_S = 300.0
-"""The time limit of the program, which starts a virtual machine and waits for two rebalances."""
+"""The time limit of the program. The program starts a virtual machine and waits for two rebalances."""
 
 STEPS = [
     "ok: topic created",
@@ -30,7 +30,7 @@ STEPS = [
     "ok: topic administrated",
     "ok: topic deleted",
 ]
-"""The lines of the program KafkaClient."""
+"""Lines that the program KafkaClient writes."""
 
 
 @pytest.mark.timeout(LIMIT_S + 60)

@@ -18,10 +18,12 @@ from tests.recording_proxy import Recorded, RecordingProxy
 
 PARTITIONS = 4
 SESSION_MS = 5_000
-"""The time after which the group detects the end of a member."""
+"""Session timeout in ms: the time until the group detects that a killed member has ended."""
 LAST = "last"
-"""The client id of the members beside the recorded member. The range assignor orders members by member id, so these
-members come last."""
+"""Client id of the group's members that are not recorded.
+
+Member ids begin with the client id, and the range assignor orders members by member id, so these members come last.
+"""
 CLASSIC = {"session_timeout": 60.0, "heartbeat_interval": 0.15}
 METADATA_MAX_AGE_S = 1.0
 """Settings of kcore's member, equal to those that tests/clients/members.py gives to Java's member."""
@@ -174,15 +176,17 @@ def _keeps_in_touch(requests: list[Recorded]) -> bool:
 
 
 IGNORED = frozenset({"member_id", "client_software_name", "client_software_version", "max_wait_ms", "session_id"})
-"""Fields that are not compared, because they always differ or depend on a setting of the member."""
+"""Names of fields that are not compared, because they always differ or depend on a setting of the member."""
 ONCE = frozenset({ApiKey.FIND_COORDINATOR, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH})
-"""APIs whose number of requests depends on times: only the fields of the first request of a step are compared."""
+"""APIs whose number of requests depends on timing. Only the first request of each step is compared."""
 TIMED = frozenset({ApiKey.METADATA, ApiKey.FETCH, ApiKey.HEARTBEAT, ApiKey.API_VERSIONS})
-"""APIs whose requests are compared over all steps together, because their step depends on times."""
+"""APIs whose requests may fall into any step, depending on timing. They are compared over all steps together."""
 
 MOVED = frozenset({"topics.partitions (number)", "topics.partitions.partition"})
-"""Fields that are not compared in a Fetch within a session. Such a Fetch names the partitions whose position has moved,
-which depends on times."""
+"""Fields of a Fetch within a session that are not compared.
+
+The fields name the partitions whose position has moved, which depends on timing.
+"""
 
 
 def fields_of(message: Any, topic: str, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -14,7 +14,7 @@ from kcore.broker.cluster.balance import Placement
 from kcore.runtime.cluster import Leader
 
 Topics = dict[str, list[int]]
-"""The leader of each partition, by topic."""
+"""Topic -> the leaders of its partitions, in order."""
 
 
 class Image:

@@ -33,7 +33,9 @@ def registered(store: ClusterStore, config: Config, clock: Clock) -> ClusterEngi
 
 
 DIFFERENT = {"wire/unknown_keys_close"}
-"""Scenarios with requests that only Kafka's controllers serve: in a cluster, each node may be the controller."""
+"""Scenarios that are left out, because they have requests that only Kafka's controllers serve. In a cluster, each node
+may be the controller.
+"""
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS.keys() - DIFFERENT))

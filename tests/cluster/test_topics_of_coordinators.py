@@ -35,7 +35,7 @@ RIGHTS = [
     (ResourceType.TOPIC, "in", Operation.DESCRIBE),
 ]
 MISSING = 3
-"""The status of a group without its internal topics."""
+"""Status code of a group whose internal topics do not exist."""
 
 
 @pytest.fixture

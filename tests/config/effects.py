@@ -123,4 +123,4 @@ INDIRECT = {
 }
 
 VALIDATED = {"sasl.server.callback.handler.class": "com.example.Handler", "process.roles": "controller"}
-"""Settings whose only effect is that kcore refuses some values, with a refused value for each setting."""
+"""Setting -> a value that kcore refuses. The settings have no other effect."""

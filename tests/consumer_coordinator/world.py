@@ -95,7 +95,7 @@ class Handled:
 
 
 MAX_ADVANCES = 5
-"""The maximum number of advances of a member at one instant. An advance may make a further advance possible."""
+"""Maximum number of advances of a member at one virtual time. An advance may make a further advance possible."""
 
 
 class World:

@@ -46,7 +46,7 @@ from tools.simulate.stores import LmdbStore
 
 AREA_ROUNDS: Final = 12
 LONGEST_S: Final = 0.06
-"""The maximum time between the first write of a process and its end."""
+"""Maximum time from a process's first possible write until the test kills the process."""
 OPENING_S: Final = 0.04
 START_LIMIT_S: Final = 60.0
 PARTITIONS: Final = 3

@@ -17,7 +17,7 @@ from typing import IO, Any
 import pytest
 
 LIMIT = 4
-"""The delivery count from which on records are no longer released, so that none is archived."""
+"""Delivery count at which a client no longer releases a record, so that the server does not archive the record."""
 ROOT = Path(__file__).parents[2]
 JAVA_SOURCE = Path(__file__).with_name("java") / "ShareWorker.java"
 

@@ -21,7 +21,10 @@ SETTINGS = {
     "share.coordinator.snapshot.update.records.per.snapshot": "20",
     "group.share.delivery.count.limit": "10",
 }
-"""The delivery count limit has the highest allowed value: no record may be archived because of the kills."""
+"""Settings of the server.
+
+The delivery count limit has its maximum, so that the server archives no record because of the kills.
+"""
 
 
 @pytest.mark.crash

@@ -24,7 +24,7 @@ from tools.differential.runner import Difference, Pair, await_coordinators, diff
 from tools.differential.side import Side
 
 SEEDS: Final = (4, 5)
-"""Programs of the area `groups`; the second one has a commit that `other` refuses."""
+"""Seeds of programs of the area `groups`. The second program has a commit that the server `other` refuses."""
 
 
 @pytest.fixture(scope="module")

@@ -23,10 +23,10 @@ from kcore.protocol.messages.metadata import MetadataRequest
 from tests.node.conftest import SETTINGS
 
 LIMIT_S = 60.0
-"""The time limit of a call; only a wait without end reaches it."""
+"""Time limit of a call. Only a call that never ends reaches it."""
 
 CALLING_FILES = ("client/aio/threads.py", "drivers/loop_calls.py", "node/listening.py")
-"""The files whose lines are interrupted, on the caller's thread."""
+"""Files in whose lines the tests raise an exception on the caller's thread."""
 
 
 @pytest.fixture

@@ -362,7 +362,10 @@ def lookup(name: str) -> MetadataRequest:
 
 
 LOOKUP, CREATE, BEGIN, COMMIT = 8, 4, 1, 7
-"""Versions without tagged fields, whose response header is a correlation id."""
+"""API versions of the requests of the tests.
+
+These versions have no tagged fields, so the header of a response is only a correlation id.
+"""
 
 
 async def test_clients_of_a_listener_do_not_block_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,9 +19,13 @@ from tests.faults import log_model
 from tests.faults.log_model import Subject
 
 QUIET = 60
-"""The program ends after so many successive faults without an effect: they follow the last allocation of a commit."""
+"""Number of faults in a row without an effect at which the program ends. They follow the last allocation of a commit.
+"""
 QUIET_BESIDE = 200
-"""The number with `beside`: the log only logs a failed move, so more faults have no visible effect."""
+"""The number in place of `QUIET` with the argument `beside`.
+
+It is larger, because the log only logs a failed move of the journal, so more faults have no visible effect.
+"""
 
 
 class FailingAllocation:

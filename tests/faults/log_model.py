@@ -28,7 +28,7 @@ TRIES = 3
 PACKAGES = (str(Path(__file__).parents[2] / "kcore"),)
 
 Fault = Callable[[], Any]
-"""Makes a context manager within which the fault strikes."""
+"""A function that returns a context manager. The fault occurs within its block."""
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Partition:
     start: int = 0
     end: int = 0
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """The batches as (base offset, end offset, bytes), including deleted batches."""
+    """All batches as (base offset, end offset, bytes), including deleted ones."""
 
     def append(self, data: bytes | bytearray, records: int) -> None:
         self.batches.append((self.end, self.end + records, stamped(data, self.end, 0)))

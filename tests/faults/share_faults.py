@@ -44,12 +44,12 @@ from tests.broker.share.world import World, acquired
 from tests.faults.log_model import at_line
 
 QUIET = 40
-"""The program ends after so many successive faults without a failure: they follow the end of the step."""
+"""Number of faults in a row without a failure at which the program ends. They follow the end of the step."""
 
 PARTITIONS = 2
 RECORDS = 3
 OTHER = 2
-"""A partition that no member fetches. The steps of the share coordinator's APIs change its state."""
+"""Number of a partition that no member fetches. The steps that test the share coordinator's APIs change its state."""
 
 ACCEPT, RELEASE = 1, 2
 

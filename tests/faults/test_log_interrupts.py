@@ -31,7 +31,7 @@ from tests.faults.log_model import (
 ERRORS = [KeyboardInterrupt, MemoryError]
 ROOT = Path(__file__).parents[2]
 UNDISTURBED = 2
-"""A test ends after so many successive faults without an effect: they follow the last call of a commit."""
+"""Number of faults in a row without an effect at which a test ends. They follow the last call of a commit."""
 
 
 MEMORY, LMDB, MOVED_BESIDE = "memory", "lmdb", "lmdb, moved beside"

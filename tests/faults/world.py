@@ -42,9 +42,9 @@ RETRIABLE = {
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.NOT_CONTROLLER,
 }
-"""The errors after which clients repeat a request."""
+"""Errors after which clients send the request again."""
 START_AGAIN = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
-"""The errors after which members join again: soft state does not survive a failed commit."""
+"""Errors after which a member joins its group again. They may follow a failed commit, which loses soft state."""
 
 TRIES = 12
 

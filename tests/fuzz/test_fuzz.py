@@ -126,7 +126,7 @@ def test_the_same_seed_gives_the_same_inputs(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_target_that_is_slow_to_start_is_fuzzed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A target's time begins when the target is ready, and at least one input runs."""
+    """The time limit begins when the target is ready. At least one input runs even if the limit is 0."""
     monkeypatch.setitem(TARGETS, "planted", Planted)
     assert fuzz.fuzz("planted", 1, None, 0.0)[::2] == (1, None)
 

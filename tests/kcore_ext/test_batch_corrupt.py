@@ -202,7 +202,7 @@ def test_a_small_batch_cannot_claim_large_memory() -> None:
 
 
 DOCUMENTED = {"size", "magic", "crc", "count", "compression", "record"}
-"""The faults that a reader may find."""
+"""Values of `CorruptBatchError.fault` that a reader may report."""
 
 
 def all_faults(data: bytes | bytearray | memoryview) -> set[str]:

@@ -11,7 +11,9 @@ from kcore_ext.util.lock import Lock, RLock
 from tests.faults.allocations import require_failing_allocations
 
 FREE_TUPLES = 2_000
-"""CPython keeps up to this number of freed tuples of each length, and an allocation from these cannot fail."""
+"""Number of tuples that exhausts CPython's list of freed tuples of one length. An allocation from this list cannot
+fail.
+"""
 
 
 def can_be_acquired_elsewhere(lock: Lock | RLock) -> bool:

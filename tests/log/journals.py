@@ -15,7 +15,7 @@ IDENTITY = bytes(range(200, 216))
 FLUSHED = 1
 
 Round = Sequence[tuple[int, int, bytes]]
-"""The batches of a round: partition number, base offset, bytes."""
+"""The batches of a round. Each has a partition number, a base offset, and its bytes."""
 
 
 def encoded(batches: Round) -> bytes:

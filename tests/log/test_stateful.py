@@ -25,7 +25,7 @@ class ModelPartition:
     end: int = 0
     epochs: list[tuple[int, int]] = field(default_factory=list)
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """The batches as (base offset, end offset, bytes), including deleted batches."""
+    """All batches as (base offset, end offset, bytes), including deleted ones."""
     cleaned_to: int = 0
 
     @property

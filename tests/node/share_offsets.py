@@ -19,7 +19,7 @@ TEMPORARY = {
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
-"""Errors of a coordinator that has just started, or that does not know a new topic yet."""
+"""Error codes, including success, of a coordinator that has just started or does not know a new topic yet."""
 
 
 def set_start_offset(node: kcore.Node, group_id: str, topic: str, offset: int) -> None:

@@ -37,7 +37,7 @@ CHOICES: dict[str, tuple[Callable[[kcore.Node], Any], str]] = {
     "compression of a transaction": (lambda node: node.transaction("x", compression="gz"), "'gzip', "),
     "mechanisms": (lambda node: node.users.set_password("u", "p", mechanisms=["SHA"]), "'SCRAM-SHA-256', "),
 }
-"""Each argument that takes one of a few names, and a part of the list of names in its error."""
+"""Name of an argument -> a call with a value that is not allowed, and the allowed values that the error must list."""
 
 TIMES: dict[str, Callable[[kcore.Node, float], Any]] = {
     "linger": lambda node, time: node.producer(linger=time),
@@ -61,8 +61,9 @@ MILLISECONDS = {
     "metadata_max_age": 300_000,
     "auto_commit": 5_000,
 }
-"""Kafka's default of each argument in milliseconds. `heartbeat_interval` has a value that fits the session timeout in
-`TIMES`.
+"""Argument -> Kafka's default in milliseconds.
+
+The value of `heartbeat_interval` differs from the default, to fit the session timeout in `TIMES`.
 """
 
 
@@ -201,7 +202,7 @@ WRONG_TYPES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         "wait=None; valid: a number",
     ),
 }
-"""Arguments of a wrong type, and the error that names them."""
+"""Name of an argument -> a call with a value of a wrong type, the expected error, and a part of its text."""
 
 
 @pytest.mark.parametrize("case", WRONG_TYPES)

@@ -17,7 +17,7 @@ from tests.node.conftest import SETTINGS
 ROUNDS = 30
 THREADS = 4
 LIMIT_S = 60.0
-"""The time limit of a call; only a wait without end reaches it."""
+"""Time limit of a call. Only a call that never ends reaches it."""
 
 
 @pytest.fixture

@@ -21,13 +21,13 @@ from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from tests.recording_proxy import RecordingProxy
 
 TIMEOUT_S = 1.0
-"""The time limit of a response that never arrives."""
+"""Time limit of a request to a server that never sends a complete response."""
 LIMIT_S = 60.0
-"""The time limit of a response that arrives at once, and of a whole test: only a wait without end reaches it."""
+"""Time limit of a request to a server that responds at once, and of a whole test. Only an endless wait reaches it."""
 MEMORY_BYTES = 64 << 20
 
 Respond = Callable[[socket.socket, bytes], None]
-"""Gets the connection and the correlation id of the first request."""
+"""A function that acts as a server: gets the connection and the correlation id of the first request."""
 
 
 def frame(data: bytes) -> bytes:

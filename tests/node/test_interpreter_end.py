@@ -10,7 +10,7 @@ import sys
 import pytest
 
 LIMIT_S = 150.0
-"""The time limit of a program; only a wait without end reaches it."""
+"""Time limit of a program. Only a program that never ends reaches it."""
 
 BEGIN = """
 import kcore

@@ -27,7 +27,7 @@ from tests.node.conftest import SETTINGS
 from tests.recording_proxy import RecordingProxy
 
 LIMIT_S = 60.0
-"""The time limit of an operation; only a wait without end reaches it."""
+"""Time limit of an operation. Only an operation that never ends reaches it."""
 CLEAR = (KafkaError, PartitionErrors, KcoreError, TimeoutError, ConnectionClosedError)
 NUMBERS = (-(2**63), -(2**31), -2, -1, 0, 1, 7, 32_000, 2**31 - 1, 2**63 - 1)
 TEXTS = ("", "other", "x" * 1_000, "\u202e", None)

@@ -57,13 +57,13 @@ REFUSED = (
     ErrorCode.MESSAGE_TOO_LARGE,
     ErrorCode.INVALID_RECORD,
 )
-"""Errors of batches that were not stored."""
+"""Errors in responses to batches that the broker has not stored."""
 STORED = (
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.UNKNOWN_SERVER_ERROR,
 )
-"""Errors of batches that were stored."""
+"""Errors in responses to batches that the broker has stored nevertheless."""
 
 
 def run(scenario: Callable[[], Awaitable[T]]) -> T:

@@ -20,7 +20,7 @@ ELSEWHERE = {
     "AsyncEmbeddedNode": {"AsyncEmbeddedSend"},
     "KafkaError": {"ErrorCode"},
 }
-"""Class -> the types of results that belong to typed requests."""
+"""Class -> names of result types that are not in `kcore`, because they belong to typed requests."""
 
 
 def results(cls: type) -> Iterator[tuple[str, str]]:

@@ -21,7 +21,7 @@ from tests.log.batches import key
 from tests.postgresql.shared import PostgresShared
 
 NUMBER = "(SELECT max(number) FROM partitions)"
-"""The number of the partition that the tests change. The metadata log has the number 0."""
+"""SQL for the number of the partition whose rows the tests change. Number 0 is the metadata log."""
 FIRST, LAST = f"number = {NUMBER} AND base_offset = 0", f"number = {NUMBER} AND base_offset = 2"
 MIDDLE = f"number = {NUMBER} AND base_offset = 1"
 
@@ -73,7 +73,7 @@ CHANGES = {
     "chunk changed": (f"UPDATE snapshot_chunks SET data = 'other' WHERE {PARTITION}", 2, "snapshot CRC"),
     "NULL chunk": (null("snapshot_chunks", "data", PARTITION), 2, "snapshot chunk 0 of 1 is missing"),
 }
-"""Changes of the partition's rows: the finding names the partition."""
+"""Changes of the partition's rows. The finding must name the partition."""
 OTHERS = {
     "NULL topic id": (
         null("partitions", "topic_id", PARTITION),
@@ -110,7 +110,7 @@ OTHERS = {
     ),
     "dropped table": ("DROP TABLE snapshot_chunks", "SQLSTATE 42P01"),
 }
-"""Changes of other rows, and of tables: the finding or the error names the table."""
+"""Name of a case -> a statement that changes other rows or a table, and a part of the finding or error that results."""
 
 
 class Changed:

@@ -193,7 +193,7 @@ def test_scenario_survives_a_fault_at_every_message(
 
 
 MESSAGES = 40
-"""The least number of messages in a run of the scenario."""
+"""Minimum number of messages in a run of the scenario."""
 
 
 def faults(shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, mode: str, step: int) -> int:
@@ -257,7 +257,7 @@ class Interrupted:
 
 
 WAITS = 60
-"""The least number of waits in a run of the scenario."""
+"""Minimum number of waits in a run of the scenario."""
 
 
 def interrupted(

@@ -28,7 +28,7 @@ class ClusterLogMachine(LogMachine):
 
     shared: ClassVar[PostgresShared]
     begun: ClassVar[int] = 0
-    """The number of random programs that have been run."""
+    """Number of random programs that have run so far."""
 
     @initialize()
     def begin(self) -> None:

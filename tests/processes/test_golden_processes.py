@@ -38,7 +38,7 @@ DIFFERENT = {
     "operators_edge/unknown_topics_are_told_first_and_then_found",
     "operators_edge/unknown_topics_that_are_not_made",
 }
-"""Scenarios that depend on the number of nodes."""
+"""Scenarios that may fail, because their responses depend on the number of nodes."""
 
 
 def drain_others(data: Path) -> None:

@@ -14,7 +14,7 @@ from tests.log.batches import key
 from tests.processes.subject import CONTROLLER, SharedSubject
 
 STEPS = [pytest.param(13, id="some"), pytest.param(1, id="all", marks=pytest.mark.long)]
-"""The number of calls or lines from one fault to the next; `make test-long` tests each call and line."""
+"""Distance between two faults, in calls or lines. `make test-long` tests every call and every line."""
 ERRORS = [KeyboardInterrupt, MemoryError]
 UNDISTURBED = 2
 

@@ -48,7 +48,8 @@ def test_encoded_messages_equal_kwires_and_round_trip(cls: type[Message]) -> Non
 KIO_MESSAGES = [
     cls for cls in all_messages() if cls.__name__.endswith(("Request", "Response")) and cls.__name__ != "RequestHeader"
 ]
-"""Messages that kio has, too. Each test loads one class of kio, because loading all of them takes a second."""
+"""Message classes that kio has, too. Each test loads only one class of kio, because all classes together take a second.
+"""
 
 
 @pytest.mark.parametrize("cls", KIO_MESSAGES, ids=lambda cls: cls.__name__)
@@ -72,7 +73,7 @@ def test_kio_reads_and_writes_the_same_bytes(cls: type[Message]) -> None:
 
 
 WITH_SECRETS = {SaslAuthenticateRequest, AlterUserScramCredentialsRequest, UserScramCredentialRecord}
-"""Messages whose repr omits some fields."""
+"""Message classes whose repr omits fields with secrets."""
 
 
 @pytest.mark.parametrize(

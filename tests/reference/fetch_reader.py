@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from kcore_ext.broker.fetch_reader import FetchParams, SessionPartition
 
 MAX_READS = 1_000
-"""The largest number of logs that one request reads. Later responses have the records of the other partitions."""
+"""Maximum number of logs that one request reads. Responses to later requests have the records of the other partitions.
+"""
 
 
 class ReferenceReading:

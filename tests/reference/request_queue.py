@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 KEY_BYTES = 2
 CHECKED_BYTES = 65_536
-"""The size in bytes above which a frame is compared with the limit of its API."""
+"""Size in bytes. Only a larger frame is compared with the limit of its API."""
 NOTED_BYTES = 16_384
-"""The size in bytes above which a response counts as used memory as soon as it is encoded."""
+"""Size in bytes. Only a larger response counts as used memory as soon as it is encoded."""
 
 
 class FrameCutter:

@@ -19,7 +19,7 @@ from tests.server.live import LiveServer, Raw
 MakeTls = Callable[..., Tls]
 
 NEVER_S = 3_600.0
-"""A grace period that does not end within a test."""
+"""A grace period that is longer than any test."""
 
 
 @pytest.mark.parametrize("sent", [b"", HELLO[:3], HELLO], ids=["silent", "part of a header", "part of a record"])

@@ -21,7 +21,7 @@ from tests.kit import heartbeat, make_topic, stable_alone, wait_until
 from tests.server.live import LiveServer, Raw
 
 SESSION_MS = 6_000
-"""A session timeout that is longer than the 20 members need to join, even on a busy machine."""
+"""A session timeout that is longer than the time in which 20 members join, even on a busy machine."""
 
 SETTINGS = {
     "group.consumer.session.timeout.ms": str(SESSION_MS),

@@ -33,8 +33,10 @@ LEFT_OUT = {
     "WriteSet.__init__",
     "WriteSet.empty",
 }
-"""Functions that the table leaves out: constructors, single lines, limits, timers, statistics, and the clock of this
-test."""
+"""Functions that the test ignores, because the table in docs/architecture.md does not list them.
+
+They are constructors, single lines, limits, timers, statistics, and the clock of this test.
+"""
 
 
 def functions_of_the_table() -> list[tuple[str, str]]:

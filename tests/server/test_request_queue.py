@@ -30,7 +30,7 @@ BUFFER = 120
 LIMIT, ROOM = 20_000, 18_000
 
 SHARED = [HeartbeatResponse(error_code=code) for code in (0, 25, 27)]
-"""Responses that the API returns repeatedly as the same objects, like the responses of a group."""
+"""Responses of an API that returns the same object repeatedly, as a group does for its heartbeats."""
 
 
 class Beat(Api[HeartbeatRequest, HeartbeatResponse]):

@@ -18,8 +18,10 @@ from tests.spark import oracle
 from tests.spark.traffic import HISTORY, QUICK_ENDS
 
 TIMEOUT_S = 900
-"""The timeout of tests that use the shared session, unless they have their own. An interrupted call of the JVM would
-make all later tests fail, too."""
+"""Timeout in seconds of tests that use the shared session, unless a test has its own timeout.
+
+An interrupted call of the JVM would make all later tests fail, too.
+"""
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -15,13 +15,13 @@ import pytest
 DATA = Path(__file__).parents[1] / "data" / "kafka-logs"
 MOMENTS = ("moment-1", "moment-2", "moment-3", "moment-4")
 SOME_MOMENTS = ["moment-1", *(pytest.param(moment, marks=pytest.mark.long) for moment in MOMENTS[1:3]), "moment-4"]
-"""The parameters of tests that read a whole log: the middle moments are for `make test-long`."""
+"""Parameters of tests that read a whole log. Only `make test-long` runs the moments in the middle."""
 
 Tables = Mapping[str, list[dict[str, Any]]]
 Facts = dict[str, Any]
 
 UNWRITTEN = {"PreparingRebalance", "CompletingRebalance"}
-"""States of classic groups whose members are not in the log yet."""
+"""States of classic groups in which the log does not have the members yet."""
 
 
 def unpack(folder: Path) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 RUN: Final = "import sys; from kcore.cli import main; sys.exit(main())"
-"""The program of the command line."""
+"""A Python program that does the same as the command `kcore`."""
 
 RUN_UNTIL: Final = f"""
 import os, signal, sys
@@ -26,8 +26,10 @@ def kill(name, values):
 sys.addaudithook(kill)
 {RUN}
 """
-"""A variant of `RUN`. Its first two arguments are an audit event of Python and the end of a path. The program kills
-itself and its JVM right before the first such event for a path with this end.
+"""A variant of `RUN` that kills itself and its JVM.
+
+Its first two arguments are an audit event of Python and the end of a path. The kill comes right before the first such
+event for a path with this end.
 """
 
 

@@ -28,7 +28,7 @@ from tests.seeds import SEED
 
 TRANSACTIONS = "__transaction_state"
 INFERRED = ("cleaned_to",)
-"""Columns of `partitions` for which a rebuild from the start of the log may infer more exact values."""
+"""Columns of `partitions` that are not compared: a rebuild from the start of the log may infer more exact values."""
 
 
 def tables(result: Rebuilt) -> list[str]:

@@ -44,7 +44,7 @@ from tests.transaction.world import World
 Shown = list[tuple[str, str]]
 
 MOVED = ("record_offset",)
-"""Columns with log offsets, which differ in a new folder."""
+"""Columns that are not compared: they have log offsets, which differ in a new folder."""
 
 
 def tables_of_state(result: Rebuilt) -> Shown:

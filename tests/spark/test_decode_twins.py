@@ -121,7 +121,7 @@ def test_the_last_occurrence_of_a_repeated_tag_counts() -> None:
 
 MEMBERS = ConsumerGroupMemberMetadataKey(group_id="g", member_id="m").encode_key()
 TEXT = b"\x00\x00\x01\x01\x01\x01\x01\x00"
-"""The version of a member's metadata, four empty texts, no topics, no pattern."""
+"""The start of a member's metadata: its version, four empty texts, no topics, no pattern."""
 
 
 @pytest.mark.parametrize(

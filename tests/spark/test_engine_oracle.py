@@ -60,7 +60,7 @@ EVERY_KIND = {
     "ShareGroupStatePartitionMetadataKey",
     "ShareSnapshotKey",
 }
-"""The record kinds of a log of all traffic, and the kinds with tombstones."""
+"""Record types that the log must contain, both with values and as tombstones."""
 
 
 def real_clients(folder: Path) -> None:

@@ -45,14 +45,16 @@ SETTINGS = {
     **QUICK_ENDS,
 }
 ABOUT_THE_LOG = ("partitions", "faults")
-"""Tables about the log. They are not compared, because compaction may have removed records since the checkpoint."""
+"""Tables about the log, which are not compared: compaction may have removed records since the checkpoint."""
 PRODUCERS = "producers"
 Producers = dict[int, dict[str, Any]]
 """Producer id -> its row of the table `producers`."""
 EVENT_LAG_MS = 270
-"""The minimum compaction lag, divided by the number of events in the log. The traffic sometimes jumps by hours, so an
-event takes 3.6 s on average, and a twentieth of the log 180 ms for each event of the whole log. Most intervals between
-two cuts are shorter than the lag, and some are longer.
+"""Minimum compaction lag in ms, divided by the number of events in the log.
+
+The traffic sometimes jumps by hours, so an event takes 3.6 s on average. An interval of a twentieth of the log's events
+thus takes 180 ms per event of the whole log. Most intervals between two cuts are shorter than the lag, and some are
+longer.
 """
 
 

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.clients, pytest.m
 SOURCE = Path(__file__).with_name("java") / "AdminState.java"
 PARTITIONS, RECORDS = 4, 40
 LONG_MS = 1_700_000
-"""The maximum poll interval of the tests' clients, which do not poll while a job runs."""
+"""Maximum poll interval in ms of the tests' clients, which do not poll while a job runs."""
 
 Facts = set[tuple[str, ...]]
 

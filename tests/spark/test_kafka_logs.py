@@ -18,7 +18,7 @@ from kcore.spark.state.tables import table_rows
 
 KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 UNKNOWN = ("producers", "partitions")
-"""Tables that the source cannot give: it has no batch headers and no control records."""
+"""Tables that are not compared, because the source has no batch headers and no control records."""
 
 
 def committed(rows: list[EventRow]) -> list[EventRow]:

@@ -30,7 +30,7 @@ from tests.spark.test_engine_oracle import real_traffic
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.clients, pytest.mark.timeout(1800)]
 
 HIDDEN = ("producers", "partitions", "faults")
-"""Tables that need the headers of batches and the markers, which the source does not show."""
+"""Tables that are not compared: they need batch headers and transaction markers, which the source does not have."""
 SPARK = {
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",

@@ -33,7 +33,9 @@ KAFKA_DDL = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key:string,value:binary>>"
 )
-"""The columns of Spark's source `kafka` (with `includeHeaders`): no batch fields, null for no headers."""
+"""The columns of Spark's source `kafka` with `includeHeaders`. It has no batch fields, and null in place of empty
+headers.
+"""
 
 
 @pytest.mark.seeded

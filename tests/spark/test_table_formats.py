@@ -69,7 +69,7 @@ with open(result, "w") as file:
     json.dump(found, file)
 spark.stop()
 """
-"""Packages are loaded when the JVM starts, so the jobs run in a process of their own."""
+"""The program of a job. It runs in its own process, because Spark loads packages only when its JVM starts."""
 
 
 STREAM = """

@@ -29,7 +29,7 @@ from tests.seeds import SEED
 from tests.spark.timeline.test_epochs import SESSION_MS, member_goes, one_member
 
 ABOUT_THE_LOG = ("state/partitions", "state/faults")
-"""Tables about the whole log. A micro-batch sees only a part of the log."""
+"""Tables about the whole log, which are not compared: a micro-batch sees only a part of the log."""
 
 Tables = dict[str, list[str]]
 

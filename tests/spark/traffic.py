@@ -57,7 +57,7 @@ STATE_TABLES = {
     "share_states",
 }
 HISTORY = {"kcore.snapshot.min.bytes": 2**60, "log.cleaner.backoff.ms": 2**60}
-"""Settings that keep the whole history, without compaction."""
+"""Settings that keep the whole history: they prevent snapshots and compaction."""
 QUICK_ENDS = {
     "offsets.retention.minutes": 600,
     "transactional.id.expiration.ms": 7_200_000,

@@ -17,24 +17,24 @@ TABLE_LIMIT = 40
 QUESTION_WORDS = frozenset(
     {"How", "Nobody", "Nothing", "What", "Whatever", "Where", "Whether", "Which", "Who", "Whoever", "Whose"}
 )
-"""A docstring begins with a verb phrase or a noun phrase that names the thing, never with one of these."""
+"""Words with which no docstring may begin. It begins with a verb phrase or a noun phrase."""
 
 INDEFINITE = re.compile(r"\b(?:nobody|somebody|whoever|everybody|whatever)\b", re.IGNORECASE)
-"""The subject of a sentence is a component, not one of these."""
+"""Forbidden words for the subject of a sentence. The text must name a component instead."""
 
 VOCABULARY = re.compile(
     r"\b(?:facts?|told|wanted|flights?|flies|bystanders?|patience|landed|landing|take[s]? off|quick|usual|plainly)\b",
     re.IGNORECASE,
 )
-"""Words that replace a term of the field: see docs/glossary.md."""
+"""Forbidden words: the text must use a term of the field instead. See docs/glossary.md."""
 
 RETIRED_WORDS = re.compile(r"\b(?:answer(?:s|ed|ing)?|asked|said|anew|goes on|handed out|one's own)\b", re.IGNORECASE)
-"""Words for responses, requests and continuation that the glossary replaces."""
+"""Forbidden words for responses, requests and continuation. See docs/glossary.md for the terms to use."""
 
 RETIRED_NAMES = re.compile(
     r"(?:answer_\w+|\w+_answers?|Answers|told|Asked|Facts?|FACTS?|LEFT_FOR_A_WHILE|Flight\w*|Bystanders?|PlainLine|\w+_plainly)"
 )
-"""Names of functions, classes and variables that the glossary's words have replaced."""
+"""Forbidden names of functions, classes and variables. See docs/glossary.md for the terms to use."""
 
 RULES = ("question", "indefinite", "vocabulary", "retired")
 

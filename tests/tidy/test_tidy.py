@@ -34,14 +34,17 @@ from tests.tidy.rules import (
 )
 
 MAX_FILE_LINES = 620
-"""Files have about 600 lines; a slightly longer coherent module need not be split."""
+"""Maximum number of lines of a file. Files have about 600 lines, but a slightly longer coherent module need not be
+split.
+"""
 GENERATED = "Made by tools/"
-"""The mark in the first line of a generated file. The limit does not apply, because people need not read such a file.
+"""The mark in the first line of a generated file. The limits do not apply to such a file, because people need not read
+it.
 """
 MAX_FUNCTION_LINES = 70
 MAX_SUBJECT_LENGTH = 72
 FIRST_CHECKED_COMMIT = "6916a37"
-"""The rule for subjects applies to later commits only."""
+"""The commit after which the rule for commit subjects applies."""
 SUBJECT = re.compile(r"^(?:[a-z0-9_.,/ -]+: \S|Merge |Revert ).*")
 PRIVATE_PATH = re.compile(r"(?<![\w.])/(?:work|farm|root)/\w+|\.\./shared")
 VERSION_CONSTANT = re.compile(r"^_?(?:NAMES|COMMIT|OFFSETS|METADATA)_VERSION\b.*=\s*\d", re.MULTILINE)

@@ -45,7 +45,7 @@ def test_ids_are_listed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 SLOW_PATTERN = "(?:[ab]?){1000}x"
-"""RE2 matches this pattern with its slowest method."""
+"""A pattern for which RE2 uses its slowest method."""
 
 
 def listing(ids: list[str]) -> World:

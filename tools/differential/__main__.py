@@ -57,11 +57,13 @@ AREAS: Final[dict[str, Area]] = {
     )
 }
 JOBS: Final = 6
-"""Programs that run at the same time: most of their time is spent in waiting."""
+"""Number of programs that run at the same time. They spend most of their time waiting."""
 RESTART_S: Final = 120.0
-"""The longest time until all programs have reached their middle, and the servers have restarted."""
+"""Maximum time in seconds until all programs have reached their middle and the servers have restarted."""
 OF_LEADER_EPOCHS: Final = frozenset({"epoch_end"})
-"""Calls about leader epochs, which the servers count differently when they restart."""
+"""Calls that depend on leader epochs. Programs with a restart leave them out, because the servers count epochs
+differently.
+"""
 SETTINGS: Final = {
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.min.assignment.interval.ms": "0",

@@ -11,13 +11,13 @@ from tools.differential.program import Call, Step
 from tools.differential.side import CLIENT_IDS, Side
 
 RESOURCES: Final = (2, 3, 4, 5, 6, 7, 0, 1, 9)
-"""Types of resources: topic, group, cluster, transactional id, token, user, and types that no ACL may have."""
+"""Numbers of resource types: topic, group, cluster, transactional id, token, user, and types that no ACL may have."""
 PATTERNS: Final = (3, 4, 0, 1, 2, 5)
-"""Types of patterns: literal, prefixed, and types that no ACL may have."""
+"""Numbers of pattern types: literal, prefixed, and types that no ACL may have."""
 OPERATIONS: Final = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0, 1, 15)
 PERMISSIONS: Final = (2, 3, 0, 1, 4)
 MATCH: Final = 2
-"""The pattern type of a filter for all patterns that apply to a name."""
+"""The pattern type with which a filter selects all ACLs whose pattern applies to a name."""
 ANY: Final = 1
 
 

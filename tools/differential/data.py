@@ -19,7 +19,7 @@ SETTINGS: Final[tuple[dict[str, str], ...]] = (
     {"message.timestamp.type": "LogAppendTime"},
     {"message.timestamp.before.max.ms": "60000", "message.timestamp.after.max.ms": "60000"},
 )
-"""Settings of topics that decide which batches are accepted."""
+"""Topic settings that determine which batches the broker accepts."""
 
 
 def _batch(keys: list[bytes | None], size: int, stamps: list[int], damage: str) -> bytes:

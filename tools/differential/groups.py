@@ -26,8 +26,10 @@ from tools.differential.topics import CREATE
 
 SESSION_MS: Final = 60_000  # no session ends during a program
 SUBSCRIPTION: Final = b"\0\1\0\0\0\1\0\4none" + bytes(8)
-"""A subscription of version 1, without owned partitions. Its topic does not exist, so the assignment does not depend on
-the random ids of members."""
+"""A subscription of version 1 without owned partitions.
+
+It names a topic that does not exist, so the assignment does not depend on the random ids of members.
+"""
 
 
 def _join(

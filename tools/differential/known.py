@@ -30,7 +30,7 @@ class Known(NamedTuple):
 MAX_TIMESTAMP: Final = -3
 RELEASE: Final = 2
 NOT_FOR_ACLS: Final = frozenset({1, 2})
-"""The values ANY and MATCH of a pattern type, which only filters may have. In other fields, 1 also means ANY."""
+"""The pattern types ANY and MATCH, which only filters may have. In other fields, 1 also means ANY."""
 
 
 def _requests_the_largest(arguments: dict[str, Any]) -> bool:

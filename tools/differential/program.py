@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple, Protocol
 from tools.differential.side import Side
 
 SETTLE_S: Final = 10.0
-"""The longest wait for a change that follows a response. Programs compare the state after the change."""
+"""Maximum time until a change that follows a response has taken effect. Programs compare the state after the change."""
 LONG: Final = re.compile(r"(.)\1{30,}")
-"""Long runs of one character, which reports shorten."""
+"""A pattern for long runs of one character. Reports shorten them."""
 
 
 class Step(NamedTuple):

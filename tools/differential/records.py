@@ -28,14 +28,14 @@ from tools.differential.side import Side
 
 INTERNAL: Final = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 PARTITIONS: Final = 4
-"""The number of partitions of each internal topic; see `tests/apache/broker.py`."""
+"""Number of partitions of each internal topic, as in `tests/apache/broker.py`."""
 EARLIEST: Final = -2
 LATEST: Final = -1
 OWNERS: Final = ("group_id", "group", "transactional_id")
-"""Fields of keys that name the group or the transaction of a record."""
+"""Fields of a record's key that name its group or its transactional id."""
 MAX_BYTES: Final = 1 << 22
 SHARE_STATE: Final = dict.fromkeys(("ShareSnapshotKey", "ShareUpdateKey"), "share state")
-"""The types of the records of `__share_group_state`."""
+"""Key class of `__share_group_state` -> a common name. Adjacent records with this name are sorted together."""
 
 Ends = dict[TopicPartition, int]
 

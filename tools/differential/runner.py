@@ -24,24 +24,25 @@ from tools.differential.side import ClosedError, Side
 QUIET_S: Final = 0.08
 """The default of `Pair.quiet_s`."""
 AFTER_RESTART_S: Final = 0.5
-"""The value of `Pair.quiet_s` if the servers are restarted, because Kafka is slow at first."""
+"""The value of `Pair.quiet_s` in a program with a restart, because Kafka is slow after its start."""
 AGREE_S: Final = 10.0
-"""The longest time until both servers have responded to the same requests, and have the same topics."""
+"""Maximum time until both servers have responded to the same clients, or have the same topics."""
 WRITTEN_S: Final = 1.5
-"""The longest wait for records that a server writes after its response."""
+"""Maximum time until a server has written the records that follow a response."""
 LEARN_S: Final = 0.15
-"""The time after which Kafka's coordinators have the topics that its metadata responses already contain."""
+"""Time after which Kafka's coordinators know the topics that its metadata responses already contain."""
 INDEX: Final = re.compile(r"\[\d+\]")
 REPEATS: Final = 3
-"""The maximum number of runs in which a program must find its difference again."""
+"""Maximum number of runs until a program finds its difference again. If no run finds it, the program is not shortened.
+"""
 START_S: Final = 30.0
-"""The longest time until a new server has its coordinators."""
+"""Maximum time until a new server has loaded its coordinators."""
 NOT_LOADED: Final = frozenset({14, 15, 16})
-"""Errors of a coordinator that will be loaded soon."""
+"""Error codes of a coordinator that is not loaded yet."""
 PROBES: Final = 12
-"""The number of ids that cover all partitions of the group coordinator and of the transaction coordinator."""
+"""Number of group ids and of transactional ids whose hashes cover all partitions of both coordinators."""
 SHARE_PARTITIONS: Final = 24
-"""The number of keys that very probably cover all partitions of the share coordinator."""
+"""Number of share keys whose hashes very probably cover all partitions of the share coordinator."""
 GROUP: Final = 0
 TRANSACTION: Final = 1
 SHARE: Final = 2
@@ -51,7 +52,7 @@ LISTS: Final = (
     ("transaction_states", "transactional_id"),
     ("config_resources", "resource_name"),
 )
-"""(Field of a response that may list everything on the server, field with the name in each of its rows)."""
+"""Pairs: a response field that may list everything on the server, and the field of its rows that has the name."""
 
 
 class Difference(NamedTuple):

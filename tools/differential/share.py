@@ -25,9 +25,11 @@ from tools.differential.topics import APPEND, CREATE
 
 GROUP_RESOURCE: Final = 32
 WAIT_MS: Final = 500
-"""The longest wait of a ShareFetch for records."""
+"""Maximum time in ms for which a ShareFetch waits for records."""
 OPEN_WAIT_MS: Final = 2_000
-"""The longest wait of the first ShareFetch of a session. Kafka may have to read the partition's state for it."""
+"""Maximum time in ms for which the first ShareFetch of a session waits. Kafka may have to read the partition's state
+for it.
+"""
 PUBLISHED_S: Final = 0.5
 RELEASED_S: Final = 0.1
 RELEASE, RENEW, UNKNOWN_TYPE = 2, 4, 9

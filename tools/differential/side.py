@@ -16,16 +16,16 @@ from kcore_ext.batch.header import parse_header, split_batches
 from kcore_ext.codec.frames import encode_request
 
 RESPONSE_S: Final = 20.0
-"""The longest wait for a response that needs no other client."""
+"""Maximum time until the response to a request that needs no other client."""
 NOW_MS: Final = int(time.time() * 1000)
 """The timestamp of every record that a program appends."""
 CLIENT_IDS: Final = ("one", "two", "three", "four")
 CHOSEN_MEMBERS: Final = frozenset(
     {"nobody", *(f"{kind}-{name}" for kind in ("consumer", "share", "streams") for name in CLIENT_IDS)}
 )
-"""The member ids that programs choose themselves."""
+"""Member ids that programs choose themselves. The servers generate all other ids."""
 CHOSEN_PRODUCERS: Final = frozenset({900_001, 900_002})
-"""The producer ids that programs choose themselves; the servers' own ids are smaller."""
+"""Producer ids that programs choose themselves. The ids that servers allocate are smaller."""
 
 MEMBERS: Final = frozenset({"member_id", "leader"})
 TOPIC_IDS: Final = frozenset({"topic_id"})
@@ -44,24 +44,24 @@ MOMENTS: Final = frozenset(
         "create_timestamp", "write_timestamp", "assignment_timestamp", "metadata_hash",
     }
 )  # fmt: skip
-"""Fields with times, or with hashes of random topic ids."""
+"""Fields whose values are times or hashes of random topic ids, and so differ between the servers."""
 MESSAGES: Final = frozenset(
     {"error_message", "batch_index_error_message", "acknowledge_error_message", "status_detail"}
 )
 QUORUM_FEATURE: Final = "kraft.version"
 """A feature whose level depends on how the quorum of a Kafka cluster was formatted."""
 ORDERED: Final = frozenset({"records", "aborted_transactions", "configs", "synonyms"})
-"""Lists whose order matters. Kafka fills other lists from hash maps, or puts failed entries first."""
+"""Lists whose order is compared. Kafka fills other lists from hash maps, or puts failed entries first."""
 SORT_KEYS: Final = (
     "name", "partition_index", "index", "group_id", "transactional_id", "client_id", "group_instance_id", "offset",
     "resource_type", "resource_name", "entity_type", "key", "partition_id", "partition", "protocol_type", "group_state",
     "topic", "subtopology_id", "user_endpoint", "status_code", "user", "principal", "host", "operation",
     "permission_type", "mechanism",
 )  # fmt: skip
-"""Fields by which the other lists are sorted."""
+"""Fields by which the rows of the other lists are sorted before the comparison."""
 NO_UUID: Final = bytes(16)
 UNIQUE_END: Final = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-"""The text that a server appends to the client id, or to the instance id, of a new member."""
+"""A pattern for the UUID that a server appends to the client id, or to the instance id, of a new member."""
 
 
 class ClosedError(Exception):

@@ -15,8 +15,9 @@ from tools.differential.topics import CREATE
 
 TIMEOUT_MS: Final = 60_000
 MEMBERS: Final = 2
-"""The maximum number of members. With more members, Kafka's assignor breaks ties by the order of hash maps, and kcore's
-assignor by ids.
+"""Maximum number of members of a streams group.
+
+With more members, Kafka's assignor breaks ties by the order of hash maps, and kcore's assignor by ids.
 """
 TASKS: Final = ("active_tasks", "standby_tasks", "warmup_tasks")
 SHARED_CALLS: Final = {name: Groups.CALLS[name] for name in ("commit", "fetch_offsets", "delete_offsets", "delete")}

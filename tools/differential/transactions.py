@@ -30,8 +30,10 @@ from tools.differential.topics import CREATE
 
 NO_PRODUCER: Final = (-1, -1)
 UNKNOWN_PRODUCERS: Final = 1 << 40
-"""Producer ids from this number on belong to no producer. Each name has different ids, because Kafka remembers the
-first sequence of a refused transactional batch, and compares later batches of the same id with this sequence.
+"""The first of the producer ids that belong to no producer. Each producer name gets its own id of them.
+
+Kafka remembers the first sequence of a refused transactional batch, and compares later batches of the same id with this
+sequence.
 """
 
 

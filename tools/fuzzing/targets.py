@@ -424,4 +424,4 @@ TARGETS: dict[str, Callable[[], Target]] = {
     cls.name: cls
     for cls in (Messages, Records, Metadata, ConsumerProtocol, Batches, Columns, Replays, Frames, Sasl, Requests)
 }
-"""Every target by name."""
+"""Name -> class of the target, for all targets."""

@@ -46,7 +46,7 @@ SETTINGS = {
 }
 TOPIC = "t"
 IDEMPOTENT, TRANSACTIONAL = 0, 1
-"""The partitions of the topic: one for each kind of producer."""
+"""Partition numbers: one partition of the topic for each kind of producer."""
 TRANSACTIONAL_ID = "mover"
 SESSION_MS = 300  # the longest wait for a member whose join was interrupted
 TRIES = 30

@@ -14,7 +14,7 @@ from tools.request_costs.state import WIDE_PARTITIONS, State
 
 LIMIT_BYTES = 1_000_000
 MAX_ELEMENTS = Config().kcore_max_request_elements - 10
-"""The number of entries in a request. Ten elements are left for its other arrays."""
+"""Maximum number of entries in a request. Ten of the elements that a request may have are left for its other arrays."""
 MANY_ACLS = 80_000
 MANY_QUOTAS = 29_000
 

@@ -27,7 +27,7 @@ TOPIC, BROKER = 2, 4
 MATCH_ALL = 1
 DESCRIBED_TOPICS = 8_000
 SESSION_TOPICS = 12_400
-"""The number of topics, with one partition each, in one Fetch. Two of these requests fill a session."""
+"""Number of topics in one Fetch, each with one partition. Two of these requests fill a fetch session."""
 
 
 class LargeCases:

@@ -11,7 +11,7 @@ from tools.request_costs.state import LOCKED_RECORDS, SHARE_MEMBERS, WIDE_PARTIT
 
 MEMBER = "m" * 22
 LOADED_TOGETHER = 500
-"""Share partitions that one ShareFetch loads."""
+"""Number of share partitions that one ShareFetch loads."""
 ACCEPT = 1
 
 

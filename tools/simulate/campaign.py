@@ -23,7 +23,7 @@ from tools.simulate.run import run_plan
 RECORD: Final = Path(__file__).with_name("campaign.jsonl")
 BATCH_SECONDS: Final = 60.0
 CLUSTER_SHARE: Final = 0.4
-"""The share of batches that simulate clusters."""
+"""Fraction of a campaign's batches that simulate clusters."""
 
 
 @dataclass(slots=True)

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 Done = Callable[[Any], None]
 MAX_CORRELATION = 0x7FFFFFFF
 MAX_REQUESTS_PER_S = 1_000
-"""Number of requests on one connection within a second of virtual time. A client that repeats a request without a pause
-sends more; producers with a backlog send up to 300."""
+"""Maximum number of requests on one connection within a second of virtual time.
+
+A client that repeats a request without a pause exceeds it. Producers with a backlog send up to 300.
+"""
 
 
 class _Sent(NamedTuple):

@@ -25,12 +25,12 @@ PAGE: Final = 4096
 SECTOR: Final = 512
 META_PAGES: Final = 2
 JOURNAL_ROUNDS: Final = 40
-"""Rounds in an area of the journal: few, so that a run moves many areas."""
+"""Number of rounds in an area of the journal. It is low, so that a run moves many areas."""
 
 FAILURES: Final = ("flush", "write", "torn write", "commit", "commit landed")
-"""Kinds of failures: of the journal, and of LMDB's transactions."""
+"""Kinds of failures that a disk can have: failures of the journal, and of LMDB's transactions."""
 CRASHES: Final = ("before", "during", "after")
-"""Moments of a crash, relative to a write."""
+"""Times at which a crash can happen, relative to a write."""
 
 
 def _disk_error(code: int) -> Any:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tools.simulate.world import World
 
 CRASH_TROUBLE_MS = 4_000
-"""The time for which a crash may disturb requests, until the node has started again."""
+"""Time in ms during which a crash may disturb requests. Within it, the node has started again."""
 
 
 def inject(world: World, fault: Fault) -> None:

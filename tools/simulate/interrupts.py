@@ -12,9 +12,9 @@ MOMENTS: Final[dict[type[BaseException], frozenset[str]]] = {
     MemoryError: frozenset(("call", "c_call")),
     KeyboardInterrupt: frozenset(("call", "c_return")),
 }
-"""The events of `sys.setprofile` at which an exception may come: CPython handles signals after calls."""
+"""Exception -> the events of `sys.setprofile` at which it may be raised. CPython handles signals after calls."""
 RELEASES: Final = ("__exit__", "release")
-"""Calls that release a lock; they need no memory."""
+"""Names of methods that release a lock. They allocate no memory, so no exception is raised at their calls."""
 
 
 class InterruptAt:

@@ -56,9 +56,9 @@ KINDS: Final[dict[str, type[Client]]] = {
 GROUP_RESOURCE: Final = 32
 SETUP_MS: Final = 10_000
 REST_MS: Final = 240_000
-"""The virtual time within which the node and all clients recover from the last fault."""
+"""Virtual time in ms within which the node and all clients must recover from the last fault."""
 AFTER_MS: Final = 90_000
-"""The virtual time within which the node frees all objects of the clients after their end."""
+"""Virtual time in ms after the end of the clients within which the node must free all their objects."""
 CHECK_EVERY_STEPS: Final = 50
 MAX_TIMERS: Final = 60
 FINISHED: Final = (2, 4)

@@ -14,7 +14,7 @@ logger = logging.getLogger("kcore.authorizer")
 
 WINDOW_MS = 10_000
 MAX_LINES = 10
-"""Maximum number of log lines for one principal, operation and resource type in each window.
+"""Maximum number of log lines for one principal, operation and resource type within `WINDOW_MS`.
 
 One further line reports the number of denials that were not logged.
 """

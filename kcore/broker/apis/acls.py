@@ -26,7 +26,7 @@ class AclApi(ControlApi[Request, Response]):
     __slots__ = ()
 
     operation: ClassVar[Operation]
-    """The operation on the cluster that the client must be allowed."""
+    """The operation on the cluster for which the client needs permission."""
 
     def check(self, context: RequestContext) -> None:
         """Refuses clients without the right, and every client if the authorizer does not use the lists.

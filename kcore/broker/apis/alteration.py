@@ -45,7 +45,7 @@ class AlterationApi(ControlApi[Request, Response]):
     __slots__ = ("changes",)
 
     result_type: ClassVar[Any]
-    """Type of the response's result for one resource."""
+    """Class of the result for one resource in the API's response."""
 
     def __init__(
         self, shard: Shard[MetadataMachine], changes: ConfigChanges, authorizer: Authorizer | None = None

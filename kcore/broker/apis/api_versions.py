@@ -26,13 +26,13 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SUPPORTED_VERSIONS = (0, 4)
 
 MAX_READABLE = 64
-"""Maximum number of cached pairs. A pair is the name and version of a client's software, which were found legal."""
+"""Maximum number of cached pairs. A pair is the name and version of a client's software that passed validation."""
 
 MAX_READABLE_CHARACTERS = 128
-"""Maximum length of a cached pair."""
+"""Maximum length of a cached pair: the characters of the software's name and version together."""
 
 ADVERTISED_FROM: dict[int, int] = {ApiKey.PRODUCE: 0}
-"""API -> the first advertised version, for APIs that are advertised from a lower version than they are served.
+"""API -> the lowest advertised version, if it is below the lowest version that the broker serves.
 
 Without Produce v0, some librdkafka releases assume that the broker does not support compression (KAFKA-18659).
 """

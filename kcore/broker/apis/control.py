@@ -48,7 +48,7 @@ class ControlApi(Api[Request, Response]):
     __slots__ = ("authorizer", "opening", "quotas", "shard")
 
     storage_error: ClassVar[ErrorCode] = ErrorCode.NOT_CONTROLLER
-    """Error code of a change that could not be written: nothing was changed, and the client may retry."""
+    """Error code for a change that the broker could not write. The state is unchanged, and the client may retry."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 FEW_PARTITIONS = 200
-"""Number of partitions that a long request handles between two steps."""
+"""Number of partitions that one step of a long request handles."""
 
 
 class DataApi(Api[Request, Response]):

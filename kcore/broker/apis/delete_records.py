@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
 
 HIGH_WATERMARK = -1
-"""Value of the offset that stands for the high watermark: delete all records."""
+"""Offset in a request that stands for the high watermark. With this offset, a client deletes all records."""
 
 PARTITION_COST = 10
 """The cost of deleting from one partition, in microseconds."""

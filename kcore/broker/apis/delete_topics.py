@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 STRICT_QUOTA_SINCE = 5
 """The first version whose clients understand THROTTLING_QUOTA_EXCEEDED."""
 PARTITIONS_PER_ITEM = 40
-"""Number of partitions for which a topic counts as one further item. The removal of a partition takes about 2.5
-microseconds."""
+"""Number of partitions that count as one further item of a request, besides the topic itself.
+
+The removal of a partition takes about 2.5 microseconds.
+"""
 
 
 class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):

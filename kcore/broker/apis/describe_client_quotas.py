@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 EXACT, DEFAULT, ANY = 0, 1, 2
 STEP_ENTITIES = 500
-"""Entities that are compared with the filter in one step."""
+"""Number of entities that one step compares with the filter."""
 ENTITY_COST = 3
-"""The cost of one entity, in microseconds."""
+"""The cost of comparing one entity with the filter and describing it, in microseconds."""
 ENTITY_TYPES = frozenset({"user", "client-id", "ip"})
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 STEP_PARTITIONS = 50
 PARTITION_COST = 50
-"""The cost of one partition, in microseconds."""
+"""The cost of describing one partition, in microseconds."""
 
 
 class DescribeLogDirsApi(SlicedReadApi[DescribeLogDirsRequest, DescribeLogDirsResponse]):

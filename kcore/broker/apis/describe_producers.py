@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PARTITION_COST = 1
 """The cost of a partition without the description of its producers, in microseconds."""
 STEP_COST = 200
-"""The cost after which a step ends, in microseconds. Separate steps describe the producers of a partition."""
+"""The cost after which a step ends, in microseconds. The description of a partition's producers has its own steps."""
 
 FEW_PRODUCERS = 1_000
 """Number of producers that a step describes. Each takes about a microsecond."""

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from kcore.runtime.topics import TopicInfo
 
 TOPIC_COST = 100
-"""The cost of one topic, mostly of its authorized operations, in microseconds."""
+"""The cost of describing one topic, mostly of its authorized operations, in microseconds."""
 NAME_COST = 10
-"""The cost of one topic after the end of the page, of which only the permission is checked, in microseconds."""
+"""The cost of a topic that comes after the page, in microseconds. The broker only checks the permission on it."""
 NAMES_PER_COST = 4
-"""The number of names that are copied in a microsecond."""
+"""Number of topic names that the broker copies in a microsecond."""
 PARTITION_COST = 3
-"""The cost of one partition, in microseconds."""
+"""The cost of describing one partition, in microseconds."""
 
 
 class DescribeTopicPartitionsApi(SlicedReadApi[DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse]):

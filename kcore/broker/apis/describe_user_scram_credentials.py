@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
 
 USER_COST = 4
-"""The cost of one user, in microseconds."""
+"""The cost of describing one user, in microseconds."""
 
 
 class DescribeUserScramCredentialsApi(

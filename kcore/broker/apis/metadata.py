@@ -51,7 +51,7 @@ CREATION_COST = 130
 """The cost of creating one topic, in microseconds."""
 
 PARTITIONS_A_TOPIC = 10
-"""Number of partitions for which a topic counts as one further topic in the cost of a request."""
+"""Number of partitions that count as one further topic in the cost of a request."""
 
 
 class AllTopics(NamedTuple):

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 logger = limited_logger(__name__)
 
 RECORD_LIMIT: Final = 1
-"""The acquire mode in which the number of records is exact."""
+"""The acquire mode in which the broker acquires at most `max_records` records (KIP-1206)."""
 
 MAX_LOADS: Final = 500
 """Maximum number of share partitions that one request begins to load; further requests load the others.
@@ -75,7 +75,7 @@ LOAD_BATCHES: Final = 25
 """Number of state batches that take as long to load as a share partition without state batches."""
 
 MAX_WASTED_BYTES: Final = 8 << 20
-"""Number of bytes read but not delivered after which a request reads no more partitions. Other work counts as bytes."""
+"""Number of bytes read but not delivered after which a request stops reading. Other work is converted to bytes."""
 
 FEW_FETCHED: Final = 1_000
 """Maximum number of partitions of a session that are fetched at once; more are fetched in slices."""
@@ -85,15 +85,15 @@ STEP_COST: Final = 500
 LOOK_UP_COST: Final = 2
 ACQUIRE_COST: Final = 3
 LOAD_COST: Final = 50
-"""The costs of looking up a partition, of acquiring its records, and of a load, in microseconds."""
+"""The costs of looking up a partition, of acquiring its records, and of loading it, in this order, in microseconds."""
 READ_BYTES_A_MICROSECOND: Final = 1_000
 """Approximate speed at which records are read and copied."""
 
 MAX_AWAITED_BYTES: Final = 1 << 20
-"""Maximum size of the records for which a request waits, because each try may read as many bytes."""
+"""Upper limit of a request's `min_bytes`, because each check of a waiting request may read this many bytes."""
 
 _SERVER_ERROR: Final = ShareFetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-"""The response after an internal error. It is made in advance, because memory may be short then, and never changed."""
+"""The response after an internal error, created in advance in case memory is short then. It is never modified."""
 
 
 class _Run:

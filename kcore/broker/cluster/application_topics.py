@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kcore.runtime.shard import Shard
 
 VERSION: Final = 7
-"""The version of CreateTopics between nodes."""
+"""The version of the CreateTopics requests that one node sends to another."""
 CREATED: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
 
 

@@ -58,14 +58,17 @@ FORWARDED: Final = frozenset(
 """The APIs that only the controller serves."""
 
 ALTERATIONS: Final = frozenset({ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CONFIGS})
-"""The APIs in `FORWARDED` whose requests may have parts that each node decides itself."""
+"""The APIs in `FORWARDED` whose requests may contain changes that the receiving node decides itself."""
 
 ENVELOPED: Final = FORWARDED | {ApiKey.METADATA}
-"""The APIs whose requests an envelope may contain. Metadata creates topics as a side effect, on the controller only."""
+"""The APIs whose requests an envelope may contain.
+
+They include Metadata: its requests may create topics, and only the controller creates topics.
+"""
 
 RETRY_MS: Final = 100
 RETRY_FOR_MS: Final = 3_000
-"""The time for which a failed request is sent again, so that clients do not notice a change of the controller.
+"""The time for which a node repeats a failed request, so that clients do not notice a change of the controller.
 
 It is longer than the controller's lease, because some clients do not repeat a request after NOT_CONTROLLER.
 """
@@ -73,7 +76,7 @@ It is longer than the controller's lease, because some clients do not repeat a r
 UNUSABLE: Final = REFUSED + "%s. The sender is a node of another version, or not a node of this cluster"
 
 OWN_VERSION: Final = 7
-"""The version of CreateTopics in the requests of nodes themselves."""
+"""The version of the CreateTopics requests that a node itself sends to the controller."""
 _HEADER = struct.Struct(">hhih")
 _MAX_CLIENT_ID_BYTES = 0x7FFF
 _CORRELATION_ID = 4

@@ -46,9 +46,12 @@ if TYPE_CHECKING:
     from kcore_ext.runtime.timer_wheel import Timer, TimerWheel
 
 FIRST_RETRY_MS: Final = 10
-"""The pause before a report that the controller has not accepted is repeated. The pause doubles each time."""
+"""The pause before a node repeats a report that the controller has not accepted. The pause doubles each time."""
 RETRY_MS: Final = 200
-"""The longest such pause. It also follows an accepted report; the metadata should show the new leaders by its end."""
+"""The longest pause between two reports, and the pause after an accepted report.
+
+After this pause, the metadata should show the new leaders.
+"""
 HEARTBEAT_MS: Final = 50
 """The time between two heartbeats of a node that is stopping."""
 VERSION: Final = 3

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kcore.runtime.shard import Shard
 
 RETRY_MS: Final = 1_000
-"""The time after which the creation of a topic is requested again."""
+"""The pause before a node requests the creation of an internal topic again."""
 
 
 class SharedInternalTopics(InternalTopics):

@@ -30,7 +30,10 @@ LEASELESS: Final = frozenset(
         ApiKey.DESCRIBE_CLUSTER,
     }
 )
-"""APIs that a node serves without a certain lease: they show how to reach the cluster, and no shared state."""
+"""APIs that a node serves even if it may have lost its lease.
+
+Their responses contain no shared state; clients need them to connect to the cluster.
+"""
 
 FIRST_WITH_CHOICE: Final = 4
 """The first version of Metadata with a field that forbids the creation of missing topics."""

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 NODE_LEASE: Final = "its lease"
 CONTROLLER_LEASE: Final = "the controller's lease"
-"""The names of the leases in log lines."""
+"""The names of the node's lease and of the controller's lease in log lines."""
 
 
 class Timing(NamedTuple):
@@ -84,7 +84,11 @@ def log_error_of(error: BaseException) -> LogError:
     """Converts an exception of a store call to a LogError, which the caller gets as the result of the failed call."""
     if isinstance(error, LogError):
         return error
-    log_failure(logger, error, "cluster: an unexpected error in a call to the cluster's store")
+    log_failure(
+        logger,
+        error,
+        "cluster: an unexpected error in a call to the cluster's store; the call fails, and its caller tries again",
+    )
     return LogError(f"unexpected: {error}")
 
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RECORDS_PER_MS: Final = 200
-"""A low estimate of the records that a next leader reads in a millisecond: a store on another machine is slow."""
+"""Number of records that a next leader reads in a millisecond. The estimate is low: a remote store may be slow."""
 MAX_WAIT_MS: Final = 1_000
-"""The longest time that a leader waits before it gives a partition up. A node that stops moves many partitions."""
+"""The longest time for which a leader delays giving up a partition. A stopping node has many partitions to give up."""
 
 
 def wait_ms(shard: Shard[Any]) -> int:

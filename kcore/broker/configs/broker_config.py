@@ -45,8 +45,8 @@ ALIASES: tuple[tuple[str, ...], ...] = (
 BOUNDED: Final = frozenset(f"group.{kind}.assignment.interval.ms" for kind in ("consumer", "share", "streams"))
 """Dynamic settings whose bounds are other settings, which do not change at run time.
 
-As in Kafka, the broker accepts a value beyond the bounds, but does not apply it. A server that applied it could not
-start, and only a running server can alter the setting.
+As in Kafka, the broker accepts a value beyond the bounds, but does not apply it. A server that applied such a value
+could not start, and only a running server can alter the setting.
 """
 
 

@@ -40,7 +40,7 @@ CLIENT_METRICS_SETTINGS: dict[str, Setting] = {
     ),
     "metrics": Setting("metrics", SettingType.LIST, (), "Prefixes of the metrics to push; * is all.", dynamic=True),
 }
-"""Name -> setting."""
+"""Name -> setting, for client metrics subscriptions."""
 
 
 def check_client_metrics(name: str, own: Mapping[str, str]) -> None:

@@ -34,7 +34,7 @@ DESCRIBED_TOPIC_SETTINGS = in_order(TOPIC_SETTINGS, TOPIC_ORDER)
 DESCRIBED_GROUP_SETTINGS = in_order(GROUP_SETTINGS, GROUP_ORDER)
 
 UNKNOWN_TYPE = 0
-"""The type of an unknown setting."""
+"""The type in a response for a logger, and for a setting that kcore does not have."""
 
 
 class SettingsView:

@@ -46,7 +46,7 @@ TOPIC_ORDER: Final = (
     "segment.ms",
     "segment.index.bytes",
 )
-"""The settings of a topic."""
+"""The names of a topic's settings, in the order in which Kafka describes them."""
 
 GROUP_ORDER: Final = (
     "consumer.session.timeout.ms",
@@ -67,7 +67,7 @@ GROUP_ORDER: Final = (
     "share.partition.max.record.locks",
     "streams.num.standby.replicas",
 )
-"""The settings of a group."""
+"""The names of a group's settings, in the order in which Kafka describes them."""
 
 
 def in_order(rows: Mapping[str, Row], order: Iterable[str]) -> dict[str, Row]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 ROOT = "root"
-"""Kafka's name of the logger from which the others inherit their level; here it is the logger of the package."""
+"""Kafka's name of the logger from which all others inherit their level. In kcore it stands for the logger `kcore`."""
 
 PACKAGE = "kcore"
 TRACE = 5

@@ -11,10 +11,9 @@ from typing import Final, NamedTuple
 from kcore_ext.broker.producers import AbortedCore
 
 FEW: Final = 50
-"""Number of entries up to which a reader gets every aborted transaction that overlaps its range, as in Kafka.
+"""Maximum number of a partition's aborted transactions at which a reader gets all that overlap its range, as in Kafka.
 
-If there are more entries, a reader gets only the transactions of producers whose batches it reads. Clients need no
-other transactions.
+With more aborted transactions, a reader gets only those of producers whose batches it reads. Clients need no others.
 """
 MAX_DELETED: Final = 50_000
 """Maximum number of entries that one call of `delete_before` removes. The next call removes further entries."""

@@ -59,20 +59,23 @@ RECORDS_A_MICROSECOND = 2
 SURVEYED_RECORDS = 100_000
 SURVEYED_BYTES = 1 << 20
 SURVEY_COST = 1_500
-"""Limits of one step of the check, in records and in bytes, and the cost of such a step in microseconds."""
+"""Maximum number of records and of bytes that one step checks, and the cost of such a step in microseconds."""
 MAX_RECORD_ERRORS = 1_000
 """Maximum number of invalid records of a batch that a response lists."""
 
 Appended = tuple[int, int]
-"""The base offset of a batch, and the time of its append in ms (-1 for create times)."""
+"""The base offset of a batch and its append time in ms (-1 if the records keep their create times)."""
 CheckedBatch = tuple["bytes | bytearray", int, int]
-"""A batch in the form that the log stores, its largest timestamp, and the time of its append (-1 for create times)."""
+"""A batch in the form that the log stores, its largest timestamp, and its append time (-1 as in `Appended`)."""
 Survey = tuple[int, int, int, bool]
 """The result of `survey` for a batch: the smallest and the largest timestamp in ms, the number of records without a
 key, and whether the records are numbered 0, 1, 2, ...
 """
 Unpack = Callable[[int, "Buffer", int], Generator[int, None, bytes]]
-"""Decompresses (codec, data, the largest output) in steps, and yields the cost of each step in microseconds."""
+"""Decompresses data in steps and yields the cost of each step in microseconds.
+
+The arguments are the codec, the data, and the maximum size of the output.
+"""
 
 
 class RecordsRefusedError(KafkaError):

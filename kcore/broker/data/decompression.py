@@ -13,14 +13,16 @@ from kcore.runtime.sliced import step
 MAX_BATCH_BYTES = 16 << 20
 """Maximum size of the decompressed records of a batch.
 
-A response waits for the decompression and the check of its batches, and the memory for their records is bounded.
+It limits the memory for the records, and the time for which a response waits for decompression and checks.
 
-Clients limit a batch by its size before compression (librdkafka, Go) or by its estimated compressed size (Java, 16 KiB
-by default), so their batches are far smaller. A Java producer splits a batch that is refused with MESSAGE_TOO_LARGE."""
+Batches of clients are far smaller: clients limit a batch by its size before compression (librdkafka, Go) or by its
+estimated compressed size (Java). Java's default limit is 16 KiB. A Java producer splits a batch that is refused with
+MESSAGE_TOO_LARGE.
+"""
 
 MIN_REQUEST_BYTES = 64 << 20
 REQUEST_RATIO = 32
-"""The decompressed records of a request may have `MIN_REQUEST_BYTES`, or this multiple of its size if that is more."""
+"""Maximum ratio of the decompressed records of a request to its size. Up to `MIN_REQUEST_BYTES` are always allowed."""
 
 BYTES_A_MICROSECOND = 400
 """Approximate speed at which records are decompressed and checked."""

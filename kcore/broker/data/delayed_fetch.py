@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 MAX_AT_ONCE: Final = 100
-"""Maximum number of partitions of a fetch that is tried at once when one of them has progress.
+"""Maximum number of partitions of a parked fetch that is tried at once when it becomes due.
 
 Larger fetches are tried in slices.
 """
@@ -33,9 +33,10 @@ MAX_IN_A_ROUND: Final = 1_000
 Further fetches are tried in slices.
 """
 MAX_BATCHES: Final = 15_000
-"""Maximum number of batches that a try reads.
+"""Maximum number of batches that one try of a parked fetch examines.
 
-A fetch with more batches gets its response at once, because a response can hardly have more.
+A fetch that finds this many batches gets its response at once, because a response contains about this many batches at
+most.
 """
 MAX_WATCHED: Final = 500_000
 """Number of partitions of all parked operations above which a fetch with many partitions gets its response at once.

@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 
 SHARE = 4
-"""Divisor of the remaining memory: a response takes at most this part, which leaves memory for later responses."""
+"""Divisor of the remaining memory that gives the maximum size of a response. The rest is left for later responses."""
 NOTED_BYTES = 16_384
-"""Size above which a response is subtracted as soon as it is made. The server counts a smaller one when it is sent."""
+"""Size above which a response reduces the remaining memory as soon as it is made.
+
+The server counts a smaller response when it sends the response.
+"""
 
 MOST_SHARED_BYTES = 16 << 20
 """Maximum size of the records in a ShareFetch response. Copying 50 MB took 40 ms in one turn of the event loop."""

@@ -20,21 +20,24 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAX_EPOCH = 2**31 - 1
 EVICTION_MS = 120_000
-"""Age for eviction, in ms.
+"""Time in ms for which a session must be unused before a new session may evict it.
 
-A new session may evict a session that was unused for longer, and a smaller session that was created earlier.
+A new session may also evict a smaller session that was created longer ago.
 """
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 MAX_UNREADABLE = 10_000
-"""Limit of a session's unreadable partitions. Every response of the session contains each of them, even if the request
-is short. A client with more of them gets no session and names its partitions in each request."""
+"""Maximum number of unreadable partitions in a session.
+
+Every response of the session contains all of them, even if the request is short. A client with more unreadable
+partitions gets no session, and names its partitions in each request.
+"""
 MAX_PARTITIONS = 500_000
 """The default of `kcore.max.fetch.session.partitions`."""
 NO_CONNECTION = 0
 """The connection id of requests without a socket. Their sessions end only by eviction."""
 
 PartitionName = tuple[str | bytes, int]
-"""(topic name, or from v13 on topic id; partition)."""
+"""A partition in a Fetch request: its topic's name (from version 13 on its topic's id), and its number."""
 
 
 def next_epoch(epoch: int) -> int:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kcore.runtime.slices import Slices
 
 PART_COST = 5_000
-"""The cost of the batches that are appended together, in microseconds."""
+"""Total cost of the batches that one part of a request appends together, in microseconds."""
 ITEM_COST = 25
 """The cost of a batch in addition to the cost of its bytes, in microseconds."""
 

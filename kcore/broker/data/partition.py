@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_MAX_PRODUCERS = 20_000
-"""Limit of producers and aborted transactions of a snapshot: writing more would delay requests."""
+"""Maximum number of producers and aborted transactions in a snapshot. A larger snapshot would delay requests."""
 
 MARKERS_A_SLICE = 500
 """Number of markers that one slice of a recovery looks up in the log. A look-up takes about 10 µs."""

@@ -24,10 +24,11 @@ __all__ = [
 
 MAX_SEQUENCE = 2**31 - 1
 ENDED_BEFORE_COPY = 1_000
-"""Number of ended transactions after which the dictionary of the open ones is copied.
+"""Number of ended transactions after which the dictionary of the open transactions is copied.
 
 A dictionary keeps an empty slot for each removed entry, and the search for its first entry passes these slots. With
-100,000 open transactions that end in order, the end of each would take 100 µs."""
+100,000 open transactions that end in order, the end of each would take 100 µs.
+"""
 
 
 def increment_sequence(sequence: int, by: int) -> int:

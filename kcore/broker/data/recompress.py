@@ -30,12 +30,13 @@ LEVEL_LIMITS: Final = {
     CompressionType.LZ4: ((2, NO_LIMIT), (17, 480_000)),
     CompressionType.ZSTD: ((3, NO_LIMIT), (14, 600_000), (22, 80_000)),
 }
-"""Codec -> pairs (highest level, size), by ascending levels.
+"""Codec -> pairs of a compression level and a size of records, by ascending level.
 
-Up to this level, the compression of records of this size takes at most about 40 ms.
+Levels up to the level of a pair compress records of its size in at most about 40 ms.
 
-The rates are those of compressible text on one core of 2024: 20 MB/s with gzip 6, 12 MB/s with lz4 9, 2 MB/s with
-zstd 22."""
+The sizes assume the rates of compressible text on one core of 2024. These are 20 MB/s with gzip 6, 12 MB/s with lz4 9,
+and 2 MB/s with zstd 22.
+"""
 DEFAULT_LEVELS: Final = {CompressionType.GZIP: 6, CompressionType.LZ4: 9, CompressionType.ZSTD: 3}
 
 
@@ -44,7 +45,7 @@ BYTES_A_STEP: Final = 262_144
 """Maximum number of records, and of bytes, that one step copies."""
 RECORD_COST: Final = 2
 BYTES_A_MICROSECOND: Final = 100
-"""The time of a copy: microseconds for each record, and the number of bytes that are copied in a microsecond."""
+"""The cost of copying: the microseconds for each record, and the number of bytes copied in a microsecond."""
 PACKED_BYTES_A_MICROSECOND: Final = 30
 """Approximate speed of compression at the fastest level of the slowest codec."""
 

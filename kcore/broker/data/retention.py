@@ -28,13 +28,15 @@ logger = logging.getLogger(__name__)
 PRODUCERS_A_SLICE = 1_000
 PARTITIONS_A_SLICE = 50
 OFFSETS_A_PARTITION = 100_000
-"""Number of offsets above which a log counts as several partitions, because a search in its index takes up to 2 ms per
-million offsets."""
+"""Number of offsets of a log that count as one further partition of a slice.
+
+A search in the log's index takes up to 2 ms per million offsets.
+"""
 SNAPSHOT_CHECKS_A_SLICE = 2_000
 """Maximum number of partitions that a slice examines if none of them needs a snapshot."""
 SNAPSHOT_INTERVAL_MS = 60_000
 SNAPSHOT_MIN_RECORDS = 50_000
-"""Minimum number of offsets that a restart would replay in a partition whose producers are snapshotted."""
+"""Minimum number of offsets that a restart would replay in a partition that gets a snapshot of its producers."""
 
 
 class Periodic:

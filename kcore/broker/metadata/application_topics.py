@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_FAILURES: Final = 1_000
-"""Maximum number of remembered failures; the oldest is forgotten first."""
+"""Maximum number of topics whose failed creation is remembered. A further failure replaces the oldest."""
 
 
 class RequestedTopic(Protocol):

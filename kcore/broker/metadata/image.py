@@ -35,7 +35,10 @@ class ConfigKey(NamedTuple):
 
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
-"""The owner of quotas: pairs of a type ("user", "client-id", "ip") and a name, sorted by type. None is the default."""
+"""The owner of quotas: pairs of a type ("user", "client-id", "ip") and a name, sorted by type.
+
+The name None stands for the default of the type.
+"""
 
 NO_SETTINGS: Mapping[str, str] = {}
 

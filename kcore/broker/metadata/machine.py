@@ -60,9 +60,9 @@ LEADER_UNCHANGED = -2
 """The leader field of a PartitionChangeRecord that does not change the leader."""
 
 COMPACT_FROM_RECORDS = 10_000
-"""Number of records below which a log is never compacted."""
+"""Minimum number of records of a log that is compacted."""
 COMPACT_RATIO = 4
-"""Ratio of a log's records to the records of its image from which on the log is compacted."""
+"""Minimum ratio of a log's records to the records of its image at which the log is compacted."""
 
 
 class MetadataMachine:

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from kcore_ext.batch import BatchBuilder
 
 FEW_PARTITIONS = 100
-"""Number of new partitions up to which each has a record of its own."""
+"""Maximum number of new partitions of a topic for which the broker makes single records instead of a range."""
 
 RECORD_OVERHEAD = 21
 """Maximum size of a record in a batch, without its key and value."""
 
 MARK = 0x7FEEDDCC
-"""A sample partition number. Its position in an encoded record is where the numbers of other partitions are written."""
+"""A sample partition number, with which a record is encoded. Other partition numbers then replace its bytes."""
 
 
 class PartitionRange:
@@ -65,7 +65,7 @@ class PartitionRange:
 
 
 MetadataItem = Record | PartitionRange
-"""A part of a decision of the metadata shard."""
+"""An element of a decision of the metadata shard: one record, or the records of many partitions."""
 
 
 class MetadataBlock:

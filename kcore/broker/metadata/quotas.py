@@ -21,10 +21,10 @@ CLIENT_QUOTAS: Mapping[str, int | None] = {
     "request_percentage": None,
     "controller_mutation_rate": None,
 }
-"""Quota of users and client ids -> its largest value, if it must be a whole number; None: any number above 0."""
+"""Quota of a user or client id -> its largest value. None: the quota may be any number above 0, also a fraction."""
 
 IP_QUOTAS: Mapping[str, int | None] = {"connection_creation_rate": INT_MAX}
-"""Quotas of addresses."""
+"""Quota of an IP address -> its largest value."""
 
 
 def check_entity(parts: Mapping[str, str | None]) -> tuple[QuotaEntity, Mapping[str, int | None]]:

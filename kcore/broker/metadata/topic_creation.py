@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kcore.runtime.cluster import ClusterView
 
 MAX_PARTITIONS_PER_REQUEST = 10_000
-"""Limit of new partitions in one request, as in Kafka: they are one batch of the metadata log."""
+"""Maximum number of new partitions in one request, as in Kafka. One batch of the metadata log contains all of them."""
 
 DEFAULT = -1
 """Number of partitions or replicas that stands for the node's default."""

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 
 WAITS = frozenset({ErrorCode.OFFSET_NOT_AVAILABLE})
-"""Errors that a fetch reports only at its timeout. `by_duration` found no record, but a new record may be written."""
+"""Errors that a fetch reports only at its timeout.
+
+The broker returns OFFSET_NOT_AVAILABLE if the reset policy `by_duration` found no record. A producer may write a
+matching record before the timeout.
+"""
 
 
 class RefusedLater(Pending):

@@ -68,8 +68,8 @@ class Endings:
                 log_failure(
                     logger,
                     error,
-                    "share sessions: some acquired records of a closed session could not be released; other members "
-                    "get them after their locks expire",
+                    "share sessions: cannot release some acquired records of closed sessions; other members get these "
+                    "records after their locks expire",
                 )
                 done = True
             if done:

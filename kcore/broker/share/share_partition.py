@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_READ_BYTES: Final = 4_096
-"""The size of the first read of the log by a fetch, in the compiled base. Each further read is twice as large."""
+"""The size of a fetch's first read of the log, which the compiled base makes. Each further read is twice as large."""
 
 MAX_READ_BYTES: Final = 65_536
 """The maximum size of one read, unless a single log batch is larger."""

@@ -38,7 +38,8 @@ RELEASE_COST = 50
 """The cost of the release of a member's records of one share partition, in microseconds."""
 DROP_COST = 20
 LOOKS_A_STEP, LOOKS_COST = 100, 20
-"""Number of share partitions of other topics that one step skips, and the cost of such a step in microseconds."""
+"""Number of share partitions that one step passes without dropping them, and the cost of such a step in
+microseconds."""
 
 WARNING_INTERVAL_MS = 10_000
 """Minimum time between two warnings about failed loads: one request can cause thousands of them."""

@@ -12,7 +12,7 @@ from kcore.errors import ConnectionClosedError
 logger = logging.getLogger(__name__)
 
 OnDone = Callable[[Any, BaseException | None], None]
-"""Gets the response of a request, or None and the error."""
+"""A callback that receives the response of a request and None, or None and the error."""
 
 _running: set[asyncio.Future[Any]] = set()
 

@@ -34,7 +34,7 @@ MEMBERSHIP_ERRORS = frozenset(
         ErrorCode.STALE_MEMBER_EPOCH,
     }
 )
-"""Errors of a commit whose member or epoch the coordinator refuses."""
+"""Errors of a commit with which the coordinator refuses the member, its generation or its epoch."""
 
 Positions = Mapping[TopicPartition, int | OffsetAndMetadata]
 """Partitions and the offsets of the next records to read."""

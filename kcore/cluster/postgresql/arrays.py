@@ -22,7 +22,10 @@ INT8_ARRAY: Final = 1016
 BYTEA: Final = 17
 BYTEA_ARRAY: Final = 1001
 _HEAD: Final = struct.Struct("!5I")
-"""Number of dimensions, flag for NULLs, type of the elements, length and first index of the only dimension."""
+"""Header of an array in PostgreSQL's binary format.
+
+Fields: number of dimensions, flag for NULLs, type of the elements, length and first index of the only dimension.
+"""
 _pack_head: Final = _HEAD.pack
 _pack_length: Final = struct.Struct("!I").pack
 

@@ -22,7 +22,7 @@ EXTEND_ALL: Final[LiteralString] = """
 UPDATE leases SET expires_at = greatest(expires_at, statement_timestamp() + ttl_ms * interval '1 ms')
 WHERE expires_at > '-infinity'
 """
-"""Extends all leases after a promotion.
+"""Statement that extends all leases after a promotion.
 
 The clock of the promoted standby may differ from the clock of the old primary, so a lease may seem to end too early.
 """

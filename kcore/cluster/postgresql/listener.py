@@ -49,7 +49,7 @@ class Listener:
                         error,
                     )
             except Exception:
-                logger.exception("cluster: the listener for notifications from PostgreSQL failed and is restarted")
+                logger.exception("cluster: the listener for PostgreSQL's notifications failed; kcore starts it again")
             self._stopped.wait(RETRY_S)
 
     def _listen(self) -> None:

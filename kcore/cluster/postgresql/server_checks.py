@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 MIN_SERVER_VERSION: Final = 140000
 """PostgreSQL 14: the first version with `client_connection_check_interval`, which ends the rounds of dead nodes."""
 MIN_CONNECTIONS: Final = 40
-"""The minimum of `max_connections` without a warning.
+"""The smallest `max_connections` of a server for which kcore logs no warning.
 
 A node uses up to 12 connections: the writer, leases, renewals, notifications and readers.
 """

@@ -25,7 +25,7 @@ SELECT * FROM unnest(
     %(numbers)b::bigint[], %(bases)b::bigint[], %(lasts)b::bigint[], %(times)b::bigint[], %(batches)b::bytea[]
 ) WHERE EXISTS (SELECT 1 FROM node) AND (SELECT count(*) FROM owned) = cardinality(%(owned)b::bigint[])
 """
-"""A round that only appends: one statement, which stores all batches or none."""
+"""Statement of a round that only appends batches. It stores all batches of the round or none."""
 APPEND_PARAMETERS: Final[tuple[LiteralString, ...]] = (
     "owned",
     "epochs",

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 CLIENT_IDS_SINCE: Final = 1
 LEAVE: Final = -1
 MAX_SUBSCRIBED_TOPICS: Final = 20_000
-"""Maximum names in one subscription. Each name takes about 10 µs, which delays all other requests.
+"""Maximum number of names in one subscription.
 
-A pattern takes less time.
+Each name takes about 10 µs, which delays all other requests. A pattern takes less time.
 """
 
 

@@ -43,7 +43,10 @@ UNKNOWN: Final = -1
 """The value of an unknown start offset, lag or leader epoch."""
 
 MAX_LAG: Final = 2**63 - 1
-"""The largest lag; the smallest lag is its negative. Requests may set any start offset, but a lag must fit an int64."""
+"""The largest lag in a response; the smallest is its negative.
+
+A lag must fit an int64, but a request may set any start offset.
+"""
 
 
 class RequestedTopic(NamedTuple):

@@ -49,7 +49,7 @@ TOPICS: Final[dict[int, str]] = {
     KeyType.TRANSACTION: TRANSACTION_STATE,
     KeyType.SHARE: SHARE_GROUP_STATE,
 }
-"""Key type -> the internal topic that stores the state of the objects that such keys name."""
+"""Key type -> the internal topic that stores the state of objects with such keys."""
 
 
 def share_key(text: str) -> str | None:

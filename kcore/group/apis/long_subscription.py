@@ -30,8 +30,11 @@ NAME_COST: Final = 20
 """The cost of checking the permission and computing the hash of a topic, in microseconds."""
 
 MAX_DECISIONS: Final = 4
-"""Maximum number of decisions for one request: the member, its target, its assignment, and one more if another member
-changed the group meanwhile."""
+"""Maximum number of decisions for one request.
+
+A request needs up to three: for the member, for its target and for its assignment. The fourth is needed if another
+member changed the group meanwhile.
+"""
 
 
 def decisions(

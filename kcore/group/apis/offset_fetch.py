@@ -47,9 +47,9 @@ SEVERAL_GROUPS_SINCE = 8
 TOPIC_IDS_SINCE = 10
 NO_OFFSET = -1
 MAX_OFFSETS = 500_000
-"""Maximum offsets in the response to a request about several groups.
+"""Maximum number of offsets in the response to a request about several groups.
 
-A request about one group has no maximum: its commits limit the number.
+A request about one group has no maximum: the group's commits limit the number of its offsets.
 """
 GROUP_COST = 10
 """The cost of one group, in microseconds."""

@@ -41,11 +41,17 @@ if TYPE_CHECKING:
 
 LEAVE: Final = -1
 MAX_TOPICS: Final = 20_000
-"""Maximum topic names in one topology. Each name takes about 10 µs, which delays all other requests."""
+"""Maximum number of topic names in one topology. Each name takes about 10 µs, which delays all other requests."""
 LONG_TOPOLOGY: Final = 1_000
-"""A heartbeat with more subtopologies, topic names or client tags runs in parts, if there is an event loop."""
+"""Maximum number of subtopologies, topic names or client tags in a heartbeat that is handled at once.
+
+A longer heartbeat is handled in parts if there is an event loop.
+"""
 LONG_TASKS: Final = 5_000
-"""A join whose source topics have more partitions runs in parts, if there is an event loop."""
+"""Maximum number of partitions of the source topics in a join that is handled at once.
+
+A join with more partitions is handled in parts if there is an event loop.
+"""
 NAMES_PER_STEP: Final = 200
 NAME_COST: Final = 10
 """The cost of one check of a topic name, in microseconds."""

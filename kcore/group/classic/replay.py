@@ -101,4 +101,4 @@ def _has_protocol(member: Member, protocol_name: str, subscription: bytes) -> bo
 
 
 REPLAY: dict[type, Callable[[GroupShard, int, int, Any, Any], None]] = {GroupMetadataKey: replay_group_metadata}
-"""The records of classic groups, by the class of their key."""
+"""Class of a record's key -> function that replays the record, for the records of classic groups."""

@@ -105,10 +105,10 @@ STATES: Final[dict[GroupState, StateRules]] = {
 }
 
 RECORDED: Final[frozenset[GroupState]] = frozenset({EMPTY, STABLE})
-"""The states that a record can contain.
+"""The states in which a record may show a group.
 
-The log does not contain the other states, so at recovery these states follow each other in any order. The replacement
-of a static member (KIP-345) is a record of a Stable group that stays Stable.
+The log does not contain the other states, so at recovery EMPTY and STABLE may follow each other in any order. The
+replacement of a static member (KIP-345) writes a record of a Stable group that stays Stable.
 """
 
 REBALANCING: Final[frozenset[tuple[GroupState, GroupState]]] = frozenset(

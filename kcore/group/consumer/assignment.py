@@ -19,9 +19,9 @@ from kcore_ext.codec.fields import FieldLayout
 from kcore_ext.group.consumer_assignment import topics_of
 
 Owned = dict[bytes, dict[int, int]]
-"""Topic id -> partition -> assignment epoch."""
+"""The partitions of a member: topic id -> partition -> assignment epoch."""
 Target = dict[bytes, tuple[int, ...]]
-"""Topic id -> partitions, ascending."""
+"""A target assignment: topic id -> partitions, ascending."""
 
 NOTHING: Final[Owned] = {}
 NO_PARTITIONS: Final[dict[int, int]] = {}
@@ -84,7 +84,7 @@ class CurrentAssignment:
 
 
 NEW_MEMBER: Final = CurrentAssignment()
-"""A member before its first response."""
+"""The current assignment of a member before its first response."""
 
 
 def is_part_of(reported: Reported, owned: Owned) -> bool:

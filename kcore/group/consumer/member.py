@@ -20,7 +20,7 @@ STATIC_LEAVE_EPOCH: Final = -2
 """The member epoch of a static member that left temporarily (KIP-345, KIP-848)."""
 
 NEVER: Final = -1_000
-"""An epoch that no request has."""
+"""An epoch that differs from the epoch in every request."""
 
 Protocols = tuple[tuple[str, bytes], ...]
 

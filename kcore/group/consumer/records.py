@@ -32,16 +32,19 @@ MAX_TARGET_RECORD_BYTES: Final = 128  # approximate size of one member's target 
 
 
 group_epoch: Final[Callable[[str, int, int], Record]] = consumer_records.group_epoch
-"""(group id, epoch, metadata hash): the group's epoch, and the hash of its topics (type 3)."""
+"""Builds the record of a group's epoch and of the hash of its topics (type 3) from (group id, epoch, metadata hash)."""
 
 assignment_epoch: Final[Callable[[str, int, int], Record]] = consumer_records.assignment_epoch
-"""(group id, epoch, timestamp in ms): the epoch of the target assignment and the time of its computation (type 6)."""
+"""Builds the record of the target assignment's epoch and the time of its computation (type 6).
+
+Arguments: group id, epoch, timestamp in ms.
+"""
 
 target_assignment: Final[Callable[[str, str, Target], Record]] = consumer_records.target_assignment
-"""(group id, member id, target): a member's target assignment (type 7)."""
+"""Builds the record of a member's target assignment (type 7) from (group id, member id, target)."""
 
 current_assignment: Final[Callable[[str, str, CurrentAssignment], Record]] = consumer_records.current_assignment
-"""(group id, member id, assignment): a member's current assignment (type 8)."""
+"""Builds the record of a member's current assignment (type 8) from (group id, member id, assignment)."""
 
 in_one: Final[Callable[[list[Record]], Any]] = consumer_records.in_one
 """Combines the records of a decision into a block that is written and applied at once, if all have these types."""

@@ -103,4 +103,4 @@ REFERENCE_RECORDS: Final[dict[int, Callable[[ConsumerRecord], Record]]] = {
     7: lambda record: target_assignment(record.group_id, record.member_id or "", record.content),
     8: lambda record: current_assignment(record.group_id, record.member_id or "", record.content),
 }
-"""The reference function of each record type, by the type of its key."""
+"""Number of a record type -> reference function that builds such a record."""

@@ -221,7 +221,7 @@ REPLAY: dict[type, Callable[[GroupShard, int, int, Any, Any], None]] = {
     ConsumerGroupCurrentMemberAssignmentKey: replay_current,
     ConsumerGroupRegularExpressionKey: replay_regex,
 }
-"""The records of consumer groups, by the class of their key."""
+"""Class of a record's key -> function that replays the record, for the records of consumer groups."""
 
 bind_consumer_records(REFERENCE_RECORDS, _group, set_assignment)
 

@@ -19,18 +19,21 @@ if TYPE_CHECKING:
     from kcore.runtime.topics import TopicImage, TopicInfo
 
 KEPT_NAMES: Final = 262_144
-"""Maximum number of names in all cached subscriptions of the node together."""
+"""Maximum total number of names in all cached subscriptions of the node."""
 
 MAX_KEPT_NAMES: Final = 16_384
 """Maximum number of names in a cached subscription."""
 
 MAX_KEPT_SETS: Final = 4
-"""Maximum number of larger sets that are cached with their order. The topics of one such set are cached, too."""
+"""Maximum number of cached sets of more than `MAX_KEPT_NAMES` names, each with the order of its names.
+
+The node also caches the topics of one such set.
+"""
 
 MAX_KEPT_CHARACTERS: Final = 249
-"""Maximum number of characters of a name in a cached subscription.
+"""Maximum length of a name in a cached subscription.
 
-Topic names are not longer, but clients may send longer names.
+It is the maximum length of a topic name, but clients may send longer names.
 """
 
 NAMES_PER_SLICE: Final = 5_000

@@ -25,7 +25,7 @@ class MemberState(IntEnum):
     UNREVOKED = 1
     """The member must revoke partitions and has not confirmed."""
     UNRELEASED = 2
-    """Other members still own partitions of its target."""
+    """Other members still own partitions of the member's target."""
     UNKNOWN = 127
     """A state that only a later version writes."""
 
@@ -99,7 +99,10 @@ STEPS: Final[dict[int, Step]] = {
     case.state << 3 | case.at_target << 2 | case.holds << 1 | case.changed: step
     for case, step in RECONCILIATION.items()
 }
-"""The steps by a number: CPython 3.11 takes 0.4 µs to hash an `EpochState`, because of its enum member."""
+"""The steps of `RECONCILIATION`, with each combination of inputs encoded as an integer.
+
+A look-up by an integer is faster: CPython 3.11 takes 0.4 µs to hash an `EpochState`, because of its enum member.
+"""
 
 assert len(RECONCILIATION) == len(MemberState) * 8, "every combination has a step"
 

@@ -32,12 +32,16 @@ PARTITION_BYTES: Final = 4
 SLICE_RECORDS: Final = 256
 """Number of members' targets that one slice writes."""
 LONG_SUBSCRIPTION: Final = 1_000
-"""Maximum number of topics of a member whose heartbeat computes a due target itself, if long work runs in slices."""
-MANY_MATCHES: Final = 10_000
-"""If a group's patterns match more topics than this, slices compute its targets instead of heartbeats.
+"""Maximum number of subscribed topics of a member whose heartbeat computes a due target itself.
 
-The member then gets its partitions only with its next heartbeat. That is why this limit is larger than
-`LONG_SUBSCRIPTION`: the response to a heartbeat with a long subscription waits for the target.
+For a longer subscription, slices compute the target if there is an event loop.
+"""
+MANY_MATCHES: Final = 10_000
+"""Maximum number of topics that a group's patterns match for which a heartbeat computes a due target itself.
+
+With more matches, slices compute the target, and the member gets its partitions only with its next heartbeat. That is
+why this limit is larger than `LONG_SUBSCRIPTION`: the response to a heartbeat with a long subscription waits for the
+target.
 """
 NAMES_PER_SLICE: Final = 20_000
 """Number of members' topics that one slice sorts for the assignor."""

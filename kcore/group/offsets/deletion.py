@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kcore.runtime.shards import Shards
 
 TOPICS_PER_STEP: Final = 16
-"""Number of topics of a group whose comparison with the deleted topics counts as one step of a slice."""
+"""Number of a group's topics that one step of a slice compares with the deleted topics."""
 
 
 def on_topic_deleted(shards: Shards[GroupShard], topic: str, topic_id: bytes) -> None:

@@ -23,7 +23,7 @@ RECORD_BYTES: Final = 100
 """Upper bound of a tombstone's size besides the names in it."""
 
 MAX_CHAR_BYTES: Final = 4
-"""Maximum number of bytes of a group id's character in UTF-8."""
+"""Maximum number of bytes that one character of a group id takes in UTF-8."""
 
 
 def expire_timestamp(retention_time_ms: int, now_ms: int) -> int:

@@ -80,4 +80,4 @@ REPLAY: dict[type, Callable[[GroupShard, int, int, Any, Any], None]] = {
     OffsetCommitKey: replay_offset,
     LegacyOffsetCommitKey: replay_legacy_offset,
 }
-"""The records of offsets, by the class of their key."""
+"""Class of a record's key -> function that replays the record, for the records of offsets."""

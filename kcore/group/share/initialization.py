@@ -17,6 +17,7 @@ from kcore.group.share.group import NEVER_MS, ShareGroup
 from kcore.group.share.partitions import StateTopic, StateTopics
 from kcore.group.side_effects import LiveValue
 from kcore.process_logging import limited_logger
+from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeStateData,
@@ -168,10 +169,11 @@ def _finish(shard: GroupShard, group_id: str, topics: StateTopics, response: Any
     before = group.state_partitions
     if errors:
         logger.warning(
-            "group %s: the share coordinator failed to initialize share partitions (error codes %s); the next "
+            "group %s: the share coordinator failed to initialize share partitions of %d topics (%s); the next "
             "heartbeat tries again",
             group_id,
-            sorted(errors),
+            len(topics),
+            ", ".join(sorted(code_name(error) for error in errors)),
         )
     after = before.cancel(topics) if errors else before.confirm(topics)
     return None if after == before else Outcome([share_records.state_partitions(group_id, after)])

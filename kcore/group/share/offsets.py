@@ -51,11 +51,16 @@ if TYPE_CHECKING:
     from kcore.runtime.topics import TopicImage, TopicInfo
 
 MAX_NAMES: Final = 100_000
-"""Maximum groups, topics and partitions in a request about offsets, which bounds the memory of its response. A long
-request is decided in slices."""
+"""Maximum number of groups, topics and partitions in a request about offsets.
+
+It bounds the memory of the response. A long request is decided in slices.
+"""
 
 TOO_MANY: Final = f"a request may name at most {MAX_NAMES} groups, topics and partitions"
-"""The error message for longer requests, which is also the text of the APIs' difference from Kafka."""
+"""The error message for a request with more than `MAX_NAMES` elements.
+
+The APIs' lists of differences from Kafka contain it, too.
+"""
 
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -112,7 +112,7 @@ class StatePartitions(NamedTuple):
 
 
 NOTHING: Final = StatePartitions({}, {}, {})
-"""The lists of a group without a record 15."""
+"""The empty lists of a group that has no record of type 15."""
 
 
 def _union(one: StateTopics, other: StateTopics) -> StateTopics:

@@ -149,4 +149,4 @@ REPLAY: dict[type, Callable[[GroupShard, int, int, Any, Any], None]] = {
     ShareGroupCurrentMemberAssignmentKey: replay_current,
     ShareGroupStatePartitionMetadataKey: replay_state_partitions,
 }
-"""The records of share groups, by the class of their key."""
+"""Class of a record's key -> function that replays the record, for the records of share groups."""

@@ -23,7 +23,7 @@ class GroupState(Enum):
     STABLE = "Stable"
     """At least one member. There is no state for an assignment in progress: members do not wait for each other."""
     DEAD = "Dead"
-    """Deleted; only responses show it."""
+    """The group was deleted. Only responses show this state."""
 
 
 EMPTY, STABLE, DEAD = GroupState
@@ -40,7 +40,7 @@ class StatePhase(Enum):
     """The phases of a share partition's state, as the group's record lists it; the value is the list's name."""
 
     ABSENT = "absent"
-    """In no list: the group has not used the partition, or its state was deleted."""
+    """The partition is in no list: the group has not used it, or its state was deleted."""
     INITIALIZING = "initializing"
     """The group has requested the initialization from the share coordinator, which has not confirmed it."""
     INITIALIZED = "initialized"
@@ -57,7 +57,8 @@ PHASES: Final[dict[StatePhase, frozenset[StatePhase]]] = {
     INITIALIZED: frozenset({DELETING, ABSENT, INITIALIZING}),
     DELETING: frozenset({ABSENT, INITIALIZING}),
 }
-"""The allowed transitions of a share partition.
+"""The allowed transitions of a share partition: phase -> the phases that may follow it.
 
-The deletion of a topic removes it from all lists. AlterShareGroupOffsets initializes share partitions again.
+The deletion of a topic removes its partitions from all lists. AlterShareGroupOffsets initializes share partitions
+again.
 """

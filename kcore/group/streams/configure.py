@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from kcore.runtime.topics import TopicImage
 
 NAME_COST: Final = 1
-"""The cost of a topic name in one of the steps, in microseconds."""
+"""The cost of one topic name in a step, in microseconds."""
 
 UNDECIDED: Final = 0
-"""The partition count in a request for a topic whose count the coordinator decides."""
+"""The partition count in a request that leaves the count of a topic to the coordinator."""
 
 MAX_TASKS: Final = 50_000
 """Maximum number of tasks of a topology. The assignment takes about 2 µs per task, which delays all other requests."""
@@ -33,7 +33,7 @@ LISTED_TOPICS: Final = 3
 """Maximum number of topics that a status names. If there are more topics, the status shows the number of the others."""
 
 MAX_TEXT: Final = 4_000
-"""Maximum characters of a status or message.
+"""Maximum number of characters of a status or message.
 
 A text on the wire has at most 32,767 bytes, and a single name in the text may already have this length.
 """

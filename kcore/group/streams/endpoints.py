@@ -18,7 +18,7 @@ MAX_TOPICS: Final = 20_000
 """The maximum number of topic entries in the endpoints of a response. Each task of a member can add an entry for each
 of its input topics: a topology of 100 KB has 24,000 entries for each member."""
 MAX_PARTITIONS: Final = 200_000
-"""The maximum number of partitions in these entries."""
+"""The maximum number of partitions in the endpoints of a response."""
 
 
 class View(NamedTuple):

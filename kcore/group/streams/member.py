@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kcore.runtime.machine import Outcome
 
 NEVER: Final = -1_000
-"""An epoch that no request has."""
+"""An epoch that differs from the epoch in every request."""
 
 NO_TOPOLOGY: Final = -1
 """The topology epoch of a member that has not sent a topology."""

@@ -197,4 +197,4 @@ REPLAY: dict[type, Callable[[GroupShard, int, int, Any, Any], None]] = {
     StreamsGroupCurrentMemberAssignmentKey: replay_current,
     StreamsGroupTopologyKey: replay_topology,
 }
-"""The records of streams groups, by the class of their key."""
+"""Class of a record's key -> function that replays the record, for the records of streams groups."""

@@ -25,7 +25,7 @@ class MemberState(IntEnum):
     UNREVOKED = 2
     """The member must revoke tasks and has not confirmed."""
     UNRELEASED = 3
-    """Tasks of its target are not released yet."""
+    """Other members have not released tasks of the member's target yet."""
     UNKNOWN = 127
     """A state that only a later version writes."""
 

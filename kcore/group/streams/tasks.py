@@ -16,7 +16,7 @@ from kcore.protocol.records.streams_group_current_member_assignment import TaskI
 from kcore.protocol.records.streams_group_target_assignment_member import TaskIds as TargetTasks
 
 Partitions = dict[str, dict[int, int]]
-"""Subtopology id -> partition -> assignment epoch (0 for standby and warm-up tasks)."""
+"""Tasks of a member: subtopology id -> partition -> assignment epoch (0 for standby and warm-up tasks)."""
 
 NO_TASKS: Final[Partitions] = {}
 NO_PARTITIONS: Final[dict[int, int]] = {}
@@ -109,7 +109,7 @@ class CurrentAssignment:
 
 
 NEW_MEMBER: Final = CurrentAssignment()
-"""A member before its first response."""
+"""The current assignment of a member before its first response."""
 
 
 # ---- reports

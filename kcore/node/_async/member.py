@@ -45,7 +45,7 @@ from kcore.node.types import GroupMetadata, Offsets, Partition, TopicPartition
 logger = logging.getLogger(__name__)
 
 Listener = Callable[[Any], Any]
-"""A function of the user that gets an event."""
+"""A callback of the user that handles an event."""
 
 CLOSE_TIMEOUT_MS = 30_000
 

@@ -34,8 +34,8 @@ NO_TIMEOUT_MS = 0x7FFFFFFF
 NO_PRODUCER = (-1, -1)
 NEW_TOPIC_S = 10.0
 GATHER_S = 0.01
-"""The shortest time between two requests to a broker that has not responded to the first request. Batches of other
-partitions that become due meanwhile share the second request."""
+"""Minimum time between two requests to a broker that has not responded to the first of them. The second request also
+contains the batches of other partitions that become due in this time."""
 SHORTEST_PAUSE_S = 0.0001  # of the send loop: a timer may fire early, and the loop would then run many times
 BEING_CREATED = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
 NOT_STORED = frozenset(

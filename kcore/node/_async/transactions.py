@@ -37,7 +37,7 @@ from kcore.protocol.compression import CompressionType
 # sync: from kcore.node.blocks import tracked_exit
 
 FLUSH_BYTES = 512 << 10
-"""The size of the buffered records at which a transaction sends them."""
+"""Number of buffered bytes at which a transaction sends its records."""
 
 
 class HasGroupMetadata(Protocol):

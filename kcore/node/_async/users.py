@@ -20,7 +20,7 @@ from kcore.protocol.messages.describe_user_scram_credentials import DescribeUser
 from kcore.security.scram import MIN_ITERATIONS, NEW_SALT_BYTES, ScramMechanism
 
 MECHANISMS = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
-"""The mechanisms by their names: "SCRAM-SHA-256" and "SCRAM-SHA-512"."""
+"""Name of a mechanism -> the mechanism. The names are "SCRAM-SHA-256" and "SCRAM-SHA-512"."""
 
 
 class AsyncUsers:

@@ -16,7 +16,7 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 
 ALL_BROKERS = ""
-"""The resource with the settings of all brokers."""
+"""Name of the resource that has the settings of all brokers."""
 
 
 def described_cluster(calls: Calls) -> ClusterDescription:

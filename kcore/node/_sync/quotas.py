@@ -14,7 +14,7 @@ from kcore.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from kcore.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 
 ENTITY_TYPES = ("user", "client-id", "ip")
-"""The types of the fields of a `QuotaEntity` in requests, in the order of its fields."""
+"""The entity types in requests that correspond to the fields of a `QuotaEntity`, in the order of the fields."""
 EXACT, DEFAULT = 0, 1  # match types of DescribeClientQuotas
 
 

@@ -37,10 +37,14 @@ from kcore.protocol.messages.write_txn_markers import (
 NO_OFFSET = -1
 ALL = -1  # ListTransactions: no filter by duration
 IDLE_S = 900.0
-"""The default of the server's transaction.max.timeout.ms: a running coordinator ends transactions within this time."""
+"""Default of `idle`: the server's default of transaction.max.timeout.ms.
+
+A running coordinator ends every transaction within this time.
+"""
 LONG_OPEN_S = 86_400.0
 LONG_IDLE_S = 604_800.0
-"""Limits of `longer_than` and `idle`, above which a warning is due: the caller probably passed milliseconds."""
+"""Limits of `longer_than` and `idle` in seconds. A longer time causes a warning: the caller probably passed
+milliseconds."""
 
 
 class Transactions:

@@ -180,4 +180,4 @@ DOCUMENTS: Final[dict[str, Callable[[Observer, Query], Steps]]] = {
     "/api/topic": show_topic,
     "/api/transactions": list_transactions,
 }
-"""Path -> function that makes the document. The function returns None if the topic or group does not exist."""
+"""Path -> function that makes the JSON document. The function returns None if the topic or group does not exist."""

@@ -33,11 +33,11 @@ MAX_LISTED_OFFSETS: Final = 2_000
 """Maximum number of offsets of a group for which the list of groups shows the lag. The group's page has no limit."""
 
 MAX_ASSIGNMENT_BYTES: Final = 65_536
-"""Maximum size of a classic member's assignment that the console decodes. A client, the group's leader, wrote it."""
+"""Maximum size of a classic member's assignment that the console decodes. The group's leader, a client, wrote it."""
 
 MAX_TOPICS: Final = 20
 MAX_NUMBERS: Final = 50
-"""The maximum numbers of topics of an assignment, and of partitions of each topic, that the console shows."""
+"""Maximum number of topics of an assignment that the console shows, and of partitions of each of these topics."""
 
 
 class Position(NamedTuple):

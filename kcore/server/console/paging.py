@@ -13,10 +13,10 @@ PAGE_ROWS: Final = 50
 """Number of rows on a page of a list."""
 
 MAX_SHOWN: Final = 256
-"""Maximum number of shown characters of a name. Clients choose names of up to 32,767 characters."""
+"""Maximum number of characters of a name that the console shows. Clients choose names of up to 32,767 characters."""
 
 MAX_FIELDS: Final = 8
-"""Maximum number of fields in a query."""
+"""Maximum number of fields in the query of a URL."""
 
 SLICE_NAMES: Final = 2_000
 """Number of names that one slice examines."""

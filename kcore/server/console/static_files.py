@@ -11,7 +11,7 @@ STATIC: Final = {
     "/console.css": ("console.css", "text/css; charset=utf-8"),
     "/console.js": ("console.js", "text/javascript; charset=utf-8"),
 }
-"""File name and content type by path."""
+"""URL path -> file name and content type."""
 
 
 @cache

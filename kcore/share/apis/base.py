@@ -28,10 +28,10 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 FEW_PARTITIONS: Final = 50
-"""Maximum number of partitions in a request that is decided without slices."""
+"""Maximum number of share partitions in a request that is decided without slices."""
 
 PARTITION_COST: Final = 40
-"""The cost of the decision for one partition, in microseconds."""
+"""The cost of the decision about one share partition, in microseconds."""
 
 
 class ShareStateApi(Api[Request, Response]):
@@ -48,11 +48,11 @@ class ShareStateApi(Api[Request, Response]):
     request_type: ClassVar[Any]
     response_type: ClassVar[Any]
     topic_type: ClassVar[type]
-    """The type of the request's entries of topics."""
+    """The type of the entry for a topic in the request."""
     topic_result_type: ClassVar[type]
-    """The type of the response's entries of topics."""
+    """The type of the entry for a topic in the response."""
     partition_result_type: ClassVar[type]
-    """The type of the results of partitions."""
+    """The type of the result of one partition in the response."""
     small_responses: ClassVar[bool] = True
 
     def __init__(self, coordinator: ShareCoordinator, topics: TopicImage, authorizer: Authorizer | None = None) -> None:

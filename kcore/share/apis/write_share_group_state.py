@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from kcore_ext.share.states import ShareState
 
 COMPLETE: Final = (2, 4)
-"""Delivery states of records whose delivery is complete: acknowledged and archived."""
+"""Delivery states of records whose delivery is complete: 2, acknowledged, and 4, archived."""
 MAX_COUNT: Final = 2**31 - 1
-"""The largest count of completed deliveries that a record can have. The batches of a request may cover more offsets."""
+"""Maximum number of completed deliveries that a state record can store. The batches of a request may cover more
+offsets.
+"""
 
 
 class WriteShareGroupStateApi(ShareStateApi[WriteShareGroupStateRequest, WriteShareGroupStateResponse]):

@@ -30,7 +30,7 @@ from kcore.transaction.states import COMPLETION, NAMES, ONGOING
 PREPARED: Final = frozenset(NAMES[state] for state in COMPLETION)
 OPEN: Final = PREPARED | {NAMES[ONGOING]}
 MAX_TIMEOUT_MS: Final = 900_000
-"""The default upper limit of a transaction timeout (`transaction.max.timeout.ms`)."""
+"""The default of Kafka's upper limit of transaction timeouts, `transaction.max.timeout.ms`."""
 
 SORTED: Final = (
     "producer_id",
@@ -42,10 +42,10 @@ SORTED: Final = (
     "partition",
     "offset",
 )
-"""The sort columns of observations, nulls first. If timestamps are equal, decisions precede markers."""
+"""The columns by which observations are sorted, nulls first. If timestamps are equal, decisions precede markers."""
 
 Outcome = tuple[int, bool]
-"""Producer epoch, and True for commit: the properties that a decision shares with its marker."""
+"""The producer epoch, and True for a commit or False for an abort. A decision and its marker have equal outcomes."""
 
 
 def sort_key(seen: Observation) -> tuple[object, ...]:

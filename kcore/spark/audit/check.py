@@ -46,7 +46,10 @@ class Log:
 
 
 Handler = Callable[[EventRow, Any, Any], None]
-"""Checks one record: row, typed key, and typed value (None for a tombstone). Runs before the record is replayed."""
+"""A function that checks one record before the record is replayed.
+
+Called with the row, the typed key, and the typed value (None for a tombstone).
+"""
 
 
 class Check:

@@ -20,8 +20,9 @@ _PARTS = {
     "CurrentMemberAssignment": ("member_epoch", "member-epoch-decreased", "member epoch"),
     "Topology": ("epoch", "topology-epoch-decreased", "topology epoch"),
 }
-"""Part of a group's state -> the field with its epoch, the kind of finding if the epoch decreases, and the epoch's name
-in sentences."""
+"""Part of a group's state -> three texts: the field with the epoch, the kind of finding if the epoch decreases, and the
+epoch's name in the finding's text.
+"""
 
 EpochKey = tuple[str, str, str, str | None]
 """The owner of an epoch: kind of group, part of its state, group, member."""

@@ -20,7 +20,7 @@ from kcore.spark.events.event import EventRow
 
 COMPACTED = (CONSUMER_OFFSETS, TRANSACTION_STATE)
 MAX_KEYS = 100_000
-"""The number of keys remembered per partition of a user's topic, to detect repeated keys."""
+"""Maximum number of keys that the audit remembers per partition of a user's topic, to detect repeated keys."""
 
 
 class History:

@@ -11,7 +11,7 @@ from kcore.spark.events.event import EventRow, LogFault
 from kcore.spark.events.sources import Part
 
 SHOWN: Final = 5
-"""The maximum number of files that a finding names."""
+"""Maximum number of files that a finding names."""
 
 FAULT_KINDS: Final = {
     "corrupt": "corrupt-batch",
@@ -19,7 +19,7 @@ FAULT_KINDS: Final = {
     "duplicate": "duplicate-offset",
     "missing": "segment-missing",
 }
-"""The reader's kind of fault -> the kind of finding."""
+"""Kind of fault that the reader reports -> kind of finding."""
 
 
 def of_part(part: Part) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from kcore.spark.events.sources import Part
 from kcore_ext.util.java_hash import partition_for
 
 GRACE_MS: Final = 15_000
-"""The tolerance beyond a transaction's timeout: the coordinator checks for timeouts every ten seconds."""
+"""Time in ms that the audit adds to a transaction's timeout. The coordinator checks for timeouts every ten seconds."""
 
 
 class LogSpan(NamedTuple):

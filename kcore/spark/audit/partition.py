@@ -40,7 +40,7 @@ Row = EventRow | LogFault
 
 NOTHING: Final[list[Finding | Observation]] = []
 NEVER_MS: Final = 2**62
-"""The start time of the complete part of a log whose end is damaged: later than any record."""
+"""The start time of a log's complete part if the end of the log is damaged. It is later than any record."""
 
 CHECKS: Final[dict[str, tuple[type[Check], ...]]] = {
     CONSUMER_OFFSETS: (Generations, ClassicOwners, GroupEpochs, Owners, ShareLists, StreamsTasks),

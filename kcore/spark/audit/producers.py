@@ -14,7 +14,9 @@ from kcore.spark.events.event import EventRow
 from kcore.spark.state.producers import marker_of
 
 FORGOTTEN_MS: Final = 86_400_000
-"""The idle time after which Kafka forgets a producer (`producer.id.expiration.ms`) and accepts any epoch from it."""
+"""Idle time in ms after which Kafka forgets a producer and then accepts any epoch from it
+(`producer.id.expiration.ms`).
+"""
 SWEEP_ROWS: Final = 100_000
 
 

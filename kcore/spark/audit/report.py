@@ -11,7 +11,7 @@ from kcore.spark.audit.finding import Finding
 from kcore.spark.audit.kinds import SEVERITIES, rank
 
 SENTENCE_LETTERS: Final = 400
-"""The maximum length of a displayed sentence. The table holds the full sentence."""
+"""Maximum number of characters of a sentence in the report. The table of findings has the full sentence."""
 
 
 def lines(findings: Iterable[Finding], total: int) -> list[str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kcore_ext.share.states import ShareState
 
 COMPLETE: Final = frozenset({2, 4})
-"""The states of a record whose delivery is complete: acknowledged, archived."""
+"""Delivery states of records whose delivery is complete: 2, acknowledged, and 4, archived."""
 UNCHANGED: Final = -1
 
 

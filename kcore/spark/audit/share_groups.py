@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from kcore.spark.events.event import EventRow
 
 INITIALIZATION_MS: Final = 60_000
-"""Twice the interval after which a heartbeat repeats an unconfirmed initialization."""
+"""Time in ms after which an unfinished initialization is a finding: twice the interval at which heartbeats repeat it.
+"""
 SAMPLE: Final = 20
-"""The number of group ids in the observation of a log. The hashes of these ids verify the number of partitions."""
+"""Maximum number of group ids that the observation of a log lists. Their hashes verify the number of partitions."""
 LISTS: Final = ("initializing", "initialized", "deleting")
 
 

@@ -16,7 +16,7 @@ from kcore.spark.audit.finding import Evidence
 from kcore.spark.events.event import EventRow
 
 UNCHANGED: Final = -1
-"""The number in an update that stands for an unchanged epoch, offset or count."""
+"""The value in a share update record by which an epoch, offset or count keeps its earlier value."""
 
 
 class _Epochs(NamedTuple):

@@ -19,7 +19,7 @@ from kcore.protocol.schema import Struct
 from kcore.spark.decode.record_types import TOPICS, name_of
 
 Head = tuple[str, str | None, int | None, str | None, int | None]
-"""Status, detail, number of the record type, name of the record type, value version."""
+"""The first columns of a decoded row: status, detail, number and name of the record type, version of the value."""
 
 Read = Callable[[bytes, int, int], tuple[Any, int]]
 Fields = dict[str, Any]

@@ -22,7 +22,7 @@ STATUSES: Final = (
     "malformed",
     "other_topic",
 )
-"""The values of `status`."""
+"""The values of the column `status`."""
 
 HEAD_DDL: Final = "status string, detail string, record_type int, type string, value_version int"
 KEPT_DDL: Final = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"

@@ -39,12 +39,12 @@ EVENT_SCHEMA: Final = pa.schema(
 
 FAULT_COLUMNS: Final = ("fault", "fault_detail")
 FAULT_DDL: Final = ", ".join(f"{name} string" for name in FAULT_COLUMNS)
-"""Additional columns if faults are included: null except in rows that stand for a fault."""
+"""The additional columns of events with faults, in Spark's DDL. They are null except in rows that stand for a fault."""
 
 BATCH_ROWS: Final = 10_000
-"""The maximum number of rows in a record batch."""
+"""Maximum number of rows in a record batch."""
 LARGEST_MS: Final = (2**63 - 1) // 1000
-"""The latest time, in ms, that fits in 64 bits as microseconds. Later timestamps of records become null."""
+"""Maximum timestamp in ms that fits into 64 bits as microseconds. Later timestamps of records become null."""
 
 NO_HEADERS: Final[list[dict[str, Any]]] = []
 
@@ -92,7 +92,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "control": False,
     "batch_only": False,
 }
-"""Defaults of missing columns: Spark's own Kafka source has none of the batch header fields."""
+"""Column -> its value if the input lacks the column. Spark's own Kafka source has none of the batch header fields."""
 
 
 def from_batch(batch: pa.RecordBatch) -> Iterator[EventRow]:

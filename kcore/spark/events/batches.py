@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LAST_OFFSET: Final = 2**63 - 1
 LENGTH_OVERHEAD: Final = 12
-"""The number of bytes up to the end of a batch's length field. The length does not include these bytes."""
+"""Number of bytes of a batch up to the end of its length field. The length field does not count these bytes."""
 
 _HEAD: Final = struct.Struct(">qiiBIhiqq")  # up to the newest timestamp
 

@@ -148,7 +148,8 @@ def _common(one: frozenset[Any] | None, other: frozenset[Any]) -> frozenset[Any]
 
 
 Piece = tuple[Part, int, int | None]
-"""A partition, the first offset, and the offset before which to stop (None: the end)."""
+"""A range of a partition: the partition, the first offset, and the offset before which to stop (None: the log's end).
+"""
 
 
 @dataclass

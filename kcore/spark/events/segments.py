@@ -29,7 +29,7 @@ PARTITION_METADATA = "partition.metadata"
 _TOPIC_ID = re.compile(r"^topic_id: ([A-Za-z0-9_-]{22})$", re.MULTILINE)
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 OFFSETS_PER_SEGMENT = 2**31
-"""The maximum number of offsets in a segment: indexes store offsets as four bytes relative to the base offset."""
+"""Maximum number of offsets in a segment: indexes store offsets as four bytes relative to the base offset."""
 
 _BASE_DIGITS = 20
 _OFFSET_BYTES = 8

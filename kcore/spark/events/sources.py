@@ -435,11 +435,15 @@ def is_cluster(place: str | Path) -> bool:
 
 
 CLUSTER_SCHEMES = ("postgresql://", "postgres://", "local://", "memory://")
-"""The prefixes of URLs in `kcore.cluster.urls.FACTORIES`. Repeated here, because only jobs that read the store of a
-cluster import that module."""
+"""Prefixes of the URLs of clusters, as in `kcore.cluster.urls.FACTORIES`.
+
+They are repeated in this module, because only jobs that read the store of a cluster import that module.
+"""
 
 DATA_FILE = "data.mdb"
-"""The file that identifies a kcore data folder. Repeated here because the module that defines it needs the extension.
+"""The name of the file by which kcore recognizes its data folder.
+
+It is repeated in this module, because the module that defines it needs the extension.
 """
 
 

@@ -17,18 +17,19 @@ from kcore.spark.export.storage import Files, Storage, storage_of
 
 MANIFEST = "manifest.json"
 JOURNAL = "manifest.jsonl"
-"""The journal: has a line for each file that was exported after the last write of the manifest.
+"""The name of the journal. It has a line for each file that was exported after the last write of the manifest.
 
-Rewriting the manifest for each file would take longer and longer. So `Manifest.note` first waits until the journal has
-`MOST_NOTED` lines, and as many lines as the export has files. It then rewrites the manifest and removes the journal.
+Writing the manifest for each file would take longer and longer. So `Manifest.note` appends lines to the journal until
+it has `MOST_NOTED` lines and at least as many lines as the export has files. Then it writes the manifest and removes
+the journal.
 """
 MOST_NOTED = 1_000
 MAX_FAULTS = 1_000
-"""The maximum number of faults to keep per partition."""
+"""Maximum number of faults that the manifest keeps per partition."""
 FORMAT_VERSION = 1
 FORMATS = ("parquet", "jsonl")
 SAVED_EVERY = 16
-"""The number of files after which the manifest is saved on storage that cannot append to a journal."""
+"""Number of files after which `Manifest.note` writes the manifest, on storage that cannot append to a journal."""
 
 
 @dataclass(slots=True)
@@ -130,7 +131,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "list[ExportedFile]": (list,),
     "list[ExportedFault]": (list,),
 }
-"""Annotation -> the types that it allows."""
+"""Annotation of a field -> the types that its value may have."""
 
 
 def _check_types(of: ExportedFile | ExportedFault | ExportedPartition) -> None:

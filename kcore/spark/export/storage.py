@@ -15,12 +15,12 @@ from kcore.errors import ConfigError, KcoreError
 
 CHUNK_BYTES: Final = 1 << 20
 ARROW_SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "wasbs": "abfs"}
-"""Scheme of Hadoop -> the scheme of pyarrow for the same storage. Other schemes have the same name in Hadoop and
-pyarrow."""
+"""URI scheme of Hadoop -> pyarrow's scheme for the same storage. Other schemes have equal names in Hadoop and pyarrow.
+"""
 
 
 OBJECT_STORAGE: Final = ("s3", "gcs", "abfs")
-"""File systems of pyarrow without folders."""
+"""Names of pyarrow's file systems that have no folders."""
 
 
 class Files(ABC):

@@ -24,14 +24,14 @@ ADVICE = {
     "org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem": f"org.apache.hadoop:hadoop-azure:{OF_HADOOP}",
     "delta.DefaultSource": "io.delta:delta-spark_SPARK_2.13:VERSION, with the version of Spark, and Delta's settings",
 }
-"""Class that Spark's own distribution lacks -> the package that adds it."""
+"""Class that Spark's own distribution lacks -> the package that contains the class."""
 
 IS_DIRECTORY: Final = "; isDirectory="
 STATUS: Final = re.compile(rf"path=(.*?){IS_DIRECTORY}false; length=(\d+); ", re.DOTALL)
-"""The path and the size in the text of Hadoop's `FileStatus`."""
+"""A pattern that finds the path and the size in the text of Hadoop's `FileStatus`."""
 
 CHECKSUM: Final = re.compile(r"(^|/)\.[^/]*\.crc$")
-"""The names of the files in which Hadoop keeps checksums of local files. Hadoop's listings do not contain them."""
+"""A pattern for the files with Hadoop's checksums of local files. Hadoop's own listings do not contain these files."""
 
 
 class HadoopFiles(Files):

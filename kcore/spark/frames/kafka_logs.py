@@ -25,8 +25,9 @@ PACKAGE = "--conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13
 ADMIN_TIMEOUT_MS = "30000"
 READ_COMMITTED = "read_committed"
 CONSUMER_OFFSETS_SETTING = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
-"""The setting that makes Spark's Kafka source request offsets with a consumer. Without it, the source uses an admin
-client and leaves out internal topics.
+"""The setting by which Spark's Kafka source requests offsets with a consumer.
+
+Without this setting, the source uses an admin client and leaves out internal topics.
 """
 
 _DEFAULTS: Mapping[str, Any] = {
@@ -37,7 +38,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "control": False,
     "batch_only": False,
 }
-"""Columns that Spark's Kafka source lacks, with the values of a record outside of transactions."""
+"""Column that Spark's Kafka source lacks -> the value that the column has in a record without a transaction."""
 
 
 class KafkaLogs(EventLogs):

@@ -24,12 +24,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
-"""The setting for the number of tasks that list files."""
+"""Spark's setting for the number of tasks that list files."""
 LISTING_TASKS_PER_CORE: Final = 8
 
 Give = Callable[[Iterable[tuple[Source, Part]]], Iterator["pa.RecordBatch"]]
-"""Runs on executors: reads each partition from its source, before it requests the next partition, and yields results.
-"""
+"""A function for executors: reads partitions from their sources, one after the other, and yields results."""
 
 
 class KafkaCluster(NamedTuple):

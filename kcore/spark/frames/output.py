@@ -26,15 +26,17 @@ OVERWRITE: Final = "overwrite"
 APPEND: Final = "append"
 ERROR: Final = "error"
 DELTA_LOG: Final = "_delta_log"
-"""The folder of each table of Delta Lake with its versions."""
+"""The folder in each Delta Lake table that has the versions of the table."""
 MODES: Final = (OVERWRITE, APPEND, ERROR)
 REBUILD_DONE: Final = "rebuild.json"
 TIMELINE_DONE: Final = "timeline.json"
 INCOMPLETE: Final = ".incomplete"
-"""The suffix of a file that exists while a job changes tables, for example rebuild.json.incomplete. The file stays if
-the job fails or is killed."""
+"""The suffix of a file that marks tables which a job is changing, for example rebuild.json.incomplete.
+
+The file stays if the job fails or is killed.
+"""
 WRITERS: Final = 4
-"""The number of tables that are written at a time. They share the executors of the session."""
+"""Number of tables that Spark writes at a time. They share the executors of the session."""
 
 
 class Output:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FILE_DDL = "task int, part int, number int, name string, content binary"
-"""The rows of a task: the index of the partition, the file's number in the order of reading, its name and content."""
+"""Columns of the files of a task: task, index of the partition, position in the order of reading, name, content."""
 
 
 class StoredFile(NamedTuple):

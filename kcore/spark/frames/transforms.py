@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 EVENT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 DETAIL_COLUMNS = ("producer_id", "producer_epoch", "last_sequence", "transactional", "control", "batch_only")
 STATE_DDL = "`table` string, " + ", ".join(f"`{name}` struct<{table_ddl(name)}>" for name in TABLES)
-"""The schema of all tables in one frame: `table` names the only struct in a row that is not null."""
+"""Schema of a frame with the rows of all tables. `table` names the table of a row. Only the struct of this name is not
+null.
+"""
 
 CHECKPOINTED_DDL = f"{STATE_DDL}, `checkpoint` struct<{CHECKPOINT_DDL}>"
-"""The schema of all tables and of the checkpoints in one frame."""
+"""Schema of a frame with the rows of all tables and with the checkpoints."""
 
 
 class LogProperties(NamedTuple):

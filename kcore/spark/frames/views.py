@@ -66,7 +66,8 @@ VIEWS: Final[dict[str, Columns]] = {
         ("to_ms", "bigint", "until when; null: at the end of the log"),
     ),
 }
-"""View -> its columns, without the views of the tables of rebuild and timeline, which have the columns of the tables.
+"""View -> its columns. Views of the tables of rebuild and timeline are left out, because they have the columns of the
+tables.
 """
 
 

@@ -18,8 +18,10 @@ from kcore.spark.frames.output import ICEBERG, OVERWRITE, check_apart, check_che
 from kcore.spark.jobs.session import source_of
 
 GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
-"""A variable that `spark-submit` sets. This module does not know the master of `spark-submit`, which may resolve paths
-on another file system."""
+"""An environment variable that `spark-submit` sets.
+
+The master of `spark-submit` is unknown to this module. That master may resolve paths on another file system.
+"""
 
 
 def check_places(options: argparse.Namespace, done: str | None = None) -> None:

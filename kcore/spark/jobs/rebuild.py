@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 LEAST_PARTITIONS = {CONSUMER_OFFSETS: 1}
-"""The partition count of an internal topic in a data folder, if the source has no partition of the topic."""
+"""Internal topic -> its partition count in a new data folder, if the source has no partition of the topic."""
 
 
 class Moment(NamedTuple):
@@ -145,7 +145,7 @@ def _begin(target: Output) -> None:
 
 
 Written = tuple[dict[str, int], "list[Absent]", Uncertainties]
-"""The number of rows by table, the missing partitions, and the uncertainties."""
+"""The result of a rebuild: the number of rows by table, the missing partitions, and the uncertainties."""
 
 
 def _written_by_tasks(

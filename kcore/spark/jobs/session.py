@@ -77,9 +77,11 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
 JVM_SETTINGS: Final = dict.fromkeys(
     ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), "-XX:TieredStopAtLevel=1"
 )
-"""Settings of jobs in which Python does most of the work. They switch off the JVM's second compiler, because the JVM
-ends before the compiled code saves time. For ten million events, this compiler takes a quarter of the job's processor
-time."""
+"""Settings of jobs in which Python does most of the work. They switch off the JVM's second compiler.
+
+The JVM ends before the compiled code would save time. For ten million events, this compiler takes a quarter of the
+job's processor time.
+"""
 
 
 BATCH_SETTINGS: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": "8m"}
@@ -151,7 +153,7 @@ def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
 
 
 FULL_DISK: Final = os.strerror(errno.ENOSPC)
-"""The text by which errors of Java, of pyarrow and of Python show that a disk is full."""
+"""The text for a full disk in the errors of Java, of pyarrow and of Python."""
 
 
 def failure_of(error: Exception) -> str:

@@ -34,18 +34,21 @@ if TYPE_CHECKING:
 SHUFFLE = "spark.sql.shuffle.partitions"
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
 RETAINED_BATCHES = "10"
-"""The number of micro-batches whose states Spark keeps. Spark's default is a hundred, and each state has the live
-records of its partitions."""
+"""Number of micro-batches whose states Spark keeps. Each state has the live records of its partitions. Spark's default
+is 100.
+"""
 
 WORKER_TIMEOUT = "Python worker failed to connect back"
-"""A part of Spark's message if the worker of a Python source starts too late. Spark waits ten seconds for the worker,
-and has no setting for this time."""
+"""A part of Spark's error message if the worker of a Python source starts too late.
+
+Spark waits ten seconds for the worker, and has no setting for this time.
+"""
 WAITING = "Waiting"
-"""The first word of Spark's message on the status of a query between two triggers."""
+"""The first word of the status message that Spark reports for a query between two triggers."""
 MS = 1_000_000
 """Nanoseconds in a millisecond."""
 RESTARTS = 5
-"""The maximum number of consecutive restarts after a worker started too late, which happens on a busy machine."""
+"""Maximum number of restarts in a row because a worker started too late, which happens on a busy machine."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

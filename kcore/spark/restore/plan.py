@@ -50,7 +50,7 @@ COLUMNS: Final = (
     ("history", "text", "whole; compacted: the log lost records since the moment; damaged: parts of it are missing"),
     ("topic_id", "text", "the target's id of the topic: 32 hexadecimal digits, empty if unknown"),
 )
-"""(name, kind, meaning) of a row's columns, in order."""
+"""(name, kind, meaning) of each column of a plan, in order."""
 
 NAMES: Final = tuple(name for name, _, _ in COLUMNS)
 OPTIONAL: Final = ("from", "to", "as_of")

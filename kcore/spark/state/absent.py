@@ -14,7 +14,7 @@ from kcore.errors import KcoreError
 from kcore_ext.util.java_hash import partition_for
 
 MOST_PARTITIONS: Final = 1_000
-"""The assumed upper limit for internal topics; Kafka creates them with 50 partitions."""
+"""Assumed maximum number of partitions of an internal topic. Kafka creates these topics with 50 partitions."""
 
 
 class PlacedId(NamedTuple):

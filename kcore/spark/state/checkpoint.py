@@ -34,13 +34,14 @@ from kcore.spark.state.rebuild import END, Resumed
 from kcore.spark.state.table_schemas import CHECKPOINT_DDL
 
 VERSION: Final = 3
-"""The version of the format. The first row of a partition contains it, in a value that is a JSON object."""
+"""The version of the format of checkpoints. The first row of each partition has it, in a value that is a JSON object.
+"""
 
 _SCHEMA: Final = pa.schema(list(arrow_struct(CHECKPOINT_DDL)))
 COMMITTED: Final = "committed"
-"""The column of committed offsets, whose rows come last."""
+"""The column with committed offsets. The rows of committed offsets are the last rows of a partition."""
 _OF_ROWS: Final = tuple(name for name in _SCHEMA.names if name not in ("topic", "partition", "number", COMMITTED))
-"""The columns that are fields of an `EventRow`."""
+"""Names of the columns that are fields of an `EventRow`."""
 _RECORD: Final = pa.struct([_SCHEMA.field(name) for name in _OF_ROWS])
 
 _COUNTERS: Final = (

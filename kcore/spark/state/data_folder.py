@@ -41,7 +41,7 @@ PARTITIONS_SETTINGS: Final = {
 BATCH_BYTES: Final = 512 << 10
 COMMIT_BATCHES: Final = 200
 SEQUENCES: Final = 2**31
-"""Sequence numbers wrap at this number (KIP-98)."""
+"""Number of different sequence numbers: after the largest, a producer continues at 0 (KIP-98)."""
 
 
 class WrittenFolder(NamedTuple):

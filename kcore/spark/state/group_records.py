@@ -16,13 +16,13 @@ SHARE: Final = "share"
 STREAMS: Final = "streams"
 
 PREFIXES: Final = {CONSUMER: "ConsumerGroup", SHARE: "ShareGroup", STREAMS: "StreamsGroup"}
-"""Kind of group -> prefix of its key classes."""
+"""Kind of group -> prefix of the names of its key classes."""
 
 OFFSET_COMMIT_TYPES: Final = (b"\x00\x00", b"\x00\x01")
-"""The first bytes of keys of committed offsets: two record types with the same layout."""
+"""The first bytes of a committed offset's key: one of two record types, whose keys have equal layouts."""
 
 Part = tuple[str, str]
-"""Kind of group, and the part of its state: "Metadata", "MemberMetadata", "Topology", ..."""
+"""Kind of group, and the name of a part of its state: "Metadata", "MemberMetadata", "Topology", ..."""
 
 
 def parts_of(kinds: Iterable[str] = PREFIXES) -> dict[type, Part]:

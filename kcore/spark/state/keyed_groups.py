@@ -11,10 +11,10 @@ from typing import Any, Final
 from kcore.spark.state.group_records import STREAMS, Part, parts_of
 
 STREAMS_STABLE: Final = 1
-"""Kafka's state number of a streams member that owns its whole target."""
+"""Kafka's state number of a member of a streams group that owns its whole target assignment."""
 
 PARTS: Final[dict[type, Part]] = parts_of((STREAMS,))
-"""Key class -> kind of group and part of its state."""
+"""Key class of streams groups -> kind of group, and the part of its state."""
 
 
 class KeyedGroup:

@@ -22,19 +22,19 @@ from kcore.spark.state.partition_state import PartitionState
 from kcore_ext.spark.offset_columns import OffsetRecords
 
 SLACK: Final = 10_000
-"""The number of possibly dead records that are held before a cleanup."""
+"""Number of further offset records of transactions before a cleanup removes those that are no longer live."""
 
 TOMBSTONES: Final = 1_000
-"""The number of newest tombstones to keep.
+"""Number of tombstones to keep: the newest ones. A moment may lie between the records of one decision.
 
-A moment may lie between the records of one decision. For example, a member may lose its assignment with one record
-and its membership with a later one: between them, it has no assignment.
+For example, a member may lose its assignment with one record and its membership with a later record. Between these
+records, the member has no assignment.
 """
 
 COMMITTED: Final = pa.schema(
     [("key", pa.binary()), ("value", pa.binary()), ("offset", pa.int64()), ("timestamp_ms", pa.int64())]
 )
-"""The columns of encoded committed offsets. The timestamp is that of the commit."""
+"""The columns of encoded committed offsets. The timestamp is the time of the commit."""
 
 SHARE_SNAPSHOT: Final = b"\x00\x00"
 TYPE_BYTES: Final = 2

@@ -20,7 +20,9 @@ from kcore.transaction.markers import Marker
 from kcore.transaction.shard import Services, TransactionShard
 
 TRANSACTION_VERSION: Final = 2
-"""The newest `transaction.version` (KIP-890). Records of earlier versions are readable too."""
+"""The `transaction.version` of the rebuilt transaction coordinator: the newest (KIP-890). Records of earlier versions
+are readable, too.
+"""
 
 
 class ReplayOnlyError(AssertionError):

@@ -22,9 +22,9 @@ from kcore_ext.group.offsets import OffsetDecoder
 
 COORDINATOR_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 LOSSES = ("corrupt", "missing")
-"""Faults that leave a gap in a log."""
+"""Kinds of faults that leave a gap in a log."""
 MAX_FAULTS = 1_000
-"""The maximum number of faults to keep per partition; all are counted."""
+"""Maximum number of faults to keep per partition. The count of faults includes the others."""
 
 
 class PartitionState:

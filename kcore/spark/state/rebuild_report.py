@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from kcore.spark.events.sources import Part
 
 ID_COLUMNS: Final = {"groups": (CONSUMER_OFFSETS, "group_id"), "transactions": (TRANSACTION_STATE, "transactional_id")}
-"""Table -> the topic that its ids are hashed to, and the column of the ids."""
+"""Table -> the internal topic, and the column of the ids whose hashes determine the partitions of this topic."""
 IDS: Final = 10_000
-"""The maximum number of ids to read per file: enough to infer the partition count."""
+"""Maximum number of ids to read from each file: enough to infer the partition count of a topic."""
 
 NAMED: Final = ("absent", "missing", "front")
-"""Faults of whole logs and files: each is reported on its own line, up to `SHOWN`."""
+"""Kinds of faults that affect a whole log or file. The report lists the first `SHOWN` of these faults."""
 SHOWN: Final = 50
 
 

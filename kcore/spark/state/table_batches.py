@@ -21,7 +21,7 @@ from kcore.spark.state.table_schemas import CHECKPOINT, TABLES, table_ddl
 from kcore.spark.state.tables import table_rows
 
 TableBatch = tuple[str, pa.RecordBatch]
-"""Table, and some of its rows."""
+"""The name of a table, and some of its rows."""
 
 
 def all_tables(results: Iterable[Rebuilt]) -> Iterator[TableBatch]:

@@ -26,20 +26,20 @@ from kcore.spark.state.table_batches import TableBatch
 from kcore.spark.state.table_schemas import CHECKPOINT, TABLES
 
 GROUP_BYTES: Final = 8 << 20
-"""The size of a row group: rows are gathered up to this size before they are written."""
+"""Size in bytes at which the gathered rows are written as a row group."""
 
 STAGING: Final = ".writing-"
 EARLIER: Final = "earlier"
-"""The folder in a staging folder to which the earlier tables are moved."""
+"""The folder, within a staging folder, that receives the tables which new tables replace."""
 PLACE: Final = ("topic", "partition")
-"""The columns of a checkpoint whose values are in the name of its folder: checkpoint/topic=T/partition=N."""
+"""Columns of a checkpoint that its files lack: the name of the folder has the values, checkpoint/topic=T/partition=N.
+"""
 _ARROW: Final = b"ARROW1"
-"""The first bytes of a file of Arrow."""
+"""The first bytes of an Arrow file."""
 _SERIAL: Final = pa.ipc.IpcReadOptions(use_threads=False)
-"""Options of Arrow's reader, without threads. With threads, a small file takes twice the processor time."""
+"""Options that make Arrow read without threads. With threads, a small file takes twice the processor time."""
 INDEX: Final = "_index.json"
-"""The file that marks the checkpoints as complete, with the offset of each checkpoint. Spark ignores files with this
-name."""
+"""A file with the offset of each checkpoint. It exists only if the checkpoints are complete. Spark ignores its name."""
 
 WRITTEN_DDL: Final = "`table` string, file string, `rows` bigint, next_offset bigint"
 

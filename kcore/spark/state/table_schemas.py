@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 Columns = tuple[tuple[str, str, str], ...]
-"""(name, type, meaning)."""
+"""(name, type, meaning) of each column of a table."""
 
 PARTITION: Final = ("coordinator_partition", "int", "the partition of the internal topic that holds the record")
 GROUP: Final = ("group_id", "string", "the group")
@@ -203,7 +203,7 @@ COMMITTED_COLUMNS: Final = (
     "topic_id",
     "record_offset",
 )
-"""The columns of the table `offsets` that make up a committed offset."""
+"""Names of the columns of the table `offsets` that a checkpoint stores for a committed offset."""
 _COMMITTED_DDL: Final = ", ".join(
     f"{column}: {kind}" for column, kind, _ in TABLES["offsets"] if column in COMMITTED_COLUMNS
 )
@@ -212,7 +212,10 @@ CHECKPOINT_DDL: Final = (
     "producer_id bigint, producer_epoch int, last_sequence int, transactional boolean, "
     f"committed struct<{_COMMITTED_DDL}>"
 )
-"""The columns of a checkpoint. A row is a committed offset, which has only `number` and `committed`, or a record."""
+"""The columns of a checkpoint, in Spark's DDL.
+
+A row is a committed offset or a record. In a row with a committed offset, only `number` and `committed` have values.
+"""
 
 
 def table_ddl(name: str) -> str:

@@ -25,12 +25,12 @@ from kcore.transaction.shard import TransactionShard
 from kcore.transaction.states import NAMES
 
 TableRow = tuple[str, dict[str, Any]]
-"""Table, and column -> value; missing columns are null."""
+"""The name of a table, and column -> value of one of its rows. Columns that are left out are null."""
 
 STREAMS_ASSIGNOR = "sticky"
 SHARE_ASSIGNOR = "simple"
 SHARE_STABLE = 0
-"""Kafka's number of the only state that records of share members have."""
+"""The number of the only state that records of share group members have in Kafka."""
 BATCH_FIELDS = ("first_offset", "last_offset", "delivery_state", "delivery_count")
 TASK_FIELDS = {"active": "active_tasks", "standby": "standby_tasks", "warmup": "warmup_tasks"}
 

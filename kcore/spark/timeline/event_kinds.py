@@ -138,7 +138,7 @@ EVENT_KINDS: Final[dict[str, Columns]] = {
 """Kind of event -> its columns, in the order of the rows' values."""
 
 TimelineEvent = tuple[str, tuple[Any, ...]]
-"""(kind, row)."""
+"""The kind of an event, and the values of its columns."""
 
 
 def kind_ddl(kind: str) -> str:
@@ -147,7 +147,9 @@ def kind_ddl(kind: str) -> str:
 
 
 TIMELINE_EVENTS_DDL: Final = "kind string, " + ", ".join(f"`{kind}` struct<{kind_ddl(kind)}>" for kind in EVENT_KINDS)
-"""The schema of all kinds in one frame: `kind` names the only struct in a row that is not null."""
+"""Schema of a frame with the events of all kinds. `kind` names the kind of a row. Only the struct of this name is not
+null.
+"""
 
 
 def event_batches(derived: Iterator[TimelineEvent], rows_per_batch: int) -> Iterator[pa.RecordBatch]:

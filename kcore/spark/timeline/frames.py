@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 ROWS_PER_BATCH = 5_000
 NICE_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000)
 GAP_MS, STORM_COUNT, STORM_WINDOW_MS = 60_000, 5, 300_000
-"""Defaults: the minimum length of a gap between commits, and the definition of a storm of rebalances."""
+"""Default limits: the length of a gap between commits, the number of rebalances in a storm, and the time window of a
+storm.
+"""
 
 Stored = Callable[[str, "DataFrame"], "DataFrame"]
-"""Stores a table: (name, table) -> the stored table."""
+"""A function that stores a table: called with its name and the table, it returns the stored table."""
 
 
 class Bounds(NamedTuple):

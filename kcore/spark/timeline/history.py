@@ -37,7 +37,7 @@ from kcore.spark.timeline.transactions import Transactions
 from kcore_ext.group.offsets import OffsetDecoder
 
 PARTS: Final[dict[type, Part]] = parts_of()
-"""Key class -> kind of group and part of its state."""
+"""Key class -> kind of group, and the part of its state that records with such keys have."""
 
 
 class HistoryOptions(NamedTuple):

@@ -24,7 +24,7 @@ OUTCOMES: Final = ("committed", "aborted", "timed out", "open", "unknown")
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 Column = tuple[str, Callable[[dict[str, Any]], str], bool]
-"""(heading, text of a row, True for numbers)."""
+"""A column of a report's table: (heading, function from a row to its text, True if the column has numbers)."""
 
 
 def render(summary: Summary) -> str:

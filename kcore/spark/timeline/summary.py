@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TOP_GROUPS: Final = 12
-"""The number of groups with a plot of their own."""
+"""Maximum number of groups that have their own plot."""
 TOP_ROWS: Final = 20
-"""The maximum number of rows in the report's lists."""
+"""Maximum number of rows in each list of the report."""
 MAX_BUCKETS: Final = 96
 """The maximum number of steps on the plots' time axes."""
 LABELS: Final = 5
-"""The maximum number of names in a list of members or topics; the remaining ones are counted."""
+"""Maximum number of names in a list of members or topics. The list has only the number of the remaining names."""
 
 Summary = dict[str, Any]
 

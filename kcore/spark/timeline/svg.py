@@ -19,7 +19,7 @@ ROW: Final = 22
 MILLIS_BELOW_MS: Final = 10_000
 """The length of a time axis, in ms, below which its labels show milliseconds."""
 SERIES: Final = 9
-"""The number of series with a colour of their own: the page's style has `.s0` to `.s8`."""
+"""Number of series with their own colours: the page's style has `.s0` to `.s8`."""
 
 
 class Axis(NamedTuple):

@@ -12,7 +12,7 @@ SHORT_LETTERS: Final = 30
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 LAST_MS: Final = 253_402_300_799_999
-"""The end of the year 9999, the last date."""
+"""The last time that can be shown as a date, in ms since the epoch: the end of the year 9999."""
 
 
 def shown(text: object) -> str:

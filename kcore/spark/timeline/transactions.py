@@ -19,7 +19,7 @@ from kcore.transaction.states import (
 )
 
 TV2: Final = 2
-"""The `transaction.version` from which every end of a transaction raises the epoch (KIP-890)."""
+"""The lowest `transaction.version` at which every end of a transaction raises the producer's epoch (KIP-890)."""
 
 OUTCOMES: Final = {COMPLETE_COMMIT: "committed", COMPLETE_ABORT: "aborted"}
 

@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
 STREAM: Final = "stream.json"
-"""The file in the folder of the checkpoints with the format and place of the stream's tables, and the ids of topics."""
+"""A file in the folder of the checkpoints: has the format and the folder of the stream's tables, and the ids of topics.
+"""
 METADATA: Final = "metadata"
-"""The file that Spark writes to the checkpoints of a query at the first start of the query."""
+"""The file that Spark writes to a query's checkpoints when the query starts for the first time."""
 ALERTING: Final = "alerting.json"
-"""The file in the folder of the checkpoints with the alerts whose conditions held at the last report."""
+"""A file in the folder of the checkpoints: has the alerts whose conditions held at the last report."""
 TABLE_OF: Final = {"watch": f"{STATE}/partitions", EVENTS: EVENTS}
-"""Query -> a table that has rows as soon as the query has processed an event."""
+"""Name of a query -> a table that has rows once the query has processed an event."""
 
 
 def topic_ids(source: LogSource) -> dict[str, str]:

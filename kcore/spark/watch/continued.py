@@ -34,11 +34,13 @@ from kcore_ext.group.offsets import OffsetDecoder
 from kcore_ext.share.states import ShareState
 
 GROUPS: Final = "groups"
-"""Stands for the group shard in a pickled audit."""
+"""The persistent id that replaces the group shard in a pickled audit."""
 
 ANY_OFFSET: Final = 2**62
-"""The assumed offset of compaction if the rows lack transaction markers. The audit then reports no gap, because any gap
-may be a marker."""
+"""The offset up to which compaction is assumed to have run if the rows lack transaction markers.
+
+So the audit never reports a gap, because a marker may have had the missing offset.
+"""
 
 STATE_DDL: Final = "version string, checkpoint binary, history binary"
 """The schema of the state of a partition, in the order of `Stored`."""

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BATCH: Final = "batch"
-"""The column of growing tables with the number of the micro-batch."""
+"""The column, in growing tables, with the number of the micro-batch that added the row."""
 MARK: Final = "_table"
 """An empty file in the folder of each Parquet table. It exists even before the table has rows. Spark ignores it."""
 
 SHARED: Final = ("producers", "partitions", "faults")
-"""The tables of the state that all internal topics have. They are partitioned by topic, too."""
+"""Tables of the state with rows of all internal topics. Their files are partitioned by topic, too."""
 
 
 def partition_columns(table: str) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = ("table", "topic", "partition", "rows")
 WATCHED_DDL: Final = "table string, topic string, partition int, rows binary"
-"""The schema of `watched`: `rows` has rows of the table as an Arrow stream."""
+"""Schema of `watched`: the column `rows` has rows of the table `table` as an Arrow stream."""
 
 DECODED: Final = (
     INTERNAL_TOPIC,
@@ -38,7 +38,7 @@ DECODED: Final = (
 """The columns of decoded events."""
 
 _MICROS: Final = "timestamp_us"
-"""The column with the time of an event in microseconds, because pandas cannot hold every timestamp of a record."""
+"""The column with an event's time in microseconds: pandas cannot represent all timestamps that records may have."""
 
 
 def events_of(spark: SparkSession, source: LogSource, max_offsets: int | None = None) -> DataFrame:

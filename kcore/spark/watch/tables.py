@@ -27,12 +27,14 @@ EVENTS: Final = "events"
 LAG: Final = "lag"
 ALERTS: Final = "alerts"
 KINDS: Final = tuple(kind for kind in EVENT_KINDS if kind != "logs")
-"""The kinds of timeline events that a stream has. It has no events of the kind `logs`, which describe whole logs."""
+"""Kinds of timeline events that a stream writes: all except `logs`, whose events describe whole logs."""
 
 LAG_DDL: Final = "at_ms bigint, group_id string, topic string, partitions int, lag bigint, max_lag bigint"
-"""The lag of a group in a topic at a time: the sum over the topic's partitions, and the largest lag of a partition."""
+"""Schema of the lag of a group in a topic at a time: the sum over the partitions, and the maximum of a partition."""
 ALERTS_DDL: Final = "at_ms bigint, kind string, subject string, since_ms bigint, detail string"
-"""An alert: its kind, the group or transactional id, and the time from which its condition holds."""
+"""Schema of alerts: `subject` is the group or transactional id, and `since_ms` the time since which the condition
+holds.
+"""
 
 DDLS: Final[dict[str, str]] = {
     **{f"{STATE}/{name}": table_ddl(name) for name in TABLES},
@@ -45,14 +47,16 @@ DDLS: Final[dict[str, str]] = {
 """Table -> its schema."""
 
 GROWING: Final = (*(f"{TIMELINE}/{kind}" for kind in KINDS), FINDINGS)
-"""The tables to which micro-batches of `watched` add rows."""
+"""Tables that only grow: micro-batches of `watched` add rows."""
 
 TOPIC_OF: Final[dict[str, str]] = {
     **{name: CONSUMER_OFFSETS for name in TABLES if name not in SHARED},
     "transactions": TRANSACTION_STATE,
     "share_states": SHARE_GROUP_STATE,
 }
-"""Table of the state -> the internal topic of its rows. The tables in `SHARED` have rows of all internal topics."""
+"""Table of the state -> the internal topic whose records fill it. The tables in `SHARED` have rows of all internal
+topics.
+"""
 
 
 class WatchTables:

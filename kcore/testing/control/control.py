@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kcore.testing.history import Event
 
 MAX_FAULTS = 10_000
-"""The maximum number of faults at a time: a test suite that never removes faults must not exhaust the memory."""
+"""Maximum number of faults that exist at a time. A test suite that never removes faults must not exhaust the memory."""
 
 ACTIONS = {
     "fail": faults.fail,

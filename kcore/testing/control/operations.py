@@ -11,10 +11,13 @@ from kcore.testing.control.fields import Field
 
 Values = Mapping[str, Any]
 Handler = Callable[[Control, Values, Values], Any]
-"""Called with the parameters of the path and the fields of the body; returns a JSON object, or None."""
+"""A function that performs an operation.
+
+Called with the parameters of the path and the fields of the body; returns a JSON object, or None.
+"""
 
 MAX_SECONDS: Final = 7 * 86_400
-"""The longest delay, and the longest step of the clock. A step fires every due timer of the broker."""
+"""Maximum number of seconds of a delay, and of one step of the clock. At a step, all timers that are due fire."""
 MAX_WAIT_S: Final = 60
 MAX_PARTITIONS: Final = 1_000
 
@@ -519,4 +522,4 @@ OPERATIONS: Final = (
     Operation("POST", "/clock/freeze", "Stops the clock.", _freeze, (), CLOCK),
     Operation("POST", "/clock/resume", "Lets the clock run on.", _resume, (), CLOCK),
 )
-"""Every request of the control server, beside GET /openapi.json."""
+"""The requests of the control server, except GET /openapi.json."""

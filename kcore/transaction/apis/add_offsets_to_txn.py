@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from kcore.transaction.shard import TransactionShard
 
 FENCED_SINCE = 2
-"""PRODUCER_FENCED is new in v2 (KIP-588); earlier versions get INVALID_PRODUCER_EPOCH."""
+"""The first version with the error PRODUCER_FENCED (KIP-588). Earlier versions return INVALID_PRODUCER_EPOCH instead.
+"""
 
 
 class AddOffsetsToTxnApi(Api[AddOffsetsToTxnRequest, AddOffsetsToTxnResponse]):

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 BATCHED_SINCE = 4
 FENCED_SINCE = 2
-"""PRODUCER_FENCED is new in v2 (KIP-588); earlier versions get INVALID_PRODUCER_EPOCH."""
+"""The first version with the error PRODUCER_FENCED (KIP-588). Earlier versions return INVALID_PRODUCER_EPOCH instead.
+"""
 
 NONE = ErrorCode.NONE
 
@@ -186,7 +187,7 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
 
 
 Codes = Mapping[PartitionTuple, ErrorCode] | ErrorCode
-"""The code of each partition, or one code for all partitions."""
+"""The error code of each partition, or one error code for all partitions."""
 
 
 def _transaction_result(transaction: AddPartitionsToTxnTransaction, codes: Codes) -> AddPartitionsToTxnResult:

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 IDS_PER_PART: Final = 500
 ID_COST: Final = 5
-"""The cost of one transactional id, in microseconds."""
+"""The cost of one transactional id, in microseconds, in addition to the cost of matching the pattern."""
 MATCH_STEPS_PER_PART: Final = 500_000
-"""The number of matching steps after which a part of the ids ends."""
+"""Number of matching steps after which a part of the ids ends."""
 MATCH_STEPS_PER_COST: Final = 50
-"""The number of matching steps that take a microsecond."""
+"""Number of matching steps that take about a microsecond."""
 
 
 class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]):

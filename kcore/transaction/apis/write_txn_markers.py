@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kcore.transaction.local_markers import LocalMarkers
 
 FEW_PARTITIONS = 200
-"""Largest number of markers that are staged together."""
+"""Maximum number of markers that are staged at once. A request with more markers is staged in parts."""
 PARTITION_COST = 20
 """The cost of one marker, in microseconds."""
 

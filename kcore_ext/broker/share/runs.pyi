@@ -2,7 +2,7 @@ from collections.abc import Iterable
 from typing import final
 
 StateBatch = tuple[int, int, int, int]
-"""First offset, last offset, delivery state, delivery count."""
+"""A batch of records with equal state: first offset, last offset, delivery state, delivery count."""
 
 @final
 class Lock:
@@ -34,8 +34,10 @@ class RunList:
         """The number of acknowledged and archived offsets from the start on."""
 
     torn: bool
-    """True while a change of the runs is in progress, and after an exception has interrupted one: the state must then
-    be loaded again."""
+    """True while a change of the runs is in progress.
+
+    It stays True if an exception interrupts the change. The state must then be loaded again.
+    """
 
     @property
     def tracked(self) -> int:

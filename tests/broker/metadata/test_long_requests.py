@@ -252,7 +252,7 @@ REQUESTS: dict[str, Callable[[], Any]] = {
 }
 VERSIONS = {"offsets": 8}  # a version without topic ids
 AT_ONCE = {"list groups"}
-"""Number of groups that are listed in one slice."""
+"""Names of requests that are long enough to be tested, but are served in one slice."""
 
 
 @pytest.mark.parametrize("name", REQUESTS)

@@ -44,7 +44,7 @@ from tests.harness import EngineHarness
 
 GROUP_RESOURCE = 32
 Ack = tuple[int, ...]
-"""An acknowledgement: first offset, last offset, types."""
+"""An acknowledgement: the first offset, the last offset, and then the acknowledgement types."""
 
 
 class World(EngineHarness):

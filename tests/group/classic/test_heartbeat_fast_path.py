@@ -26,7 +26,7 @@ from tests.group.offsets.test_offset_commit import Denies
 from tests.kit import serve
 
 GENERATION = 2
-"""The generation of a group after `build`; in some states the generation is one higher."""
+"""Generation of a group after `build` in most states. In some states, the generation is one higher."""
 
 
 class GenericHeartbeatApi(HeartbeatApi):

@@ -398,7 +398,7 @@ def test_each_api_refuses_a_client_without_its_permissions(
 
 
 LONG = 600
-"""Partitions of the topic of long requests."""
+"""Number of partitions of the topic in long requests."""
 
 
 def long_requests() -> list[Any]:

@@ -19,24 +19,29 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 QUIET_RUNS: Final = 40
-"""Successive attempts without a MemoryError after which all allocations of an action have failed once."""
+"""Number of runs in a row without a MemoryError at which a sweep ends. By then, each allocation of the action has
+failed once.
+"""
 MAX_ALLOCATIONS: Final = 3000
 FOREVER: Final = 0
 SPANS: Final = (1, 2, 3, FOREVER)
-"""Numbers of allocations that fail in a row: the later ones strike the code that handles the first failure."""
+"""Numbers of successive allocations that fail. Further failures hit the code that handles the first failure."""
 
 
 class Attempt(NamedTuple):
     """One run of a case: the code whose allocations fail, and the checks afterwards."""
 
     action: Callable[[], Any]
-    """Code under test; it either succeeds or raises MemoryError (or one of `also`)."""
+    """The code under test. It must either succeed or raise MemoryError (or an exception in `also`)."""
     check: Callable[[bool], None]
-    """Assertions; called with enough memory, and with True if the action succeeded."""
+    """The assertions after a run. They are called with enough memory, and with True if the action succeeded."""
     also: tuple[type[Exception], ...] = ()
     """Other exceptions that the action may raise after a failed allocation."""
     only_alone: bool = False
-    """True to skip the runs without any memory, in which an error handler in Python ends the interpreter."""
+    """True to leave out the span FOREVER, in which all later allocations fail.
+
+    If memory stays exhausted, an error handler in Python ends the interpreter.
+    """
 
 
 def run_with_faults(attempt: Attempt, first: int, last: int) -> bool:

@@ -102,7 +102,7 @@ class FinalChecks:
                 self._check_missing(write.value, write.partition, write.offset)
 
     def _check_missing(self, value: bytes, partition: TopicPartition, offset: int) -> None:
-        """Checks that retention or compaction may have removed a record."""
+        """Checks a record that the log lacks: unless retention or compaction was allowed to remove it, it was lost."""
         below = self._history.deleted_below.get(partition, 0)
         if offset < below:
             return

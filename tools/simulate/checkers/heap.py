@@ -12,10 +12,10 @@ from kcore.runtime.commit import BackgroundCommit
 from kcore_ext.server.request_queue import RequestQueue, ResponseSlot
 
 TRANSIENT: Final = (Pending, BackgroundCommit, RequestQueue, ResponseSlot)
-"""Types whose objects belong to a request or a connection."""
+"""Types whose objects belong to a request or a connection, and must not outlive it."""
 MESSAGES: Final = "kcore.protocol.messages."
 MAX_RESPONSES: Final = 400
-"""The largest number of response messages and their rows in memory. Each API keeps its last response for later
+"""Maximum number of response messages, including their rows, in memory. Each API keeps its last response for later
 requests.
 """
 

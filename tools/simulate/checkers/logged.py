@@ -11,7 +11,9 @@ from kcore.log.errors import LogError
 from kcore.log.faults import SimulatedCrashError
 
 EXPLAINED: Final = (LogError, MemoryError, KeyboardInterrupt, SimulatedCrashError, OSError)
-"""Exceptions of injected faults: of the disk, the store and the network, and those within a commit."""
+"""Types of exceptions that injected faults cause: faults of the disk, the store and the network, and faults within a
+commit.
+"""
 
 
 class LoggedErrors(logging.Handler):

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from tools.simulate.cluster.world import ClusterWorld
 
 FAILOVER_MS: Final = 2 * TIMING.ttl_ms + 6_000
-"""The time after the end of a fault within which the other nodes fence the failed node and take over its leaders."""
+"""Time in ms after the end of a fault within which the other nodes have fenced the failed node and taken over its
+leaders.
+"""
 ALL: Final = 0
 
 

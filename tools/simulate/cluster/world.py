@@ -24,7 +24,7 @@ from tools.simulate.world import MAX_TIMERS, World
 
 CLUSTER_ID: Final = "simulated-cluster-AAAA"
 STARTED_MS: Final = 8_000
-"""The time within which all nodes of a new cluster serve, and the leaders are spread."""
+"""Time in ms within which all nodes of a new cluster serve requests and the leaders are distributed over the nodes."""
 
 
 class CheckedStorage(MemoryStorage):

@@ -13,7 +13,7 @@ from tools.simulate.cluster.plan import draw_cluster_plan
 from tools.simulate.plan import Plan, draw_plan
 
 Patch = tuple[Any, str, Any]
-"""Owner, name of the attribute, and its replacement."""
+"""A replacement of an attribute: the owner, the attribute's name, and the new value."""
 
 
 FOUND: Final = Path(__file__).with_name("found.json")
