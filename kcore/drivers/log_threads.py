@@ -132,7 +132,9 @@ class WriteTask:
                 time.sleep(MEMORY_WAIT_S)  # only this call notifies the loop, and every later round waits for it
             except RuntimeError:
                 # the engine's `close` finishes the commit
-                logger.debug("driver: the event loop was closed before a background commit was finished")
+                logger.debug(
+                    "driver: the event loop was closed during a background commit, which `Engine.close` finishes"
+                )
                 return
 
 

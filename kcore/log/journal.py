@@ -3,8 +3,8 @@
 An LMDB transaction needs two flushes: its pages must be on the device before the meta page that refers to them. It also
 writes each changed page as a whole: 4 KiB for a batch of 150 bytes, and a partition's batches have pages of their own.
 A write set that only appends a few batches is therefore one entry of the journal file: one write and one flush. Entries
-have numbers from 0. Once an area of the file is full, one transaction moves its batches to
-the log, many batches to a page. During the move, new entries go to the other area.
+have numbers from 0. The file has two areas, which are used in turn: once an area is full, one transaction moves its
+batches to the log, many batches to a page. During the move, new entries go to the other area.
 
 Invariants:
 
@@ -14,7 +14,7 @@ Invariants:
   batches also stores the identity of the next journal. A transaction that moves a full area stores the first number of
   the other area. So the transaction that puts batches into the log also makes their entries invalid, and an area is
   overwritten only after LMDB has flushed these batches.
-* A transaction that writes or deletes stored batches first moves the journal.
+* Any other transaction that writes or deletes batches in LMDB first moves the batches of the journal there.
 * Memory also has the batches of the journal, for readers.
 * If an exception interrupts the write of an entry, the file is not written again until a transaction has moved the
   acknowledged batches from memory and stored a new identity. So the interrupted entry never becomes valid, and a failed

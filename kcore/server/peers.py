@@ -76,7 +76,13 @@ class TcpPeers:
             logger.log(level, "cluster: node %d did not respond to %s: %s", node_id, _name(request), error)
             self._forget(node_id)
         except Exception as error:  # the sender waits for `done`
-            log_failure(logger, error, "cluster: cannot send %s to node %d", _name(request), node_id)
+            log_failure(
+                logger,
+                error,
+                "cluster: cannot send %s to node %d; the sender gets no response, as after a lost connection",
+                _name(request),
+                node_id,
+            )
             self._forget(node_id)
         if not self._closed:
             self._driver.begin_round()

@@ -83,7 +83,10 @@ def _continues(left: Batch, right: Batch) -> bool:
 
 
 def _pairwise(batches: list[Batch]) -> list[Batch]:
-    """Combines batches in any order. As in Kafka, each step replaces the first two batches that overlap or join."""
+    """Combines batches that need not be sorted.
+
+    As in Kafka, each step combines the first two batches that overlap or are adjacent.
+    """
     # Ordered by first offset, last offset, count and state.
     heap = [(first, last, count, state) for first, last, state, count in batches]
     heapify(heap)

@@ -42,8 +42,8 @@ class RecordColumns:
         """
 
     def take_heads(self) -> tuple[Finished, Finished, Finished, Finished]:
-        """Returns the columns status (int8), index of the type's name in `names`, record type, and value version
-        (int32, nullable).
+        """Returns four columns: the status (int8), and as nullable int32 the index of the type's name in `names`, the
+        record type, and the version of the value.
         """
 
     def take(self, name: str) -> Finished | None:

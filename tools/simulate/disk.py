@@ -24,7 +24,7 @@ from kcore.log.journal_file import JOURNAL_NAME
 PAGE: Final = 4096
 SECTOR: Final = 512
 META_PAGES: Final = 2
-JOURNAL_ROUNDS: Final = 40
+JOURNAL_ENTRIES: Final = 40
 """Number of rounds in an area of the journal. It is low, so that a run moves many areas."""
 
 FAILURES: Final = ("flush", "write", "torn write", "commit", "commit landed")
@@ -304,11 +304,11 @@ class Disk:
         journal_file._write_all = lambda fd, data, at: self.write(fd, data, at, original_write)
         journal_file._sync = sync
         lmdb_environment.lmdb = Module()  # type: ignore[assignment, attr-defined]
-        original_rounds, journal.MAX_ROUNDS = journal.MAX_ROUNDS, JOURNAL_ROUNDS  # type: ignore[misc]
+        original, journal.MAX_ENTRIES = journal.MAX_ENTRIES, JOURNAL_ENTRIES  # type: ignore[misc]
         try:
             yield
         finally:
-            journal.MAX_ROUNDS = original_rounds  # type: ignore[misc]
+            journal.MAX_ENTRIES = original  # type: ignore[misc]
             journal_file._write_all, journal_file._sync = original_write, original_sync
             lmdb_environment.lmdb = original_lmdb  # type: ignore[attr-defined]
 

@@ -315,8 +315,9 @@ class LeadershipKeeper(MetadataListener):
                 continue
             except LogError as error:
                 logger.warning(
-                    "cluster: this node cannot take over the logs of %d partitions; it tries again: %s",
+                    "cluster: this node cannot take over the logs of %d partitions (first: %r), and tries again: %s",
                     len(partitions),
+                    partitions[0].key,
                     error,
                 )
                 self._changed.update(dict.fromkeys(partition.key for partition in partitions))

@@ -327,7 +327,10 @@ class Membership:
     def resign_controller(self) -> None:
         """Gives up the role of the controller, which another node has taken over."""
         self.controller = None
-        logger.warning("cluster: node %d is not the controller any more", self.lease.holder)
+        logger.warning(
+            "cluster: node %d is not the controller any more, because another node has taken over the role",
+            self.lease.holder,
+        )
         self.on_controller(False)
 
     # ---- polls

@@ -446,9 +446,9 @@ class GroupMemberMachine(ABC):
     # ---- commits
 
     def take_commit(self, commit: Commit, now_ms: int) -> list[Outgoing]:
-        """Returns the request of a new commit; an empty list if the commit cannot be sent before the next `advance`.
+        """Returns a list with the request of a new commit. The list is empty if the commit must wait for `advance`.
 
-        The call replaces `advance` and `take_requests`, for a commit that need not wait for an earlier commit.
+        If no earlier commit is under way, a caller may use this method in place of `advance` and `take_requests`.
         """
         alone = len(self._commits) == 1 and self._commits[0] is commit
         if not alone or self._outgoing or self._committing is not None or self._closing:

@@ -537,7 +537,7 @@ class LocalReader(LocalStorage):
         raise FencedWriteError("a reader of the logs cannot write", node=True)
 
     def adopt(self, partitions: Sequence[Leadership]) -> list[StoredPartition]:
-        """Refuses an adoption."""
+        """Raises FencedWriteError, because only a node can take over a partition."""
         raise FencedWriteError("a reader of the logs cannot lead a partition", node=True)
 
     def reclaim(self, tasks: list[ReclaimTask], max_entries: int) -> int:

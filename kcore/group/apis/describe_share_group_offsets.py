@@ -88,15 +88,15 @@ class Allowance:
         self._names = names
         self._cost = 0
 
-    def admits(self, names: int) -> bool:
-        """Takes `names` topics and partitions from the allowance.
+    def admits(self, count: int) -> bool:
+        """Deducts a number of topics and partitions from the allowance.
 
-        If fewer are left, takes none and returns False.
+        If fewer are left, deducts nothing and returns False.
         """
-        self._cost += NAME_COST * names
-        if names > self._names:
+        self._cost += NAME_COST * count
+        if count > self._names:
             return False
-        self._names -= names
+        self._names -= count
         return True
 
     def take_cost(self) -> int:

@@ -61,12 +61,14 @@ class Change(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """One of the decisions about a heartbeat; a heartbeat with few topics takes one decision.
+    """One step of a heartbeat. A heartbeat with few topics has one step, and one with many topics has several.
+
+    Each step is a decision of its own.
 
     Attributes:
         request: the request.
-        assigns: True if the decision may compute a target that is due.
-        initializes: True if the decision may begin to initialize partitions.
+        assigns: True if the step may compute a new target assignment, if one is due.
+        initializes: True if the step may begin to initialize partitions.
     """
 
     request: Request

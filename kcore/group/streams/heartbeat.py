@@ -59,13 +59,15 @@ class Decision(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """One of the decisions about a heartbeat; a heartbeat with a short topology takes one decision.
+    """One step of a heartbeat. A heartbeat with a long topology has several steps, and any other has one step.
+
+    Each step is a decision of its own.
 
     Attributes:
         request: the request.
-        prepared: the topology of the request, prepared before the decision.
-        assigns: True if the decision may compute a target that is due.
-        moves: True if this decision may move the member to a target that it computes.
+        prepared: the topology of the request, prepared before this step.
+        assigns: True if the step may compute a new target assignment, if one is due.
+        moves: True if the step may also move the member to the target assignment that it has just computed.
         repeats: True if an earlier stage has let the member join; the group then does not refuse the member, even if
             the group is full.
     """

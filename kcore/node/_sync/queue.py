@@ -429,7 +429,12 @@ class Queue:
             self._leaders_at_ms = 0
         else:
             if not self._leaders_at_ms:
-                logger.warning("client: worker %s gets no jobs of some partitions: %s", self.member_id, left_out)
+                logger.warning(
+                    "client: worker %s of share group %r gets no jobs of some partitions until these have leaders: %s",
+                    self.member_id,
+                    self._membership.group_id,
+                    left_out,
+                )
             self._leaders_at_ms = now_ms() + LEADERLESS_PAUSE_MS
         return groups
 

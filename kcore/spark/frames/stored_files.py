@@ -110,7 +110,7 @@ class _Segments(NamedTuple):
 
 
 class _Export(NamedTuple):
-    """The opener of an export."""
+    """An export in a folder or an object store. A call of the object opens the export as a source."""
 
     uri: str
     manifest: Manifest

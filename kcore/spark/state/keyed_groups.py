@@ -18,12 +18,13 @@ PARTS: Final[dict[type, Part]] = parts_of((STREAMS,))
 
 
 class KeyedGroup:
-    """A streams group.
+    """A streams group, whose state is the newest value of each record key.
 
     Attributes:
         kind: `STREAMS`.
-        values: the newest values of the group itself, by part.
-        members: the newest values of its members: part -> member id -> value, in order of arrival.
+        values: the newest values of the records about the group itself: kind of record -> value.
+        members: the newest values of the records about its members: kind of record -> member id -> value, in order of
+            arrival.
     """
 
     __slots__ = ("kind", "members", "values")
