@@ -290,7 +290,7 @@ def test_a_lost_acceptance_is_logged(bootstrap: str, name: str, caplog: pytest.L
             if not ends:
                 assert next_job(queue).delivery_count == 2
         text = (
-            f"client: no broker acknowledged 1 finished jobs of worker {queue.member_id}; "
+            f"client: no broker acknowledged 1 finished jobs of worker {queue.member_id} of share group '{name}'; "
             "the group may deliver them again: "
         )
         (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith(text)]
@@ -312,7 +312,7 @@ async def test_an_acceptance_whose_request_is_cancelled_is_logged_with_the_reaso
         accepting.cancel()
         await asyncio.wait([accepting])
     assert [line for line in caplog.messages if "no broker acknowledged 1 finished jobs" in line] == [
-        f"client: no broker acknowledged 1 finished jobs of worker {queue.member_id}; "
+        f"client: no broker acknowledged 1 finished jobs of worker {queue.member_id} of share group '{name}'; "
         "the group may deliver them again: CancelledError()"
     ]
 

@@ -101,6 +101,11 @@ class AsyncQueue:
         """The worker's id as a member of the group."""
         return self._membership.member_id
 
+    @property
+    def _described(self) -> str:
+        """The worker in log lines."""
+        return f"worker {self.member_id} of share group {self._membership.group_id!r}"
+
     # ---- beginning and end
 
     async def __aenter__(self) -> AsyncQueue:
@@ -163,7 +168,7 @@ class AsyncQueue:
             try:
                 await self._calls.transport.send(leave, timeout_s=CLOSE_TIMEOUT_S)
             except (KafkaError, ConnectionClosedError, TimeoutError) as error:
-                logger.debug("client: worker %s could not leave its share group: %s", self.member_id, error)
+                logger.debug("client: %s could not leave its group: %s", self._described, error)
         self._calls.transport.close_channel(self._channel)
 
     async def _close_session(self, link: AsyncShareLink) -> None:
@@ -177,7 +182,7 @@ class AsyncQueue:
                 request, broker=link.broker, channel=self._channel, timeout_s=CLOSE_TIMEOUT_S
             )
         except (KafkaError, ConnectionClosedError, TimeoutError) as error:
-            logger.debug("client: worker %s could not close its share session: %s", self.member_id, error)
+            logger.debug("client: %s could not close its share session: %s", self._described, error)
             self._log_lost(count_accepted(request), error)
         else:
             if response.error_code:
@@ -274,9 +279,10 @@ class AsyncQueue:
             records = read_acquired(fetched.batch)
         except KafkaError as error:
             logger.warning(
-                "client: worker %s cannot read a batch, and the group delivers its jobs again when their locks expire: "
-                "%s",
-                self.member_id,
+                "client: %s cannot read a batch of %s-%d; the group delivers the jobs again when their locks end: %s",
+                self._described,
+                self._names.get(fetched.share_partition.topic_id, "an unknown topic"),
+                fetched.share_partition.partition,
                 error,
             )
             return
@@ -382,7 +388,7 @@ class AsyncQueue:
                 raise
             self._assigned_version = -1
             if self._attempts == 0:
-                logger.warning("client: worker %s cannot fetch jobs, and tries again: %s", self.member_id, error)
+                logger.warning("client: %s cannot fetch jobs, and tries again: %s", self._described, error)
             if self._fetched:
                 return
             await sleep(min(wait_ms, backoff_ms(self._attempts)) / 1000)
@@ -429,9 +435,8 @@ class AsyncQueue:
         else:
             if not self._leaders_at_ms:
                 logger.warning(
-                    "client: worker %s of share group %r gets no jobs of some partitions until these have leaders: %s",
-                    self.member_id,
-                    self._membership.group_id,
+                    "client: %s gets no jobs of some partitions until these have leaders: %s",
+                    self._described,
                     left_out,
                 )
             self._leaders_at_ms = now_ms() + LEADERLESS_PAUSE_MS
@@ -492,9 +497,9 @@ class AsyncQueue:
         """Logs that the acceptance of processed jobs may be lost, so that the group may deliver these jobs again."""
         if jobs:
             logger.warning(
-                "client: no broker acknowledged %d finished jobs of worker %s; the group may deliver them again: %s",
+                "client: no broker acknowledged %d finished jobs of %s; the group may deliver them again: %s",
                 jobs,
-                self.member_id,
+                self._described,
                 str(reason) or repr(reason),  # a CancelledError has no text
             )
 
@@ -505,8 +510,8 @@ class AsyncQueue:
                 code = getattr(row, field)
                 if code:
                     logger.warning(
-                        "client: worker %s: %s-%d refused acknowledgements; the group delivers the jobs again: %s",
-                        self.member_id,
+                        "client: %s: %s-%d refused acknowledgements; the group delivers the jobs again: %s",
+                        self._described,
                         self._names.get(topic.topic_id, "an unknown topic"),
                         row.partition_index,
                         KafkaError.of(code),
