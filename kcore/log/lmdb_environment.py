@@ -150,6 +150,11 @@ class LmdbEnvironment:
             return None
 
     @property
+    def flushes(self) -> bool:
+        """True if each transaction is flushed to the device (durability `fsync`)."""
+        return self._sync
+
+    @property
     def env(self) -> lmdb.Environment:
         """The open environment, opened again if a failure has closed it. The caller must hold the gate."""
         if not self._usable:

@@ -191,7 +191,8 @@ class LmdbStorage(LmdbReader):
         with self._write_lock:
             if self._unsettled or self._doubt is not None:
                 self._require_settled()
-            self._folder.require_data_file()
+            if self._environment.flushes:
+                self._folder.require_data_file()
             entry = self._journal.entry_of(write_set)
             if entry is None:
                 with self._transaction_lock:

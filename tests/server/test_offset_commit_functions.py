@@ -23,6 +23,7 @@ LEFT_OUT = {
     "CommitOffloadPolicy.wrote",
     "DataFileLock.descriptor",
     "Engine.next_deadline_ms",
+    "LmdbEnvironment.flushes",
     "ManualClock.monotonic_ms",
     "ManualClock.wall_ms",
     "ResponseMemory.end_round",
