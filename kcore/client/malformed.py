@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
+from kcore.protocol.api_keys import api_name
+
 if TYPE_CHECKING:
     from kcore.client.aio.broker import Broker
     from kcore.errors import KafkaError
@@ -38,4 +40,4 @@ def malformed(broker: Broker | None, request: Any, error: Exception | str) -> Ka
 
     address = "a broker" if broker is None or not broker.port else f"the broker at {broker.host}:{broker.port}"
     cause = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-    return MalformedResponseError(address, type(request).__name__.removesuffix("Request"), cause[:MAX_CAUSE])
+    return MalformedResponseError(address, api_name(request.API_KEY), cause[:MAX_CAUSE])

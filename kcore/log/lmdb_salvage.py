@@ -384,12 +384,12 @@ class Salvage:
         found, length, _, magic = _HEAD.unpack_from(head)
         return bool(found == base and length == size - 12 and magic == 2)
 
-    def _take_entry(self, name: str, position: int, round_size: int, tier: Tier, journal: bool) -> None:
+    def _take_entry(self, name: str, position: int, entry_size: int, tier: Tier, journal: bool) -> None:
         """Adds the batches of an entry of the journal.
 
         Each batch is preceded by its partition number, base offset and size.
         """
-        data = self.read(position, round_size)
+        data = self.read(position, entry_size)
         at = 0
         while at + BATCH_HEAD.size <= len(data):
             number, base, size = BATCH_HEAD.unpack_from(data, at)

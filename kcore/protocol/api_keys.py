@@ -105,15 +105,19 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
 
 
+def api_name(api_key: int) -> str:
+    """Returns Kafka's name of an API, such as JoinGroup. Raises ValueError if the key is unknown."""
+    return "".join(word.capitalize() for word in ApiKey(api_key).name.split("_"))
+
+
 @cache
 def _message_class(api_key: int, suffix: str) -> type[Message]:
     """Imports the API's module and returns its message class."""
     try:
-        name = ApiKey(api_key).name.lower()
-        module = import_late(f"kcore.protocol.messages.{name}")
+        module = import_late(f"kcore.protocol.messages.{ApiKey(api_key).name.lower()}")
     except (ValueError, ModuleNotFoundError):
         raise KeyError(f"no messages are declared for API key {api_key}") from None
-    found: type[Message] = getattr(module, "".join(word.capitalize() for word in name.split("_")) + suffix)
+    found: type[Message] = getattr(module, api_name(api_key) + suffix)
     return found
 
 

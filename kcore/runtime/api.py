@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
+from kcore.protocol.api_keys import api_name
 from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Api(ABC, Generic[Request, Response]):
     @property
     def name(self) -> str:
         """Kafka's name of the API, such as JoinGroup."""
-        return type(self).__name__.removesuffix("Api")
+        return api_name(self.key)
 
     @abstractmethod
     def handle(self, context: RequestContext, request: Request) -> Any:

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 logger = limited_logger("kcore.engine")
 
 
+def request_name(api: Api[Any, Any], context: RequestContext) -> str:
+    """Returns the API and the client of a request, for log lines."""
+    return f"{api.name} of client {context.client_id!r}"
+
+
 def error_response(api: Api[Any, Any], context: RequestContext, request: Any, error: Exception) -> Any:
     """Returns the error response to a request whose `handle` raised `error`, and logs the error.
 
@@ -29,20 +34,17 @@ def error_response(api: Api[Any, Any], context: RequestContext, request: Any, er
                 client_id=context.client_id,
                 connection=context.connection_id,
             )
-            logger.info("%s of client %r was refused: %s", api.name, context.client_id, error, extra=event)
+            logger.info("%s was refused: %s", request_name(api, context), error, extra=event)
         return api.error(context, request, error.code, error.message)
     if isinstance(error, CloseConnectionError):
         raise error
     if isinstance(error, LogError):
         logger.error(
-            "%s of client %r failed because of an error of the log; the client gets %s and tries again: %s",
-            api.name,
-            context.client_id,
+            "%s failed because of an error of the log; the client gets %s and tries again: %s",
+            request_name(api, context),
             api.storage_error.name,
             error,
         )
         return api.error(context, request, api.storage_error)
-    logger.error(
-        "%s of client %r failed; the client gets UNKNOWN_SERVER_ERROR", api.name, context.client_id, exc_info=error
-    )
+    logger.error("%s failed; the client gets UNKNOWN_SERVER_ERROR", request_name(api, context), exc_info=error)
     return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)

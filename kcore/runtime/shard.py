@@ -12,6 +12,7 @@ from kcore.log.errors import CorruptLogError, LogError
 from kcore.process_logging import limited_logger, log_failure
 from kcore.protocol.compression import compress
 from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.failed_requests import request_name
 from kcore.runtime.load_retry import LoadRetry
 from kcore.runtime.loader import LoadReport, ReadableLog, Replay, ShardLog
 from kcore.runtime.machine import Outcome, ShardContext, StateMachine
@@ -194,11 +195,10 @@ class Shard(ShardCore, Generic[M]):
         log_failure(
             logger,
             error,
-            "shard %s-%d: %s of client %r failed; the client gets UNKNOWN_SERVER_ERROR",
+            "shard %s-%d: %s failed; the client gets UNKNOWN_SERVER_ERROR",
             self.topic,
             self.index,
-            api.name,
-            context.client_id,
+            request_name(api, context),
         )
         return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
 

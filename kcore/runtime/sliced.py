@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kcore.errors import KafkaError, LogError
 from kcore.process_logging import limited_logger
 from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.failed_requests import request_name
 from kcore.runtime.pending import Pending
 
 if TYPE_CHECKING:
@@ -243,17 +244,14 @@ class SlicedPending(Pending):
             response = self.api.error(self.context, self.request, error.code, error.message)
         except LogError as error:
             logger.error(
-                "%s of client %r failed because of an error of the log; the client gets %s and tries again: %s",
-                self.api.name,
-                self.context.client_id,
+                "%s failed because of an error of the log; the client gets %s and tries again: %s",
+                request_name(self.api, self.context),
                 self.api.storage_error.name,
                 error,
             )
             response = self.api.error(self.context, self.request, self.api.storage_error)
         except Exception:
-            logger.exception(
-                "%s of client %r failed; the client gets UNKNOWN_SERVER_ERROR", self.api.name, self.context.client_id
-            )
+            logger.exception("%s failed; the client gets UNKNOWN_SERVER_ERROR", request_name(self.api, self.context))
             response = self.api.error(self.context, self.request, ErrorCode.UNKNOWN_SERVER_ERROR)
         if isinstance(response, Pending):
             self._awaited = response

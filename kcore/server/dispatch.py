@@ -183,19 +183,18 @@ class Dispatch:
             CloseConnectionError: the response has no field for an error in this version.
         """
         limit_bytes = self.engine.config.kcore_max_response_bytes
-        name = type(request).__name__.removesuffix("Request")
         response = api.error(
             context, request, ErrorCode.POLICY_VIOLATION, "the response is longer than kcore.max.response.bytes allows"
         )
         if not _carries_error(response, version):
             raise CloseConnectionError(
-                f"the response to {name} has more than {limit_bytes} bytes (kcore.max.response.bytes), and version "
+                f"the response to {api.name} has more than {limit_bytes} bytes (kcore.max.response.bytes), and version "
                 f"{version} of this API has no field for the error"
             )
         logger.warning(
             "%s of client %r fails with POLICY_VIOLATION: its response has more than %d bytes "
             "(kcore.max.response.bytes); request fewer items at a time, or raise the setting",
-            name,
+            api.name,
             context.client_id,
             limit_bytes,
             extra=fields(connection=context.connection_id),

@@ -18,7 +18,7 @@ from kcore.group.group import GroupType
 from kcore.group.share.states import GroupState as ShareState
 from kcore.group.streams.states import GroupState as StreamsState
 from kcore.metrics import Histogram, Metric, MetricKind, Sample, exposition
-from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.api_keys import api_name
 from kcore.runtime import ShardState
 from kcore.server.cluster_metrics import CLUSTER_METRICS
 from kcore.server.data_metrics import DATA_METRICS
@@ -251,7 +251,7 @@ class Observer:
 
     def requests(self) -> Iterator[Sample]:
         """Yields the number of requests by API."""
-        return (((_api_name(key),), count) for key, count in self.server.dispatch.requests())
+        return (((api_name(key),), count) for key, count in self.server.dispatch.requests())
 
     def errors(self) -> Iterator[Sample]:
         """Yields the error codes in responses by API."""
@@ -260,20 +260,20 @@ class Observer:
             for code, count in served.errors.items():
                 names[error_name(code)] = names.get(error_name(code), 0) + count
             for name, count in names.items():
-                yield (_api_name(served.key), name), count
+                yield (api_name(served.key), name), count
 
     def request_times(self) -> Iterator[tuple[tuple[str, ...], Histogram]]:
         """Yields the times of the measured requests by API."""
         for served in self.server.dispatch:
             times = served.all_times
             if times.count:
-                yield (_api_name(served.key),), Histogram.of(BOUNDS_S, times.buckets(), times.total_ns / 1e9)
+                yield (api_name(served.key),), Histogram.of(BOUNDS_S, times.buckets(), times.total_ns / 1e9)
 
     def processing_times(self) -> Iterator[Sample]:
         """Yields the time for which the event loop worked on the measured requests, by API."""
         for served in self.server.dispatch:
             if served.all_times.count:
-                yield (_api_name(served.key),), served.all_times.processing_ns / 1e9
+                yield (api_name(served.key),), served.all_times.processing_ns / 1e9
 
     def resident_bytes(self) -> Iterator[Sample]:
         """Yields the resident memory of the process, or no value if the system does not report it."""
@@ -282,10 +282,6 @@ class Observer:
                 yield (), int(file.read().split()[1]) * resource.getpagesize()
         except OSError:
             return
-
-
-def _api_name(key: int) -> str:
-    return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
 
 
 def _one(value: float) -> tuple[tuple[tuple[str, ...], Any], ...]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.client.aio.connection import AsyncConnection
 from kcore.errors import AuthenticationError, KafkaError, KcoreError
 from kcore.process_logging import log_failure
+from kcore.protocol.api_keys import api_name
 from kcore.runtime.peers import NODE_PREFIX, REQUEST_TIMEOUT_MS
 
 if TYPE_CHECKING:
@@ -73,14 +74,14 @@ class TcpPeers:
         except (KcoreError, KafkaError, TimeoutError, OSError) as error:
             # Wrong credentials need an operator; other failures end when the node is reachable again.
             level = logging.ERROR if isinstance(error, AuthenticationError) else logging.INFO
-            logger.log(level, "cluster: node %d did not respond to %s: %s", node_id, _name(request), error)
+            logger.log(level, "cluster: node %d did not respond to %s: %s", node_id, api_name(request.API_KEY), error)
             self._forget(node_id)
         except Exception as error:  # the sender waits for `done`
             log_failure(
                 logger,
                 error,
                 "cluster: cannot send %s to node %d; the sender gets no response, as after a lost connection",
-                _name(request),
+                api_name(request.API_KEY),
                 node_id,
             )
             self._forget(node_id)
@@ -115,7 +116,3 @@ class TcpPeers:
             task.cancel()
         for node_id in list(self._connections):
             self._forget(node_id)
-
-
-def _name(request: Any) -> str:
-    return type(request).__name__.removesuffix("Request")

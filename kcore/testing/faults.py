@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from kcore.protocol.api_keys import api_name
 from kcore.testing.arguments import check_count, check_function, check_seconds, check_text, check_type
-from kcore.testing.requests import api_key, api_name, error_code, groups_of, like, transactional_id_of
+from kcore.testing.requests import api_key, error_code, groups_of, like, transactional_id_of
 
 if TYPE_CHECKING:
     from kcore.errors import KafkaError

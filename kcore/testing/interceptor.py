@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from kcore.broker.share.sessions import SessionKey
 from kcore.errors import KcoreError
 from kcore.process_logging import log_failure
-from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.api_keys import ApiKey, api_name
 from kcore.runtime import Pending
 from kcore.server.dispatch import Dispatch, Served
 from kcore.testing.faults import ActiveFault, Fault, RandomFaults
 from kcore.testing.recorder import OBSERVED, ObservedEngine, observing
-from kcore.testing.requests import api_name, groups_of, topics_of
+from kcore.testing.requests import groups_of, topics_of
 
 if TYPE_CHECKING:
     from kcore.runtime import RequestContext

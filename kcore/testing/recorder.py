@@ -15,7 +15,7 @@ from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.member import ConsumerMember
 from kcore.group.consumer.timers import MemberTimer
 from kcore.process_logging import log_failure
-from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.api_keys import ApiKey, api_name
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.heartbeat import HeartbeatResponse
 from kcore.protocol.topic_partition import TopicPartition
@@ -24,7 +24,7 @@ from kcore.server.errors import error_name, error_walk
 from kcore.testing.arguments import check_text
 from kcore.testing.group_state import GroupSnapshot, find_group, snapshot
 from kcore.testing.history import Event, History
-from kcore.testing.requests import api_name, groups_of
+from kcore.testing.requests import groups_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

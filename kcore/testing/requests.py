@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from kcore.errors import KafkaError
-from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.api_keys import ApiKey, api_name
 from kcore.protocol.error_codes import ErrorCode
 from kcore.testing.arguments import check_type
 
@@ -43,11 +43,6 @@ def api_key(name: str) -> ApiKey:
         hint = like(name, map(api_name, ApiKey)) or "; valid: names such as Produce, Fetch, JoinGroup, OffsetCommit"
         raise ValueError(f"{name!r} is not an API of Kafka{hint}")
     return key
-
-
-def api_name(key: int) -> str:
-    """Returns the name of an API, as Kafka's documentation writes it."""
-    return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
 
 
 def error_code(error: str | int | type[KafkaError]) -> ErrorCode:

@@ -8,6 +8,7 @@ from typing import Any
 from kcore.clock import ManualClock, Now
 from kcore.errors import KafkaError
 from kcore.log import PartitionKey
+from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import (
     Api,
@@ -100,6 +101,8 @@ class Forget(ShardTimer):
 
 class AddApi(Api[Any, Any]):
     """Handles ("add", name, n); the response is ("added", name, new count)."""
+
+    key = ApiKey.HEARTBEAT  # every API has one
 
     def handle(self, context: RequestContext, request: Any) -> Any:
         raise AssertionError("tests run the shard directly")

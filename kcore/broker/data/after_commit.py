@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kcore.log.errors import LogError
 from kcore.process_logging import limited_logger
 from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.failed_requests import request_name
 from kcore.runtime.pending import Pending
 
 if TYPE_CHECKING:
@@ -34,14 +35,14 @@ def complete_with(pending: Pending, read: Callable[..., Any], *arguments: Any) -
         logger.error(
             "%s: the data cannot be read, and the client gets %s; if this repeats, check the log with `kcore log "
             "verify`: %s",
-            _reader(pending), pending.api.storage_error.name, error,
+            request_name(pending.api, pending.context), pending.api.storage_error.name, error,
         )  # fmt: skip
         pending.fail(pending.api.storage_error)
     except Exception:
         logger.exception(
             "%s: the data cannot be read, and the client gets %s, because of an internal error of kcore; please "
             "report the error",
-            _reader(pending), ErrorCode.UNKNOWN_SERVER_ERROR.name,
+            request_name(pending.api, pending.context), ErrorCode.UNKNOWN_SERVER_ERROR.name,
         )  # fmt: skip
         pending.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
     else:
@@ -49,10 +50,6 @@ def complete_with(pending: Pending, read: Callable[..., Any], *arguments: Any) -
             response.on_complete(pending.complete)
         else:
             pending.complete(response)
-
-
-def _reader(pending: Pending) -> str:
-    return f"{pending.api.name} of client {pending.context.client_id!r}"
 
 
 class Reader(Protocol):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.errors import KafkaError
 from kcore.process_logging import limited_logger
 from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.failed_requests import request_name
 from kcore.runtime.pending import Pending, gather
 from kcore.share.persister import when_complete
 
@@ -44,9 +45,7 @@ class Chained(Pending):
         except KafkaError as error:
             self.complete(self.api.error(self.context, self.request, error.code, error.message))
         except Exception:
-            logger.exception(
-                "%s of client %r failed; the client gets UNKNOWN_SERVER_ERROR", self.api.name, self.context.client_id
-            )
+            logger.exception("%s failed; the client gets UNKNOWN_SERVER_ERROR", request_name(self.api, self.context))
             self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KcoreError
+from kcore.protocol.api_keys import api_name
 from kcore.testing import faults
-from kcore.testing.requests import api_key, api_name, groups_of
+from kcore.testing.requests import api_key, groups_of
 
 if TYPE_CHECKING:
     from kcore.testing.broker import Broker
