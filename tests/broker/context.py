@@ -93,8 +93,8 @@ class BrokerContext:
     """One node's control plane, with its partitions.
 
     Args:
-        settings: Kafka's names: {"num.partitions": 3}.
-        authorizer: checks permissions; None allows all.
+        settings: settings of the node by their Kafka names, such as {"num.partitions": 3}.
+        authorizer: checks permissions; None allows every operation.
 
     Attributes:
         auto_commit: True to commit every request at once, False if the test calls `commit()`.
@@ -147,7 +147,7 @@ class BrokerContext:
         self.apis = ServedApis(apis_of(self, BROKER_APIS))  # type: ignore[arg-type] - it has what these APIs use
 
     def new_uuid(self) -> bytes:
-        """Returns the next consecutive number as an id, in place of random bytes."""
+        """Returns an id that contains a consecutive number in place of random bytes."""
         self._next_id += 1
         return b"\x10" + self._next_id.to_bytes(15, "big")
 
@@ -158,13 +158,13 @@ class BrokerContext:
         self._boot()
 
     def finish(self) -> None:
-        """Runs long work to its end and, with `auto_commit`, commits."""
+        """Runs all queued slices and, with `auto_commit`, commits their changes."""
         self.slices.finish()
         while self.auto_commit and self.pipeline.dirty:
             self.commit()
 
     def commit(self) -> bool:
-        """Commits; returns True if the log accepted it."""
+        """Commits the staged changes; returns False if the commit failed."""
         done = self.pipeline.commit()
         self.slices.finish()
         return done
@@ -175,7 +175,7 @@ class BrokerContext:
 
     @property
     def machine(self) -> MetadataMachine:
-        """The current state machine; each load makes another one."""
+        """The shard's current state machine. Each load of the metadata log creates a new state machine."""
         return self.shard.machine
 
     # ---- requests

@@ -97,7 +97,7 @@ class GroupContext:
     """One partition of `__consumer_offsets` with the shard, the pipeline and the log below it.
 
     Args:
-        settings: by Kafka's names: {"group.max.size": 2}.
+        settings: settings of the node by their Kafka names, such as {"group.max.size": 2}.
         topics: topics of the cluster, name -> partitions.
         partitions: the number of partitions of `__consumer_offsets`.
 
@@ -175,7 +175,7 @@ class GroupContext:
         return self.last_id
 
     def finish(self) -> None:
-        """Runs long work to its end and, with `auto_commit`, commits."""
+        """Runs all queued slices and, with `auto_commit`, commits their changes."""
         self.slices.finish()
         if self.auto_commit:
             self.pipeline.commit()
@@ -199,7 +199,7 @@ class GroupContext:
 
     @property
     def machine(self) -> GroupShard:
-        """Returns the current state machine; each load makes another one."""
+        """Returns the current state machine. Each load of the shard creates a new state machine."""
         return self.shard.machine
 
     # ---- topics and settings

@@ -352,7 +352,7 @@ def test_a_coordinators_partition_is_javas_hash(key: str, partition: int) -> Non
 
 
 def test_heartbeat_responses_are_shared() -> None:
-    """A heartbeat allocates no response: it returns an object of the group's state."""
+    """A heartbeat allocates no response: it returns the response object that the group stores."""
     world = World().build(STABLE)
     from kcore.runtime import RequestContext
 

@@ -22,7 +22,7 @@ GUARDED = {
 
 @pytest.fixture(scope="module", params=TARGETS)
 def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[kcore.Node]:
-    """Yields a node with an authorizer, which allows every operation without an entry."""
+    """Yields a node with an authorizer that allows every operation on resources without access control entries."""
     if request.param == "embedded":
         with kcore.open(config={**SETTINGS, **GUARDED}) as node:
             yield node

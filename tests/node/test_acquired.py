@@ -1,4 +1,6 @@
-"""The acquired records of a ShareFetchResponse, divided by their batches and decoded batch by batch."""
+"""The acquired records of a ShareFetchResponse, assigned to their record batches. The client decodes one batch at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def test_each_batch_gets_its_acquired_offsets() -> None:
 
 
 def test_a_range_of_any_length_takes_no_memory_for_its_offsets() -> None:
-    """A faulty broker or a compacted log may give ranges with few records. The other offsets of a range are gaps."""
+    """With a faulty broker or a compacted log, an acquired range may have many offsets but few records. The offsets
+    without records are gaps.
+    """
     one, two = batch(5, b"a"), batch(9, b"b", b"c")
     row = PartitionData(partition_index=3, records=one + two)
     last = (1 << 63) - 1
@@ -119,6 +123,6 @@ def test_jobs_of_a_batch_that_cannot_be_decoded_are_left_to_their_locks(
 
 
 def refuse_a(data: bytes) -> None:
-    """Refuses the batch at offset 0."""
+    """Raises CorruptBatchError for the batch at offset 0."""
     if data[:8] == bytes(8):
         raise requests.CorruptBatchError(0, "checksum", "crc")

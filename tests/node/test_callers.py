@@ -39,8 +39,8 @@ class Thread(threading.Thread):
 
 
 def test_a_node_on_an_event_loop_refuses_calls_of_other_loops() -> None:
-    """Two threads that run the engine at the same time would corrupt it. The engine would refuse the end of a round,
-    and the callers of this round would keep waiting.
+    """A call from another event loop is refused, because two threads that run the engine at the same time would corrupt
+    it. Another thread may schedule a call on the node's own loop.
     """
 
     async def scenario() -> tuple[Any, Any, list[str]]:

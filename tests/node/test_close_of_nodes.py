@@ -127,7 +127,8 @@ async def test_a_cancelled_close_is_continued_by_the_next_one() -> None:
 def test_a_node_whose_event_loop_has_ended_is_closed_by_another_loop(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, is_closed: bool
 ) -> None:
-    """The node's members and connections cannot act any more. A close that waits for them would fail, or wait for 40 s.
+    """The node's members and connections belong to the ended loop. A close that waited for them would fail,
+    or take 40 s.
 
     With `is_closed`, no task was cancelled before the end of the loop, so requests are still parked.
     """

@@ -48,8 +48,8 @@ async def transact_by_metadata(node: kcore.AsyncNode, consumer: kcore.AsyncConsu
 
 
 async def transact_without_offsets(node: kcore.AsyncNode, consumer: kcore.AsyncConsumer, offsets: Any) -> None:
-    """Sends a transaction without offsets, because the consumer has no positions of lost partitions. The broker must
-    not store the records without their offsets.
+    """Sends a transaction whose offsets are empty, because the consumer has lost its partitions. The broker must not
+    store the records of the transaction.
     """
     await in_transaction(node, consumer, {})
 

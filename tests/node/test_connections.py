@@ -127,7 +127,9 @@ async def test_a_cancelled_request_leaves_the_connection_usable() -> None:
     ],
 )
 async def test_only_a_refusal_of_tls_is_a_permanent_error(reason: Exception, accepted: bool, retriable: bool) -> None:
-    """A TLS server checks the client's certificate after the client has completed its handshake."""
+    """Until a broker of the cluster has served this client, a TLS error means that the listener refuses the client.
+    All other losses of the connection are retriable.
+    """
     async with connected() as (connection, _):
         connection._accepted = accepted
         future = connection.start(VERSIONS, 0, 60.0)

@@ -25,7 +25,9 @@ LIMIT_S = 60.0
 
 @contextmanager
 def behind(bootstrap: str, name: str, change: Any, timeout: float = 30.0) -> Iterator[kcore.Node]:
-    """Yields a node whose responses `change` alters, and a topic of two partitions with a record in each."""
+    """Creates a topic of two partitions with a record in each. Yields a node behind a proxy, which passes each response
+    to `change`.
+    """
     with kcore.connect(bootstrap) as node:
         node.topics.create(name, 2)
         for partition in range(2):
@@ -111,8 +113,8 @@ class SilentLeader:
 
 
 def test_a_broker_that_does_not_respond_does_not_delay_lookups_at_the_others(bootstrap: str, name: str) -> None:
-    """The other brokers take part in the same look-up, or in a later look-up for a partition that the consumer gets
-    meanwhile.
+    """While a look-up at the silent broker waits, the consumer looks up offsets at the other broker, even for a
+    partition that is assigned later.
     """
     with (
         closing(SilentLeader()) as silent,

@@ -108,8 +108,8 @@ WITHOUT_RESPONSE = (silent, dripping, huge_frame)
 
 
 def timeout_of(respond: Respond) -> float:
-    """Returns the time limit of a test server's response: on a slow machine, even an immediate response may take
-    seconds.
+    """Returns the client's time limit for this server: short if the server never responds. Otherwise it is long,
+    because even an immediate response may take seconds on a slow machine.
     """
     return TIMEOUT_S if respond in WITHOUT_RESPONSE else LIMIT_S
 
@@ -141,7 +141,7 @@ def hostile(respond: Respond) -> Iterator[str]:
 
 @contextlib.contextmanager
 def bounded() -> Iterator[None]:
-    """Checks that the block ends in time and takes little memory."""
+    """Checks that the body of the `with` statement ends in time and takes little memory."""
     tracemalloc.start()
     started_s = time.monotonic()
     try:

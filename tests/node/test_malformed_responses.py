@@ -74,7 +74,7 @@ class Hostile:
     Args:
         random_: the random number generator that selects the changes.
         rate: the share of responses that are changed.
-        only: the API whose responses are changed; None: all but ApiVersions.
+        only: the API whose responses are changed, or None for every API except ApiVersions.
     """
 
     def __init__(self, random_: random.Random, rate: float, only: ApiKey | None) -> None:
@@ -300,10 +300,11 @@ def test_a_consumer_continues_after_responses_that_cannot_be_used(server: str) -
 
 
 class Frames:
-    """A server that responds to the requests of each connection with frames that a test makes.
+    """A proxy that replaces the frames of a server's responses.
 
     Args:
-        respond: returns the bytes for a request's (api, version, correlation id), from a whole response's body.
+        bootstrap: the address of the server.
+        respond: returns the bytes that the client receives in place of a frame.
     """
 
     def __init__(self, bootstrap: str, respond: Callable[[bytes], bytes]) -> None:

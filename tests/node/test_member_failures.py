@@ -110,8 +110,8 @@ def test_an_error_of_a_later_event_is_logged_and_ends_a_wait(
     seen: list[Assigned] = []
 
     def assigned(event: Assigned) -> None:
-        """Fails at one event. The number of later events depends on the protocol, and on the moment at which `other`
-        leaves.
+        """Raises an error at the second event, counted from the first event with partitions. The number of further
+        events depends on the protocol and on the time at which `other` leaves.
         """
         if event.partitions or seen:
             seen.append(event)

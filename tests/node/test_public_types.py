@@ -24,7 +24,7 @@ ELSEWHERE = {
 
 
 def results(cls: type) -> Iterator[tuple[str, str]]:
-    """Yields the name and the annotated result of each public method, property and field of a class."""
+    """Yields (name, return annotation) of each public method and property, and (name, annotation) of each field."""
     for name, member in inspect.getmembers(cls):
         function = member.fget if isinstance(member, property) else member
         if inspect.isfunction(function) and (not name.startswith("_") or name in ("__getitem__", "__iter__")):

@@ -33,8 +33,8 @@ SAFE_DOWNGRADE = 2
 
 
 class Interrupts:
-    """Raises a KeyboardInterrupt at line `number` that runs in `FILES`. CPython checks for signals only at calls and
-    jumps, so lines with only `try:` or `return self` do not count.
+    """Raises a KeyboardInterrupt when the program runs the `number`-th line in `FILES`. CPython checks for signals only
+    at calls and jumps, so lines with only `try:` or `return self` do not count.
     """
 
     def __init__(self, number: int) -> None:
@@ -154,7 +154,9 @@ def version_1(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[kcore.
 
 
 def test_an_interrupted_transaction_of_version_1_is_aborted_by_the_next_one(version_1: kcore.Node) -> None:
-    """A new epoch would also abort the transaction, but then the coordinator would refuse the node's own producer."""
+    """The next transaction sends EndTxn to abort the interrupted transaction. A new epoch would also abort it, but the
+    coordinator would then refuse the node's own producer.
+    """
     topic = version_1.topics.create("t", 1)
     with interrupted_exit(), version_1.transaction("x") as abandoned:
         abandoned.append("t", "one")

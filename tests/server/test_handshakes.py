@@ -233,8 +233,8 @@ def test_a_client_that_ends_while_it_waits_for_a_slot_is_closed_at_once(
 def test_a_client_that_sends_more_while_it_waits_for_a_slot_does_not_keep_the_loop_busy(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server closes such a TLS client. It examines a client without TLS only once, because the first bytes show
-    that no handshake follows.
+    """The server closes a TLS client that sends more than its first message before it has a slot. A client without TLS
+    stays open, and is not examined again.
     """
     monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 0)
     monkeypatch.setattr(Handshakes, "_abort_oldest", lambda _: NEVER_S)

@@ -196,8 +196,8 @@ def test_timers_of_a_late_loop_wait_for_requests_that_were_read_but_not_served()
 
 
 def test_timers_wait_after_a_gap_that_a_request_has_ended() -> None:
-    """After the process was stopped, a request of the first turn begins a round, while other requests of that turn
-    still wait.
+    """After the process was stopped, a served request updates the time before the timers are checked. The timers still
+    wait for the other requests that were read.
     """
     one = Timers()
     one.clock.advance(LATE_MS + 1)
@@ -229,7 +229,9 @@ def test_a_flood_of_requests_delays_timers_for_a_bounded_time() -> None:
 
 
 def test_timers_of_a_late_loop_fire_once_after_a_whole_turn() -> None:
-    """Further wake-ups within that turn change nothing, even after requests were served."""
+    """Timers that are late wait for one whole turn of the loop. Calling `ring` again within this turn changes nothing,
+    even after requests were served.
+    """
     one = Timers()
     one.clock.advance(LATE_MS + 1)
     one.timers.ring()

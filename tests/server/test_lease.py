@@ -1,4 +1,6 @@
-"""The lease of a node around the fast path of an API, in the compiled entry and in its reference implementation."""
+"""The lease that permits a node to serve requests: the checks before and after the fast path of an API, compiled and in
+the reference implementation.
+"""
 
 from __future__ import annotations
 

@@ -122,7 +122,9 @@ def test_a_running_login_whose_client_has_gone_has_no_effect() -> None:
 def test_logins_for_which_no_thread_can_start_are_evaluated_later(
     count: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Otherwise each failure would occupy a thread of the mechanism permanently, until no client could log in."""
+    """If no thread can start, the queue keeps the logins and tries again later. Otherwise each failed start would
+    permanently count as a busy thread, until no client could log in.
+    """
     monkeypatch.setattr(login_queue, "RETRY_S", 0.0)
     loop = asyncio.new_event_loop()
     queue = LoginQueue(loop, "TEST", 2)
@@ -320,15 +322,15 @@ def test_the_token_of_a_waiting_login_counts(serve: Callable[..., LiveServer], m
 def test_a_client_that_does_not_authenticate_is_idle_whatever_it_sends(
     serve: Callable[..., LiveServer], log_lines: list[str]
 ) -> None:
-    """The test does not wait: it moves the begin of the connections into the past."""
+    """The test does not wait: it moves the times at which the connections were opened into the past."""
     live = serve({**SASL, "connections.max.idle.ms": "60000"})
     with live.connect() as connection:
         node_of(connection).users.set_password("alice", "secret")
     live.wait_for_connections(0)
 
     def pass_s(seconds: float) -> int:
-        """Moves the begin of the connections back. Returns the number of connections that are open after their next
-        check.
+        """Moves the opening times of the connections back. Returns the number of connections that are open after their
+        next check.
         """
         for each in list(live.server.connections):
             assert isinstance(each, SaslConnection)

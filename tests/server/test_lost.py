@@ -1,4 +1,6 @@
-"""A connection that its client closes: requests that wait only for the server's time are still served."""
+"""Requests of a connection that its client has closed: requests that wait for a turn or for the end of a pause are
+still served.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ def test_many_requests_of_a_lost_connection_share_the_turns(
 def test_requests_that_wait_for_the_end_of_a_pause_are_served_after_it(
     serve: Callable[..., LiveServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """During a pause, no component may call the engine."""
+    """During a pause of the driver, no component may call the engine."""
     live = serve()
     beat = HeartbeatRequest(group_id="g", member_id="m")
     with live.raw() as raw:

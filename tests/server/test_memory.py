@@ -18,7 +18,7 @@ LIMIT = 8_000
 
 
 class Peer:
-    """A connection whose client does not read. Counts the pauses and other effects of a limit."""
+    """A connection whose client does not read. Counts the effects of a memory limit: pauses, resumptions and checks."""
 
     def __init__(self) -> None:
         self.claimed_bytes = self.unread_bytes = 0

@@ -67,7 +67,9 @@ def test_a_parked_request_delays_later_ones_of_its_connection_only(live: LiveSer
 
 
 def test_reading_stops_after_a_parked_request(live: LiveServer) -> None:
-    """Bytes after the parked poll stay in the client's socket, except the bytes of one read."""
+    """After a parked request, the server reads at most once more from the connection. The remaining bytes stay in the
+    socket buffers.
+    """
     with live.connect() as other, live.raw() as raw:
         other.send(create("t"))
         raw.send(raw.request(fetch("t", wait_ms=600_000), 12))

@@ -207,8 +207,8 @@ def meters(dispatch: Dispatch) -> set[int]:
 
 
 def test_requests_are_measured_only_while_a_client_has_the_quota(live: LiveServer) -> None:
-    """While a client has the quota, all APIs are measured except the exempt ones, including those that are created
-    later.
+    """While a client has the quota, the server measures every API except the exempt ones. This includes APIs whose
+    first request comes later.
     """
     used = {int(ApiKey.ALTER_CLIENT_QUOTAS)}
     set_percentage(live, "c", 1.0)

@@ -95,7 +95,7 @@ def test_requests_with_long_responses_also_share_the_time_of_a_turn(monkeypatch:
 
 
 class Waiting:
-    """Connections of a server that wait for a turn, which begins only when the test allows it."""
+    """A waiting connection of a server. It gets its turn only when the test calls `stop`."""
 
     def __init__(self, live: LiveServer) -> None:
         self._turns = live.server.turns

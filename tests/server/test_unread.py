@@ -235,7 +235,7 @@ def test_a_peer_that_reads_nothing_is_closed_when_memory_is_short(serve: Serve, 
 
 
 def alone_is_open(peer: Raw) -> bool:
-    """Returns True if the server still has the connection. The client reads buffered bytes first, then the end."""
+    """Returns True if the server has not closed the connection. Reads the buffered bytes first."""
     try:
         while peer.socket.recv(1 << 16):
             pass

@@ -144,9 +144,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 0.5))
     def delete_before(self, share: float) -> None:
-        """Deletes records, but never a part of a transaction: the model does not cover a transaction that retention
-        cuts.
-        """
+        """Deletes records. The deletion never splits a transaction, because the model does not cover this."""
         world = self.world
         if world.commit() and not world.partition.producers.open_transactions:
             what_happened = outcomes(world.history)
@@ -213,7 +211,7 @@ TestCompactionInLmdb.settings = settings(
 
 
 def test_the_checks_of_the_world_fail_for_a_wrong_log() -> None:
-    """The test removes a live record directly from the log."""
+    """Removes a live record from the log directly. The checks must then fail."""
     world = World()
     for value in (b"1", b"2"):
         world.write([(b"a", value)])

@@ -19,7 +19,7 @@ TURNS = st.lists(st.tuples(st.lists(WRITES, max_size=12), st.sampled_from([0, 1,
 
 
 def expected(world: World, max_merged_bytes: int) -> list[bytes]:
-    """Returns the log that a compaction pass should give."""
+    """Returns the log after a compaction pass of the reference implementation."""
     stored = [batch for _, batch in world.log.batches()]
     mark = world.log.cleaned_to
     latest = latest_offsets([batch for batch in stored[:-1] if parse_header(batch).base_offset >= mark])

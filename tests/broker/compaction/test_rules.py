@@ -35,7 +35,7 @@ def markers(world: World) -> list[int]:
 
 
 def last(world: World) -> None:
-    """Appends one more batch: it becomes the end of the log, which no pass changes."""
+    """Appends one more batch to the log. It becomes the last batch, which no pass changes."""
     world.write([(b"last", b"")])
     assert world.commit()
 
@@ -84,7 +84,9 @@ def test_the_active_segment_is_never_touched(limit_offset: int | None, kept: lis
 
 
 def test_the_last_segment_is_the_active_one() -> None:
-    """With segments of 1,000 bytes or one second, only closed segments count as dirty."""
+    """Segments end at 1,000 bytes or after one second. Only closed segments count as dirty, and the last segment is not
+    closed.
+    """
     segments = Segments()
     for offset, timestamp_ms, size_bytes in ((0, 0, 600), (1, 10, 400), (2, 20, 1), (3, 1_020, 1), (4, 1_021, 1)):
         segments._add(offset, timestamp_ms, size_bytes, 1_000, 1_000)
@@ -333,8 +335,8 @@ def test_a_marker_is_removed_later_than_its_transaction() -> None:
 
 
 def test_fetch_omits_an_aborted_transaction_without_a_marker() -> None:
-    """If a response listed an aborted transaction without a marker, readers would drop the producer's later records up
-    to its next marker.
+    """Compaction has removed the abort marker. If a response listed this transaction as aborted, readers would drop the
+    producer's later records up to its next marker.
     """
     world = World()
     world.write([(b"a", b"1")], producer_id=1, transactional=True)
@@ -426,7 +428,7 @@ def test_a_record_waits_for_min_compaction_lag_ms() -> None:
 
 @pytest.mark.parametrize("slice_records", [1, 3])
 def test_a_full_map_ends_the_pass_and_the_next_pass_continues(slice_records: int) -> None:
-    """If the map of keys becomes full within a batch of several slices, the pass ends after the whole batch."""
+    """If the map of keys becomes full in the middle of a batch, the pass still covers the whole batch."""
     world = World(map_bytes=1, slice_records=slice_records)
     for number in range(6):
         world.write([(b"a", b"1"), (b"k%d" % number, b"2")])
@@ -497,7 +499,9 @@ def test_a_damaged_batch_stops_the_pass_and_is_not_given_a_new_checksum() -> Non
 
 
 def test_a_load_under_way_stops_the_pass() -> None:
-    """If a load has read a record, the load must also read the tombstone that deletes the record."""
+    """While a coordinator loads the log, the pass stops. A load that has read a record must also read the tombstone
+    that deletes this record.
+    """
     world = World()
     for number in range(30):
         world.write([(b"a", b"%d" % number)])

@@ -247,7 +247,7 @@ def state(records: list[Written]) -> tuple[dict[bytes, Written], dict[tuple[int,
 
 
 def read_committed(world: World, start: int) -> list[Written]:
-    """Reads from `start` on as a consumer with isolation.level=read_committed, by the rules of KIP-98's clients."""
+    """Reads from `start` on with the algorithm of a Kafka consumer with isolation.level=read_committed (KIP-98)."""
     partition = world.partition
     limit = partition.last_stable_offset
     batches: list[bytes] = []

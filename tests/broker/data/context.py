@@ -34,8 +34,9 @@ NODE_ID = 1
 
 
 class DataPlane:
-    """The data plane of one node: its partitions and the APIs over them. `restart` opens it again from the committed
-    state."""
+    """The data plane of one node: its partitions, and the APIs that use them. `restart` recreates the data plane from
+    the committed state.
+    """
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class DataPlane:
         return topic
 
     def set_quota(self, entity: QuotaEntity, quota: str, bound: float) -> None:
-        """Sets a quota of clients, which lasts until `restart`."""
+        """Sets a quota of a client entity. `restart` discards the quota."""
         self.client_quotas._topics.image.put_quota(entity, quota, bound)
         self.client_quotas.on_quotas_changed()
 
@@ -139,7 +140,7 @@ class DataPlane:
         self.log.fail_commit()
 
     def advance(self, ms: int) -> None:
-        """Advances the time in steps and fires due timers, so that timers that arm timers are on time."""
+        """Advances the time in steps of 1 ms, so that a timer that another timer arms also fires at its time."""
         for _ in range(ms):
             self.clock.advance(1)
             for timer in self.wheel.advance(self.now.update()):

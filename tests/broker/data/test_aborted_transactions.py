@@ -1,4 +1,4 @@
-"""The index of a partition's aborted transactions: searches, removals, and the work of searches among many entries."""
+"""The index of a partition's aborted transactions: searches, removals, and the cost of a search among many entries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.broker.data.context import batch_of
 
 
 def filled(count: int, producers: int) -> AbortedTransactionIndex:
-    """Makes an index in which each producer repeatedly writes one offset and then a marker."""
+    """Makes an index of `count` aborted transactions. Each has one record, and a marker `producers` offsets later."""
     index = AbortedTransactionIndex()
     for number in range(count):
         round_, producer_id = divmod(number, producers)
@@ -32,7 +32,9 @@ def firsts(found: list[AbortedTransaction]) -> list[tuple[int, int]]:
 
 
 def test_few_entries_are_found_by_their_range_alone() -> None:
-    """As in Kafka, the list of aborted transactions includes those of producers that have no batch in the range."""
+    """With few entries, a search returns all aborted transactions in the range of offsets. As in Kafka, their producers
+    need not have a batch in the range.
+    """
     index = filled(FEW, 10)
     assert firsts(index.of_batches([], 3, 12)) == [(number, number) for number in range(10)]
 
@@ -46,8 +48,8 @@ def test_the_aborts_of_the_read_producers_are_found_among_many() -> None:
 
 
 def test_a_search_among_many_entries_examines_only_its_producers() -> None:
-    """A client may fetch 2,000 partitions at once, and a partition may have hundreds of thousands of aborted
-    transactions.
+    """A client may fetch 2,000 partitions, each with hundreds of thousands of aborted transactions. A search examines
+    only transactions of the producers in the fetched batches.
     """
     index = filled(2_000, 1_000)
 

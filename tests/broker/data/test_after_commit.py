@@ -1,4 +1,4 @@
-"""Responses whose data is read after the commit: the log line of a failed read."""
+"""The log line of a read that fails after the commit of its request."""
 
 from __future__ import annotations
 

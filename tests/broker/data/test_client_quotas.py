@@ -127,7 +127,9 @@ def test_long_names_are_measured_by_a_digest() -> None:
 
 
 def test_idle_rates_are_dropped_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rate that still throttles is kept. After a search that removed no rate, the next client causes no search."""
+    """The search for idle rates keeps a rate that still throttles. After a search that removes no rate, the limit
+    rises, so the next client does not start another search.
+    """
     monkeypatch.setattr(client_quotas, "MAX_RATES", 10)
     enforced, clock, now, _ = quotas({(("client-id", None),): 1.0})
     enforced._max_rates = 10
@@ -170,8 +172,8 @@ def test_records_without_acknowledgement_count() -> None:
 
 
 def consumer_with_quota() -> tuple[DataPlane, int, list[tuple[int, int]]]:
-    """Returns a broker with four batches of one size. The consumer's quota allows two of them in all windows
-    together.
+    """Returns a broker with four batches of equal size. The consumer's quota allows two of these batches within its ten
+    windows.
     """
     plane = DataPlane()
     plane.topic("t")

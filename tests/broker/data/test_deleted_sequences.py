@@ -56,7 +56,9 @@ def test_a_repeated_batch_is_recognized_after_its_deletion_and_a_restart(start: 
 
 
 def test_a_deletion_keeps_the_durable_state_if_an_append_of_its_round_fails() -> None:
-    """The append is not durable when the deletion is staged, so the snapshot omits the append."""
+    """An append and a deletion are staged together, and their commit fails. The deletion's snapshot of producers must
+    not contain the append.
+    """
     plane = written()
     plane.send(request(("t", 0, batch_of(b"7", producer=(5, 0), sequence=7))), 11)
     plane.send(request(("t", 0, batch_of(b"0", producer=(6, 0), sequence=0))), 11)
@@ -138,8 +140,8 @@ def test_compaction_after_a_deletion_opens_no_transaction_again() -> None:
 def test_a_deletion_beyond_an_equal_high_watermark_writes_no_second_snapshot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first snapshot may be in a round whose commit is under way. A second snapshot would replace the chunks of the
-    first snapshot.
+    """Both deletions have the same high watermark, and the commit of the first snapshot may be under way. A second
+    snapshot would replace the chunks of the first one.
     """
     plane = written()
     taken: list[int] = []
@@ -167,7 +169,9 @@ def test_a_partition_without_producers_writes_no_snapshot() -> None:
 
 
 def test_deletions_in_partitions_with_many_producers_are_decided_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each part has its own commit, so that one request does not stage the snapshots of all its partitions."""
+    """The node runs the deletions in several decisions, each with its own commit. Thus one request does not stage the
+    snapshots of all its partitions at once.
+    """
     monkeypatch.setattr(delete_records, "FEW_PARTITIONS", 4)
     monkeypatch.setattr(delete_records, "PRODUCERS_A_PARTITION", 1)
     monkeypatch.setattr(sliced, "SLICE_COST", 1)

@@ -116,7 +116,7 @@ CHANGES = st.one_of(
 
 
 def changed(records: bytes, change: Any) -> bytes | None:
-    """Returns the batch with one change."""
+    """Returns the batch after a change (kind, position, value), or None for the kind `none`."""
     kind, at, value = change
     match kind:
         case "header":
@@ -146,8 +146,8 @@ RECORDS = st.lists(
 
 @dataclass(frozen=True)
 class Spec:
-    """Description of a batch: `count` common records, or the uncommon `records`. The fields after `records` are other
-    uncommon properties.
+    """Description of a batch. The batch has `count` common records or, if given, the uncommon `records`. The fields
+    from `codec` on are other uncommon properties.
     """
 
     producer_id: int
@@ -391,7 +391,7 @@ def plane_of(**more: Any) -> DataPlane:
 
 
 def is_fast(plane: DataPlane, request: ProduceRequest, version: int = 11) -> bool:
-    """Returns True if the fast path serves the request, which is then committed."""
+    """Returns True if the fast path serves the request, and commits its appends."""
     taken = plane.produce_api.fast(RequestContext(version), request)
     assert plane.pipeline.dirty == (taken is not None)
     plane.commit()
@@ -489,8 +489,8 @@ def test_the_fast_path_declines_an_unverified_transaction_before_it_reads_record
 @pytest.mark.parametrize("version", [9, 11])
 @pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
 def test_a_log_error_has_the_same_response_on_both_paths(code: ErrorCode, version: int) -> None:
-    """Covers a log that another leader has written and a log that no longer exists. The other partitions of the request
-    are served.
+    """Covers two errors of partition 1: its log has records of a newer leader epoch, or its log no longer exists.
+    Partition 0 is served.
     """
     responses = []
     for fast in (True, False):

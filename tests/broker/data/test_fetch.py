@@ -111,7 +111,7 @@ def test_a_fetch_after_an_append_without_acks_returns_its_records() -> None:
 
 
 def test_a_waiting_fetch_survives_a_failed_commit() -> None:
-    """The append is lost. The waiting fetch, whose max_wait is 0, gets the data that exists."""
+    """The commit fails, so the append is lost. The fetch that waited for this commit gets an empty response."""
     plane = plane_with()
     plane.send(request(("t", 0, batch_of(b"b"))), 11)
     pending = plane.send(fetch(entry(0)), 12)
@@ -202,7 +202,9 @@ def test_a_poll_waits_for_min_bytes_of_all_its_partitions() -> None:
 
 
 def test_a_partition_beyond_its_limit_counts_as_the_limit() -> None:
-    """Only one whole batch, smaller than min_bytes, fits into the partition's limit. Waiting would not add bytes."""
+    """Only the first batch fits into the partition's limit, and has fewer bytes than min_bytes. The fetch returns at
+    once, because waiting would not add bytes.
+    """
     plane = plane_with(batch_of(b"a" * 100), batch_of(b"b" * 100))
     response = plane.send(fetch(entry(0, most=250), wait_ms=500, min_bytes=250), 12)
     assert values_in(data_of(response).records) == [(0, b"a" * 100)]
@@ -267,8 +269,8 @@ def test_committed_readers_stop_at_the_first_open_transaction_and_skip_aborted_o
 
 @pytest.mark.parametrize("with_aborted", [False, True])
 def test_a_committed_reader_gets_no_list_of_aborted_transactions_if_no_batch_fits(with_aborted: bool) -> None:
-    """As in Kafka, the list is null if no batch fits. The list is empty if the limit is 0 or there is nothing to
-    read.
+    """As in Kafka, the list is null if the partition's limit is too small for the batch. The list is empty if this
+    limit is 0, or at the end of the log.
     """
     plane = plane_with(transactional() if with_aborted else batch_of(b"0"))
     if with_aborted:

@@ -99,7 +99,7 @@ def test_the_partitions_of_one_session_are_limited() -> None:
 
 
 def read(members: list[SessionPartition], sparse: bool) -> list[Any]:
-    """Reads partition 0 of a topic, in which each of the members has one record."""
+    """Reads partition 0, which has one record, once for each of these entries of a session."""
     plane = plane_with(batch_of(b"v"))
     for member in members:
         member.partition = plane.partition("t")
@@ -109,9 +109,7 @@ def read(members: list[SessionPartition], sparse: bool) -> list[Any]:
 
 
 def test_a_response_has_a_bounded_number_of_errors() -> None:
-    """The response omits further errors. The client gets them in later responses, after it has changed the failed
-    positions or refreshed its metadata.
-    """
+    """The response omits further errors. Later responses have them, once the client has fixed the reported errors."""
     for fields in ({"fetch_offset": 7}, {"current_leader_epoch": 9}, {"fetch_offset": 5, "last_fetched_epoch": 0}):
         requested = FetchPartition(**fields)
         items = [SessionPartition("t", bytes(16), requested) for _ in range(MAX_FAILURES + 2)]

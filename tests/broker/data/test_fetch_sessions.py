@@ -176,8 +176,8 @@ class SessionModel:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_responses_of_a_session_have_exactly_the_changes(seed: int) -> None:
-    """After random appends, deletions, and moved, added or removed partitions, each response has exactly the changed
-    partitions.
+    """Appends and deletes records at random, and moves, adds or removes partitions of the session. Each response has
+    exactly the changed partitions.
     """
     print("seed", seed)
     rng = random.Random(seed)

@@ -45,7 +45,7 @@ def plane_of(sliced: bool, *, authorizer: bool = True) -> DataPlane:
 
 
 def named(plane: DataPlane, version: int, names: list[str], **fields: Any) -> FetchRequest:
-    """Makes a request that names topics. The request opens a session unless `fields` prevents that."""
+    """Makes a request that names topics. By default, the request opens a session (session_epoch 0)."""
     fields.setdefault("session_epoch", 0)
     ids = {name: plane.topics[name].topic_id for name in names} if version >= 13 else {}
     topics = [
@@ -126,8 +126,8 @@ def test_few_topics_or_no_authorizer_need_no_slices() -> None:
 
 
 def test_many_partitions_of_few_topics_wait_for_no_long_request() -> None:
-    """The node does not know in advance how many topics a session has, so it runs the first slice of the session's
-    request at once.
+    """The node does not know a session's number of topics in advance, so it runs the first slice of the request at
+    once. For a session of one topic, this slice completes the response.
     """
     plane = plane_of(True)
     plane.topic("wide", FEW_TOPICS + 1)
@@ -199,8 +199,8 @@ def test_a_long_fetch_waits_for_records() -> None:
 
 @pytest.mark.parametrize("parked", [False, True])
 def test_a_client_that_disconnects_leaves_nothing(parked: bool) -> None:
-    """Covers a disconnect between the slices, and one while the fetch is parked. Otherwise a client could fill the
-    memory with fetches that wait long.
+    """The client disconnects between two slices, or while its fetch is parked. Otherwise a client could fill the memory
+    with fetches that have a long max_wait.
     """
     plane = plane_of(True)
     pending = long_poll(plane)

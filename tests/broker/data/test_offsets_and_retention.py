@@ -401,7 +401,9 @@ def test_retention_reads_a_long_log_in_slices(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_batch_after_a_cut_one_is_found_by_the_index() -> None:
-    """The log starts within a batch. Without the index, the search would read and decode all batches after this one."""
+    """The log starts within its first batch. The index still finds later batches, so that a search need not decode all
+    of them.
+    """
     plane = plane_with(stamped(50, 10, 10), *(stamped(20) for _ in range(300)), stamped(50))
     plane.partition("t").delete_before(1)
     plane.commit()

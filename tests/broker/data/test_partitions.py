@@ -267,7 +267,9 @@ def state_of(plane: DataPlane) -> Any:
 
 
 def test_a_restart_restores_the_state() -> None:
-    """Compares producers with five batches, transactions and offsets before and after the restart (KIP-98, KIP-360)."""
+    """Compares an idempotent producer, open and ended transactions, and offsets before and after a restart (KIP-98,
+    KIP-360).
+    """
     plane = plane_with()
     for sequence in range(7):
         produce(plane, batch_of(b"v", producer=(5, 1), sequence=sequence))
@@ -454,9 +456,7 @@ def test_batches_carry_the_epoch_of_the_node() -> None:
 
 
 def busy() -> DataPlane:
-    """Makes producers in every state: idle, with five batches, with more batches, in a transaction, and after an
-    aborted transaction.
-    """
+    """Returns a plane with three producers: with seven batches, in a transaction, and after an aborted transaction."""
     plane = plane_with()
     for sequence in range(7):
         produce(plane, batch_of(b"v", producer=(5, 1), sequence=sequence))
@@ -575,7 +575,7 @@ def test_a_producer_with_too_many_batches_is_refused() -> None:
 
 
 def test_partitions_without_a_snapshot_are_examined_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node has 100,000 partitions, and most of them need no snapshot."""
+    """A slice examines ten partitions. A node may have 100,000 partitions, most of which need no snapshot."""
     monkeypatch.setattr(retention, "SNAPSHOT_CHECKS_A_SLICE", 10)
     plane = DataPlane()
     plane.topic("t", 35)

@@ -264,7 +264,9 @@ def test_bytes_other_than_one_whole_batch_are_refused(records: bytes | None, cod
 
 @pytest.mark.parametrize("records", [b"\0" * 12, b"\0" * 11 + b"\x31" + b"\0" * 4 + b"\x03" + b"\0" * 60])
 def test_bytes_that_are_not_a_batch_fail_the_whole_request(records: bytes) -> None:
-    """As in Kafka, the search for transactional batches reads the headers before any partition is checked."""
+    """As in Kafka, the node first reads the headers of all batches, to find transactional batches. If it cannot read a
+    header, every partition gets CORRUPT_MESSAGE.
+    """
     plane = DataPlane()
     plane.topic("t", 2)
     response = plane.call(request(("t", 0, records), ("t", 1, batch_of(b"v"))), 11)
@@ -372,7 +374,7 @@ class Coordinator(ProduceVerifier):
 
 
 def test_a_transactional_batch_needs_a_transactional_id() -> None:
-    """Every partition gets the error, and no partition is checked."""
+    """Every partition gets the error, even a missing one: the node checks the transactional id before any partition."""
     plane = DataPlane()
     plane.topic("t")
     requested = request(("t", 0, transactional()), ("absent", 0, batch_of(b"v")))
@@ -450,7 +452,9 @@ def test_error_codes_of_the_coordinator_are_translated(version: int, received: E
 
 
 def test_v12_retries_while_the_last_transaction_is_completed() -> None:
-    """The node retries the request every 20 ms for 100 ms, and then returns CONCURRENT_TRANSACTIONS."""
+    """While the previous transaction is being completed, the node repeats the request to the coordinator every 20 ms.
+    After 100 ms it returns CONCURRENT_TRANSACTIONS.
+    """
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
@@ -466,8 +470,8 @@ def test_v12_retries_while_the_last_transaction_is_completed() -> None:
 
 
 def test_a_transaction_begins_once_the_last_one_is_completed() -> None:
-    """The marker of the last transaction arrives between two retries. The marker does not fence the
-    next transaction.
+    """The marker of the previous transaction arrives between two retries. This marker does not fence the next
+    transaction.
     """
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
@@ -519,8 +523,8 @@ def test_an_internal_error_after_the_verification_is_the_response(
 
 
 def test_a_producer_has_one_outstanding_verification() -> None:
-    """A newer request with the same ids and epoch supersedes the older request. The older request fails with
-    NETWORK_EXCEPTION, which clients get as NOT_ENOUGH_REPLICAS. If the epochs differ, the coordinator decides.
+    """A newer request with the same ids and epoch supersedes the older request, which gets NOT_ENOUGH_REPLICAS.
+    Requests with different epochs all go to the coordinator, which accepts or refuses each of them.
     """
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)

@@ -253,7 +253,7 @@ TestPartitionMachine.settings = settings(max_examples=60, stateful_step_count=40
 )
 @settings(max_examples=100, deadline=None)
 def test_any_uncommitted_appends_can_be_rolled_back(steps: list[tuple[str, int, int]]) -> None:
-    """After a rollback to any high watermark, the state is the one that the batches below the high watermark give."""
+    """After a rollback to any high watermark, the state equals the state that results from the remaining batches."""
     states = ProducerStates()
     log: list[tuple[int, int, BatchMetadata]] = []
     durable = 0

@@ -1,5 +1,5 @@
-"""Conversion of batches to the codec of the topic, at the topic's compression level or, for records that would take too
-long, at the fastest level.
+"""Conversion of batches to the topic's codec. The conversion uses the topic's compression level or, if this would take
+too long, the fastest level.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def appended(plane: DataPlane, records: bytes) -> Any:
 
 
 def drained(steps: Generator[int, None, Any]) -> tuple[list[int], Any]:
-    """Runs the steps to their end. Returns their costs and the result."""
+    """Runs the steps of a conversion to their end. Returns the cost of each step, and the result."""
     costs = []
     while True:
         try:

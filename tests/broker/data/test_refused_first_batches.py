@@ -1,4 +1,4 @@
-"""First batches of a producer that cannot be stored for now: later batches are not stored before them.
+"""Temporary failures of a producer's first batch: a partition stores no later batch of the producer before it.
 
 A client has up to five unacknowledged batches, and sends the refused batches again. A partition accepts any first
 sequence of an unknown producer, because the state of the producer may have expired.
@@ -62,7 +62,9 @@ def test_a_second_failed_commit_keeps_the_order(plane: DataPlane) -> None:
 
 
 def test_other_producers_and_epochs_are_not_concerned(plane: DataPlane) -> None:
-    """A client that gives up the refused batch begins a new epoch."""
+    """After a failed first batch, the partition still accepts batches of other producers, and of the same producer in a
+    new epoch. A client that gives up the failed batch begins a new epoch.
+    """
     fail(plane, batch(0))
     assert produce(plane, batch(5, (8, 0))) == taken(0)
     assert produce(plane, batch(5)) == OUT_OF_ORDER
@@ -89,8 +91,8 @@ def test_a_later_batch_waits_for_one_that_came_during_the_recovery(plane: DataPl
 
 
 def test_notes_are_forgotten_at_the_second_expiry(plane: DataPlane) -> None:
-    """The second expiry of producers discards the note about a refused batch. Otherwise a client that gives up the
-    batch and keeps its epoch would be refused forever.
+    """A partition remembers a refused first batch until the second expiry of producers. Otherwise a client that gives
+    up the batch and keeps its epoch would be refused forever.
     """
     fail(plane, batch(0))
     producers = plane.partition("t").producers

@@ -151,7 +151,9 @@ def test_a_batch_that_could_not_be_verified_is_not_overtaken(code: E) -> None:
 
 
 def test_old_verifications_expire() -> None:
-    """Each transactional id and epoch expires separately, counted from its first request."""
+    """A partition forgets the verification of a transactional id and epoch one day after the first request. Later
+    requests do not extend this time.
+    """
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
@@ -260,7 +262,7 @@ class Strangers(RuleBasedStateMachine):
         version=st.sampled_from([11, 12]),
     )
     def forge_producer_id(self, who: int, index: int, bump: int, sequence: int, tid: str, version: int) -> None:
-        """Sends another client's producer id with the client's own transactional id."""
+        """Sends a victim's producer id with the stranger's transactional id."""
         victim = self.victims[who]
         epoch = victim.identity.producer_epoch + bump
         if epoch < 0 or (bump == 0 and index in victim.open):
@@ -284,7 +286,7 @@ class Strangers(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 1), index=st.integers(0, PARTITIONS - 1), version=st.sampled_from([11, 12]))
     def forge_transactional_id(self, who: int, index: int, version: int) -> None:
-        """Sends the client's own producer id with another client's transactional id."""
+        """Sends the stranger's producer id with a victim's transactional id."""
         sent = produce_request(self.victims[who].tid, self.stranger, 0, index=index)
         self.refused(sent, version, E.INVALID_PRODUCER_ID_MAPPING)
 
@@ -337,8 +339,8 @@ def test_a_stranger_does_not_write_into_an_open_transaction(version: int) -> Non
 
 
 def test_a_batch_without_transaction_does_not_lock_a_transactional_producer_out() -> None:
-    """The batch has a higher epoch. It comes before the first transaction in the partition, or between two
-    transactions.
+    """Another client sends a non-transactional batch with a higher epoch. The rightful producer can still write
+    afterwards, both before its first transaction and between two transactions.
     """
     world = World(topics={"t": 1})
     own = world.begin("own")

@@ -1,4 +1,6 @@
-"""Internal topics of Kafka Streams applications on a whole node: the limit for one topology, and log lines."""
+"""Internal topics of Kafka Streams applications in an engine: the limit for one topology, and log lines of failed
+creations.
+"""
 
 from __future__ import annotations
 

@@ -230,7 +230,9 @@ def test_only_supported_levels_and_permitted_downgrades_are_accepted(
 
 
 def test_an_upgrade_goes_back_up_and_a_downgrade_does_not() -> None:
-    """Covers upgrades and downgrades in both request formats. Version 0 has a flag for downgrades."""
+    """A request of version 0 with allow_downgrade may lower a level, but not raise it. Without the flag, it may raise
+    the level, but not lower it.
+    """
     node = BrokerContext()
 
     def to(level: int, down: bool) -> UpdateFeaturesResponse:

@@ -87,7 +87,9 @@ def test_the_log_stays_small_without_notifications(node: BrokerContext) -> None:
 
 
 def test_decisions_of_the_same_round_are_kept(node: BrokerContext) -> None:
-    """The image may begin in the middle of a batch. The older records at the beginning of this batch do not count."""
+    """The image may begin in the middle of a batch that also has other decisions of its round. A restart ignores the
+    records before the image, and keeps the records after it.
+    """
     node.auto_commit = False
     middles = 0
     for round_ in range(20):

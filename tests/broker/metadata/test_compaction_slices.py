@@ -102,7 +102,7 @@ class ChangingNode:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits each part to a few records, so that a small image has many parts."""
+    """Limits each part of the image to a few records, so that a small image has many parts."""
     monkeypatch.setattr(module, "PART_ITEMS", 4)
     monkeypatch.setattr(module, "PART_PARTITIONS", 3)
 

@@ -1,4 +1,4 @@
-"""CreateTopics: checks that the recordings do not cover."""
+"""CreateTopics: checks that the recordings of Apache Kafka in tests/golden do not cover."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def codes(node: BrokerContext, *topics: CreatableTopic, **more: Any) -> list[tup
     ],
 )
 def test_invalid_manual_assignments_are_refused(topic: CreatableTopic, code: int) -> None:
-    """A manual assignment needs the counts -1, and each partition number from 0 to n-1 once. Each partition needs
-    existing nodes, and names each node once.
+    """A manual assignment is valid only with -1 as partition count and as replication factor. It lists each partition
+    from 0 to n-1 once, with distinct existing nodes.
     """
     node = BrokerContext()
     assert codes(node, topic) == [("t", code)]

@@ -1,4 +1,6 @@
-"""Partitions whose creation could not be committed: they accept no records, because the metadata may not have them."""
+"""Partitions after a failed commit of their creation: they accept no records, because the metadata log possibly lacks
+them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class UnreadableStorage(MemoryStorage):
 
 
 def send(world: EngineHarness, topic: str, partition: int = 0) -> int:
-    """Produces a record, without running the slices of a load. Returns the error code of the response."""
+    """Produces a record without running queued slices, such as those of a reload. Returns the error code of the
+    response.
+    """
     response = world.start(produce(topic, batch([b"value"]), partition), PRODUCE_VERSION)
     world.engine.commit()
     response = getattr(response, "response", response)

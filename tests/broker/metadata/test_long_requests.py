@@ -252,7 +252,7 @@ REQUESTS: dict[str, Callable[[], Any]] = {
 }
 VERSIONS = {"offsets": 8}  # a version without topic ids
 AT_ONCE = {"list groups"}
-"""Names of requests that are long enough to be tested, but are served in one slice."""
+"""Names of the requests in `REQUESTS` that the node decides in one slice."""
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -301,7 +301,9 @@ def test_one_request_still_makes_ten_thousand_partitions_at_most() -> None:
 
 
 def test_offsets_of_several_groups_are_bounded_before_they_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name of a few bytes can select thousands of offsets. Each group is looked up once."""
+    """A group name of a few bytes can select thousands of offsets. If all groups of a request together have too many
+    offsets, each of them gets POLICY_VIOLATION.
+    """
     monkeypatch.setattr(offset_fetch, "MAX_OFFSETS", 5)
     node = Node(True)
     for times, expected in ((5, (0, 1)), (6, (ErrorCode.POLICY_VIOLATION, 0))):

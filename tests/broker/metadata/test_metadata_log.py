@@ -42,8 +42,8 @@ def grow(node: BrokerContext, name: str, count: int) -> int:
 
 
 def test_a_new_log_begins_with_the_features() -> None:
-    """As in Kafka, the record of metadata.version has the same format as the records after it. A restart adds no
-    records.
+    """A new log begins with the level of each feature, metadata.version first, and with the cluster's
+    min.insync.replicas. A restart adds no records.
     """
     node = BrokerContext()
     expected = [

@@ -148,7 +148,9 @@ def test_idempotent_producers_need_idempotent_write_or_write_on_a_topic() -> Non
 
 
 def test_the_transaction_coordinator_uses_the_same_blocks() -> None:
-    """The coordinator gets None while the metadata log is being loaded."""
+    """The transaction coordinator takes its producer ids from the blocks that InitProducerId uses. The coordinator gets
+    None while the metadata log is being loaded.
+    """
     node = BrokerContext()
     assert [node.control.producer_ids.take() for _ in range(2)] == [0, 1]
     node.finish()

@@ -228,8 +228,8 @@ def test_contradictory_settings_are_refused() -> None:
 
 
 def test_a_topics_default_follows_the_broker_at_once() -> None:
-    """Sets the default in the file, at run time for all brokers, and at run time for this node. Then removes the values
-    in reverse order.
+    """Sets message.max.bytes in the file, for all brokers and for this node, and max.message.bytes of the topic. Then
+    removes the last three values in reverse order. The topic has the most specific value after each step.
     """
     node = BrokerContext({"message.max.bytes": 1000})
     node.create("t")
@@ -447,7 +447,9 @@ def test_passwords_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # ---------------------------------------------------------------- groups
 def test_a_groups_own_setting_applies_at_once_until_it_is_removed() -> None:
-    """The effective value is the group's own, or else the broker's. Observers are notified."""
+    """The effective value is the group's own, or else the broker's. Each change calls the functions that were passed to
+    `observe`.
+    """
     node = BrokerContext({"group.consumer.heartbeat.interval.ms": 6000})
     groups, key = node.control.group_configs, "consumer.heartbeat.interval.ms"
     notified: list[str] = []
@@ -492,7 +494,9 @@ def test_invalid_changes_of_a_group_are_refused(
 
 
 def test_a_value_outside_of_the_bounds_names_the_brokers_setting() -> None:
-    """The message has the bound that the value violates, for settings with one bound and with two."""
+    """The error message names the violated bound. Covers a setting with only an upper bound, and a setting with two
+    bounds.
+    """
     node = BrokerContext()
     for name, value, bound in (
         ("streams.num.standby.replicas", "3", "above group.streams.max.standby.replicas=2"),

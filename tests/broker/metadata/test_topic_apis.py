@@ -315,7 +315,9 @@ def test_a_page_has_a_limited_number_of_partitions_and_a_cursor(
 
 
 def test_pages_join_to_the_whole() -> None:
-    """For any limit of the request, the pages together have every partition once. The server also has a limit."""
+    """With any limit in the request, the pages together list every partition once. No page exceeds the limit of the
+    request or the limit of the server.
+    """
     node = BrokerContext({"max.request.partition.size.limit": 4})
     for name, count in (("a", 5), ("b", 1), ("c", 7)):
         node.create(name, count)
@@ -357,7 +359,9 @@ def test_describe_cluster_lists_the_nodes() -> None:
 
 
 def test_a_single_node_leads_every_partition() -> None:
-    """Metadata has no other nodes, and no addresses of other listeners."""
+    """The cluster consists of its own node, with the last advertised address of each listener. Other nodes and
+    listeners are unknown.
+    """
     cluster = SingleNodeCluster(7, "id", leader_epoch=3, rack="r")
     assert cluster.brokers("L") == ()
     cluster.advertise("L", "h", 1)

@@ -55,7 +55,9 @@ def test_a_deleted_topic_drops_its_share_partitions_alone() -> None:
 
 
 def test_a_fetch_without_group_id_is_refused_each_time(caplog: pytest.LogCaptureFixture) -> None:
-    """The share coordinator gives an empty response, so each fetch must try to load the share partition again."""
+    """For an empty group id, the share coordinator returns no state, so the share partition cannot be loaded. Each
+    fetch tries the load again, and gets an error.
+    """
     world = World()
     for _ in range(2):
         response = world.fetch("m", 0, [0], group_id="", max_wait_ms=1_000)
@@ -72,8 +74,8 @@ def test_a_fetch_without_group_id_is_refused_each_time(caplog: pytest.LogCapture
 def test_records_acquired_by_other_members_count_as_work_of_a_fetch(
     fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A member may release one record that precedes 16 MB of acquired records, again and again in many partitions. Each
-    fetch then examines all of these records.
+    """Acquired records that a fetch has to skip count towards the work of this fetch. After 16 MB of them, the fetch
+    does not continue with the next partition.
     """
     world = World(partitions=2)
     api = world.engine.apis[ApiKey.SHARE_FETCH]

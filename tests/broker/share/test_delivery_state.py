@@ -26,8 +26,8 @@ def test_a_restart_keeps_acknowledgements_and_delivery_counts() -> None:
 
 
 def test_nothing_is_delivered_before_the_state_is_loaded() -> None:
-    """The first fetch of a new leader epoch writes the epoch. With max_wait 0 the fetch does not
-    wait for this write.
+    """The first fetch in a new leader epoch stores this epoch with the state. With max_wait 0, the fetch returns no
+    records instead of waiting for the write.
     """
     world = World()
     world.produce(4)
@@ -75,8 +75,8 @@ def test_a_write_that_fails_for_good_takes_an_acknowledgement_back() -> None:
 
 
 def test_a_share_partition_that_is_loaded_again_takes_no_writes_of_the_former_one() -> None:
-    """The former share partition repeats a write late, with a higher delivery count. The write must not replace the
-    acknowledgement of the new share partition, whose count continues from the log.
+    """A dropped share partition still retries a write with delivery count 2. This write must not replace the
+    acknowledgement of the newly loaded share partition, whose count is 1.
     """
     world = World()
     world.produce(1)
@@ -267,7 +267,9 @@ def test_the_reset_policy_determines_the_start_offset(reset: str, first: int) ->
 
 @pytest.mark.parametrize("step", ["acknowledge", "finish"])
 def test_an_internal_error_loads_the_share_partition_again(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the error, memory may have only a part of the change. No acknowledgement is lost, and no lock remains."""
+    """An internal error may leave a change in memory incomplete, so the share partition is loaded again. No
+    acknowledgement is lost, and no record stays locked.
+    """
     world = World()
     world.produce(4)
     timers = len(world.engine.wheel)

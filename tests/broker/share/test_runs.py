@@ -22,7 +22,9 @@ MAX_LOCKS = 40
 
 
 def log_batch(base_offset: int, records: int, offsets: int | None = None) -> bytes:
-    """Makes a log batch. `offsets` is the number of its offsets, if compaction has removed its last records."""
+    """Makes a log batch. With `offsets`, the batch spans more offsets than records, as after a compaction of its last
+    records.
+    """
     builder = BatchBuilder(100 + 50 * records, base_timestamp_ms=1)
     for _ in range(records):
         assert builder.append(1, None, b"v")
@@ -124,7 +126,7 @@ class ShareRunsMachine(RuleBasedStateMachine):
 
     @rule(member=MEMBERS, data=st.data(), allow_renew=st.booleans())
     def acknowledge(self, member: str, data: Any, allow_renew: bool) -> None:
-        """Acknowledges ranges that are mostly acquired by the member."""
+        """Acknowledges random ranges. If the member has acquired records, each range begins at one of these records."""
         owned = [offset for offset, one in self.model.offsets.items() if one.state == ACQUIRED and one.member == member]
         points = st.sampled_from(owned) if owned else st.integers(self.model.start - 2, self.model.end + 2)
         batches = []

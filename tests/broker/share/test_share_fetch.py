@@ -257,7 +257,7 @@ def transaction(world: World, commit: bool | None, size: int) -> None:
 
 
 def test_read_committed_leaves_out_aborted_records() -> None:
-    """Aborted records count as complete. Markers are delivered like records."""
+    """The acquired ranges include the offsets of markers, but no aborted records. Aborted records count as complete."""
     world = World(group={"share_isolation_level": "read_committed"})
     world.produce(1)
     transaction(world, False, 2)
@@ -269,8 +269,8 @@ def test_read_committed_leaves_out_aborted_records() -> None:
 
 
 def test_only_a_write_moves_the_start_past_aborted_records() -> None:
-    """As in Kafka, the record of an acknowledgement has the start offset before the aborted records, and counts these
-    records as complete.
+    """As in Kafka, the state record of an acknowledgement has the previous start offset, and counts the aborted records
+    after it as complete. Then the start moves past these records.
     """
     world = World(group={"share_isolation_level": "read_committed"})
     transaction(world, False, 2)
@@ -333,7 +333,9 @@ def test_a_long_backlog_is_read_in_parts() -> None:
 
 
 def test_large_log_batches_are_read_one_by_one() -> None:
-    """The fetch continues after a log batch that is larger than one read, but ends at the size limit of the request."""
+    """A log batch may exceed the number of bytes that a fetch reads at a time. The fetch then continues with the next
+    log batch, up to the size limit of the request.
+    """
     world = World()
     world.produce(1, 12_000, 12_000, 12_000)
     world.configure(share_partition_max_record_locks="4000")

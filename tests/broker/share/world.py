@@ -44,14 +44,14 @@ from tests.harness import EngineHarness
 
 GROUP_RESOURCE = 32
 Ack = tuple[int, ...]
-"""An acknowledgement: the first offset, the last offset, and then the acknowledgement types."""
+"""Type of an acknowledgement: the first offset, the last offset, and then the acknowledgement types."""
 
 
 class World(EngineHarness):
-    """A node with one topic, `t`, and the share group `g`, whose state is initialized at offset 0.
+    """A node with one topic, `t`, and the share group `g`, whose state is initialized at `start_offset`.
 
     Args:
-        settings: by Kafka's names.
+        settings: settings of the node by their Kafka names.
         partitions: the number of partitions of `t`.
         group: settings of the group.
         start_offset: the start offset of the group's share partitions.
@@ -97,8 +97,8 @@ class World(EngineHarness):
         assert {result.error_code for result in response.results[0].partitions} == {0}, response
 
     def store(self, *batches: tuple[int, int, int, int]) -> None:
-        """Writes state batches of partition 0 directly, as another program could. Each batch is (first offset, last
-        offset, state, count).
+        """Sends state batches of partition 0 to the share coordinator, bypassing the share partition in memory. Each
+        batch is (first offset, last offset, state, count).
         """
         data = WritePartition(
             partition=0,
@@ -117,7 +117,7 @@ class World(EngineHarness):
         assert not response.results[0].partitions[0].error_code, response
 
     def produce(self, *sizes: int, partition: int = 0, wall_ms: int | None = None) -> None:
-        """Appends one log batch of each size."""
+        """Appends log batches with these numbers of records."""
         for size in sizes:
             response = self.call(self.produce_request(size, partition, wall_ms), 9)
             assert not response.responses[0].partition_responses[0].error_code, response

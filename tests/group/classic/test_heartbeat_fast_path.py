@@ -112,7 +112,9 @@ steps = st.one_of(
 
 
 def play(world: World, script: list[tuple[Any, ...]], state: GroupState | None) -> dict[str, Any]:
-    """Runs a script against a group that starts in the given state. Every heartbeat is sent twice, as one object."""
+    """Runs a script against a group that starts in the given state. Sends each heartbeat twice, with the same request
+    object.
+    """
     world.build(state)
     for name, *details in script:
         match name, details:

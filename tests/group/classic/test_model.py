@@ -243,7 +243,9 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         self.calls = [call for call in self.calls if not call.done]
 
     def teardown(self) -> None:
-        """Ends the faults. All parked requests must complete, and the remaining members agree on a generation."""
+        """Checks the end of a run: all parked requests have completed, and two new members and the remaining members
+        agree on a generation.
+        """
         if not hasattr(self, "world"):
             return
         world = self.world

@@ -69,7 +69,7 @@ def test_initial_delay_is_repeated_while_members_join() -> None:
 
 
 def test_initial_delay_does_not_end_when_all_members_have_joined() -> None:
-    """All members have joined from the start. That would end any other join phase, but not the initial one."""
+    """All members of the group have joined. This would end any later join phase, but not the initial delay."""
     world = delayed_world()
     call = world.join(version=3)
     assert world.group().has_all_members_joined()
@@ -296,7 +296,9 @@ def test_emptied_group_takes_another_protocol_type() -> None:
 
 
 def test_undecodable_metadata_does_not_prevent_completion() -> None:
-    """Metadata that announces more topics than it has bytes is only undecodable: joins still complete."""
+    """The metadata announces more topics than its bytes can contain. The join completes nevertheless, and the topics of
+    the group are unknown.
+    """
     world = World()
     call = world.join(version=3, offer=[("range", b"text, no subscription")])
     world.context.advance(0)

@@ -190,7 +190,7 @@ class World:
     # ---- a group in any state
 
     def build(self, state: GroupState | None, *, pending: bool = True) -> World:
-        """Puts group `g` into a state; None: no group.
+        """Puts group `g` into a state. With None, the group does not exist.
 
         In every state except Empty, the group has a leader, a follower and a static member. In PreparingRebalance, only
         the follower has rejoined; its join is parked.

@@ -83,7 +83,9 @@ def test_the_steps_and_owners_equal_the_reference_implementation(
 
 
 def test_a_partition_never_gets_a_second_owner_in_the_same_epoch() -> None:
-    """Topics with equal partitions share an entry, and a change for one topic must not change this entry."""
+    """A second owner in the same epoch raises an error. Topics with equal partitions share one map of owners, and a
+    change for one topic must not change this map.
+    """
     owners = PartitionOwners()
     _, _, granted, waits = next_partitions({}, {}, dict.fromkeys(TOPICS, SOME), 5, owners, lambda _: True)
     assert not waits

@@ -88,8 +88,8 @@ def reference_batch(listed: list[Record]) -> bytes:
 
 @given(st.lists(ANY, min_size=1, max_size=6))
 def test_a_block_writes_the_bytes_of_its_reference_records(cases: list[tuple[str, tuple[Any, ...]]]) -> None:
-    """The records of a decision equal the reference records, even byte for byte in the batch. Their size is within the
-    block's bound.
+    """A block combines the compiled records of a decision. It writes the same bytes as the reference records, and
+    `size_bytes` is at least their size.
     """
     pairs = [made(case) for case in cases]
     block = records.in_one([compiled for compiled, _ in pairs])
@@ -108,8 +108,8 @@ def test_a_block_writes_the_bytes_of_its_reference_records(cases: list[tuple[str
 def test_a_block_is_replayed_like_its_reference_records(
     member: tuple[str, str, MemberMetadata], target: Any, owned: Any, epoch: int, metadata_hash: int
 ) -> None:
-    """One shard replays a block, another one its reference records. After the records of a join, both have the same
-    group.
+    """One shard replays the records of a join as one block of compiled records, another shard as single reference
+    records. Both then have the same group.
     """
     member_id, metadata = member[1], member[2]
     assigned = {topic_id: partitions for topic_id, partitions in owned.items() if partitions}
@@ -153,7 +153,9 @@ def known_of(context: GroupContext) -> Any:
     ],
 )
 def test_records_that_cannot_be_encoded_stay_a_list(unwritable: Record) -> None:
-    """The list is left to the codec, which writes tombstones, and raises the error for an invalid record."""
+    """For these records, `in_one` makes no block, but returns the list unchanged. The codec then encodes the list: it
+    writes tombstones, and raises the error for an invalid record.
+    """
     listed = [records.group_epoch("g", 1, 0), unwritable]
     assert records.in_one(listed) is listed
 
@@ -175,7 +177,7 @@ def test_compiled_records_compare_by_value() -> None:
 
 
 def test_every_record_type_must_be_bound() -> None:
-    """The reference functions are bound once, for all record types together."""
+    """`bind_consumer_records` refuses reference functions that do not cover all record types of consumer groups."""
     with pytest.raises(ValueError, match=r"not the record types of consumer groups: \[3\]"):
         bind_consumer_records(
             {3: reference_records.REFERENCE_RECORDS[3]}, lambda shard, group_id: None, lambda *_: None

@@ -33,7 +33,9 @@ def count(response: ConsumerGroupHeartbeatResponse) -> int:
 
 
 def test_a_heartbeat_returns_an_assignment_and_watchers_get_events(tmp_path: Path) -> None:
-    """The folder stores the group. A watcher gets the group's events, including those after a restart."""
+    """A heartbeat's response has the assignment. A watcher gets an event for each change of the group, before and after
+    a restart on the same folder.
+    """
     events: list[GroupChanged] = []
     with kcore.open(tmp_path, config=SETTINGS) as engine:
         make_topic(engine, "t", 4)

@@ -178,7 +178,9 @@ steps = st.one_of(
 
 
 def play(world: World, script: list[tuple[Any, ...]], resting: int) -> dict[str, Any]:
-    """Runs a script against a group with `resting` reconciled members. Every heartbeat is sent twice, as one object."""
+    """Runs a script against a group with `resting` reconciled members. Sends each heartbeat twice, with the same
+    request object.
+    """
     world.machine.get_or_create_group("classic")
     world.rest(*MEMBERS[:resting])
     for name, *details in script:

@@ -1,5 +1,6 @@
-"""Rules of heartbeats that the recordings do not cover: timers, limits, background targets, custom assignors, patterns,
-watchers."""
+"""Rules of heartbeats that the recordings in tests/golden do not cover: timers, limits, background targets, custom
+assignors, patterns, watchers.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ RETRIABLE = {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_
 
 
 def make_world(*, sliced: bool = True, **settings: Any) -> World:
-    """Makes a node with the topics."""
+    """Makes a node with the topic `t` and a topic for each of `NAMES`."""
     world = World({"offsets.topic.num.partitions": 1, **settings}, topics={"t": 1})
     topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in NAMES]
     response = world.call(CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)

@@ -171,8 +171,8 @@ def test_names_keep_their_order_over_created_and_deleted_topics(world: World) ->
 def test_the_hash_of_matched_topics_is_computed_before_the_decision(
     world: World, monkeypatch: pytest.MonkeyPatch, changed: bool
 ) -> None:
-    """A decision about 60,000 topics computes the hash again only if a topic has changed since the first computation.
-    Uncommitted changes count, too.
+    """A slice before the decision computes the hash of 60,000 matched topics. The decision computes the hash again only
+    if a topic has changed since then, even if the change is uncommitted.
     """
     hash_of = metadata.TopicMetadata.hash_of
     resolved = regex._resolved

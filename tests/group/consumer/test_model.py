@@ -222,8 +222,8 @@ class Model:
         """Stops the faults and sends heartbeats of all members, once per interval. Returns the number of heartbeats of
         each member.
 
-        Silent members expire after their session, patterns are resolved every ten seconds, and partitions move in some
-        rounds.
+        The bound on the heartbeats allows for the expiry of silent members, the resolution of patterns every ten
+        seconds, and several heartbeats for moving partitions.
         """
         bound = (SESSION_MS + REBALANCE_MS + 20_000) // BEAT_MS + 15
         for done in range(bound):

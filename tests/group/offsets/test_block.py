@@ -175,7 +175,7 @@ def test_an_index_without_a_record_is_refused():
 
 
 class WrongLength(list[Any]):
-    """A sequence class of an embedding program, whose length is wrong."""
+    """A list whose `__len__` returns a wrong number, as an embedding program could pass it."""
 
     announced = 0
 

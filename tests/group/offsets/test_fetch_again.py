@@ -106,8 +106,8 @@ def requests_of(group: str, ids: dict[str, bytes]) -> list[Question]:
 class FetchMachine(RuleBasedStateMachine):
     """Makes changes that may affect a response, in any order. After each step, each request is sent three times.
 
-    The cache has one response per group: that of the group's last request. Some requests are therefore sent last before
-    a step and first after it, so that the cache has their responses during the step.
+    The cache has one response per group, for the group's last request. The requests in `last` are sent last before a
+    step and first after the step, so that their responses are in the cache during the step.
     """
 
     def __init__(self) -> None:

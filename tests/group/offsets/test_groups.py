@@ -209,7 +209,7 @@ def test_a_deletion_of_offsets_depends_on_protocol_and_state(context, protocol_t
 
 
 def commits_for(context: OffsetsContext, members: Members, total_ms: int, txn: bool = False) -> None:
-    """Sends a commit every two thirds of a session."""
+    """Sends a commit every 20 s, which is two thirds of a session, for `total_ms`."""
     for _ in range(total_ms // 20_000):
         context.advance(20_000)
         arguments = {"generation": members.generation, "member": members.ids[0]}

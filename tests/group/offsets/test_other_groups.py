@@ -14,7 +14,7 @@ from tests.group.offsets.world import OffsetsContext
 
 
 class EpochGroup(Group):
-    """A group whose one member "m" has epoch 5 and subscribes to "topic", as in KIP-848."""
+    """A group with epochs, like those of KIP-848: its only member "m" has epoch 5 and subscribes to "topic"."""
 
     __slots__ = ("group_type", "members")
 

@@ -1,6 +1,4 @@
-"""Offsets in transactions, added as blocks: the store has the same dictionaries as after single offsets
-(`reference.complete`).
-"""
+"""Blocks of offsets in transactions: the store must have the same contents as after adding the offsets one by one."""
 
 from __future__ import annotations
 

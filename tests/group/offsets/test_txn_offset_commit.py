@@ -169,7 +169,9 @@ def batches(context):
 
 
 def test_the_offsets_are_a_transactional_batch_of_their_own(context):
-    """One commit contains three requests: non-transactional, transactional, non-transactional."""
+    """One commit of the log contains an OffsetCommit, a TxnOffsetCommit and another OffsetCommit. Each request has its
+    own batch.
+    """
     context.auto_commit = False
     api = context.api(TxnOffsetCommitApi)
 

@@ -26,7 +26,7 @@ def few_topics_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_world(*, sliced: bool = True) -> World:
-    """Makes a node with the topics."""
+    """Makes a node with a topic for each of `NAMES`."""
     world = World()
     topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in NAMES]
     response = world.node.send(CreateTopicsRequest(topics=topics, timeout_ms=1000))

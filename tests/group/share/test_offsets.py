@@ -199,7 +199,7 @@ def test_a_lag_fits_into_its_field(start_offset: int, lag: int) -> None:
 
 
 def test_unknown_groups_have_no_offsets() -> None:
-    """Neither the group's existence nor its type is checked."""
+    """DescribeShareGroupOffsets checks neither the existence nor the type of a group."""
     world = World({"t": 1})
     assert world.offsets(group_id="none").topics == []
     (topic,) = world.offsets({"t": [0]}, group_id="none").topics

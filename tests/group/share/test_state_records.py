@@ -66,7 +66,9 @@ def test_invalid_contents_are_refused(topic_id: Any, topic: Any) -> None:
 
 @pytest.mark.parametrize("name", ["n" * 40_000, "\ud800", None])
 def test_the_codec_names_the_field_that_is_invalid(name: Any) -> None:
-    """The decision is refused, and the log has the cause."""
+    """A topic name that no record can contain raises a ValueError. The error names the field, and the server's log
+    shows it.
+    """
     for state in (StatePartitions({}, {ID: StateTopic(name, frozenset({0}))}, {}), StatePartitions({}, {}, {ID: name})):
         with pytest.raises(ValueError, match="topic_name"):
             StateValue(state).encode_value(0)

@@ -128,8 +128,8 @@ class World(EngineHarness):
     """One node with one shard of groups.
 
     Args:
-        topics: topic -> partitions.
-        settings: Kafka's names, with _ instead of dots.
+        topics: the number of partitions by topic name.
+        settings: settings of the node by their Kafka names, with _ in place of dots.
     """
 
     SETTINGS: ClassVar[Mapping[str, Any]] = {

@@ -48,7 +48,7 @@ def joined(world: World, *names: str, requested: Any = STATELESS) -> list[Member
 
 
 def test_a_whole_group_consists_of_values_of_records() -> None:
-    """Spark reads the values of a group's records by their fields, so a wrapper with other fields would not suffice."""
+    """Spark reads the values of a group's records by field, so each value must be an object of a record class."""
     world = World({"in": 3, "log": 3})
     joined(world, "m1", requested=STATEFUL)
     values = [record.value for record in group_records(world.group)]
@@ -316,7 +316,9 @@ def test_a_deleted_group_has_no_initial_delay() -> None:
 
 
 def test_an_initial_delay_whose_timer_was_never_armed_can_be_cancelled() -> None:
-    """If there was no memory for the timer, the shard cancels the delay before it loads again."""
+    """An initial delay has no timer if arming it raised a MemoryError. The shard can still cancel such a delay when it
+    loads again.
+    """
     world = World({"in": 1})
     delay = world.machine.initial_delays[GROUP] = InitialDelay(world.machine, GROUP)
     delay.cancel()

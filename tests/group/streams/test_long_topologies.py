@@ -49,7 +49,7 @@ def few_topics_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_world(*, sliced: bool = True, **settings: Any) -> World:
-    """Makes a node with the topics."""
+    """Makes a node with the topic `t`, and with a source topic and a changelog topic for each of `NAMES`."""
     world = World({**SETTINGS, **settings}, topics={"t": 1})
     names = [*NAMES, *(f"{name}-log" for name in NAMES)]
     topics = [CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in names]
