@@ -24,7 +24,7 @@ LIMIT_S = 60.0
 
 
 @contextmanager
-def behind(bootstrap: str, name: str, change: Any, timeout: float = 30.0) -> Iterator[kcore.Node]:
+def node_behind_proxy(bootstrap: str, name: str, change: Any, timeout: float = 30.0) -> Iterator[kcore.Node]:
     """Creates a topic of two partitions with a record in each. Yields a node behind a proxy, which passes each response
     to `change`.
     """
@@ -67,7 +67,7 @@ class WithoutLeader:
 def test_a_partition_without_a_leader_does_not_delay_the_others(bootstrap: str, name: str, committed: bool) -> None:
     """Neither fetches of the other partitions nor look-ups of their positions wait."""
     leaders = WithoutLeader()
-    with behind(bootstrap, name, leaders) as node:
+    with node_behind_proxy(bootstrap, name, leaders) as node:
         if committed:
             node.group(name).commit({(name, 0): 0, (name, 1): 0})
         with node.group(name).consume(name, reset="earliest") as consumer:
@@ -86,7 +86,10 @@ def test_a_lookup_that_a_broker_refuses_does_not_delay_the_other_partitions(boot
                     if row.partition_index == 0:
                         row.error_code, row.offset = ErrorCode.OFFSET_NOT_AVAILABLE, -1
 
-    with behind(bootstrap, name, change) as node, node.group(name).consume(name, reset="earliest") as consumer:
+    with (
+        node_behind_proxy(bootstrap, name, change) as node,
+        node.group(name).consume(name, reset="earliest") as consumer,
+    ):
         assert values_of(consumer, b"1") == [b"1"]
         refused = False
         assert values_of(consumer, b"0") == [b"0"]
@@ -118,7 +121,7 @@ def test_a_broker_that_does_not_respond_does_not_delay_lookups_at_the_others(boo
     """
     with (
         closing(SilentLeader()) as silent,
-        behind(bootstrap, name, silent, timeout=10 * LIMIT_S) as node,
+        node_behind_proxy(bootstrap, name, silent, timeout=10 * LIMIT_S) as node,
         node.group(name).consume(name, reset="earliest") as consumer,
     ):
         assert values_of(consumer, b"1") == [b"1"]
@@ -141,7 +144,10 @@ def test_pending_offsets_of_new_partitions_do_not_delay_the_others(bootstrap: st
                     for row in topic.partitions:
                         row.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
-    with behind(bootstrap, name, change) as node, node.group(name).consume(name, reset="earliest") as consumer:
+    with (
+        node_behind_proxy(bootstrap, name, change) as node,
+        node.group(name).consume(name, reset="earliest") as consumer,
+    ):
         values_of(consumer, b"0", b"1")
         pending = True
         with consumer._guard:
@@ -162,7 +168,10 @@ def test_committed_offsets_that_a_response_leaves_out_are_not_replaced_by_the_re
             for group in response.groups:
                 group.topics = []
 
-    with behind(bootstrap, name, change) as node, node.group(name).consume(name, reset="earliest") as consumer:
+    with (
+        node_behind_proxy(bootstrap, name, change) as node,
+        node.group(name).consume(name, reset="earliest") as consumer,
+    ):
         with pytest.raises(kcore.KafkaError, match="sent an invalid response to OffsetFetch"):
             values_of(consumer, b"0")
         assert consumer.position((name, 0)) is None
@@ -170,7 +179,7 @@ def test_committed_offsets_that_a_response_leaves_out_are_not_replaced_by_the_re
 
 def test_a_worker_gets_jobs_although_another_partition_has_no_leader(bootstrap: str, name: str) -> None:
     leaders = WithoutLeader()
-    with behind(bootstrap, name, leaders) as node:
+    with node_behind_proxy(bootstrap, name, leaders) as node:
         node.group(name).set_config({"share.auto.offset.reset": "earliest"})
         with node.queue(name, group=name) as queue:
             job = queue.get(LIMIT_S)

@@ -64,7 +64,7 @@ def test_a_single_request_does_not_wait_for_those_of_other_connections(loop: str
         second.send(second.request(small, 4))
         assert second.receive(small, 4)[1].error_code == 25
         assert live.call(lambda: len(live.server.turns.waiting)) == 2
-        live.call(held.stop)
+        live.call(held.run_turns)
         assert first.receive(large, 4)[1].error_code == 25
         assert live.call(lambda: live.server.turns.waiting) == {}
 
@@ -95,7 +95,7 @@ def test_requests_with_long_responses_also_share_the_time_of_a_turn(monkeypatch:
 
 
 class Waiting:
-    """A waiting connection of a server. It gets its turn only when the test calls `stop`."""
+    """A waiting connection of a server. It gets its turn only when the test calls `run_turns`."""
 
     def __init__(self, live: LiveServer) -> None:
         self._turns = live.server.turns
@@ -105,7 +105,7 @@ class Waiting:
         self._turns._scheduled = True
         self._turns.add(self)  # type: ignore[arg-type]
 
-    def stop(self) -> None:
+    def run_turns(self) -> None:
         """Lets the turns begin."""
         self._turns._run()
 

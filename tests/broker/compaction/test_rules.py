@@ -34,7 +34,7 @@ def markers(world: World) -> list[int]:
     return [one.offset for one in world.stored() if one.marker is not None]
 
 
-def last(world: World) -> None:
+def append_last_batch(world: World) -> None:
     """Appends one more batch to the log. It becomes the last batch, which no pass changes."""
     world.write([(b"last", b"")])
     assert world.commit()
@@ -45,7 +45,7 @@ def test_the_last_record_of_a_key_stays_where_it_was() -> None:
     world.write([(b"a", b"1"), (b"b", b"1"), (b"a", b"2")])
     world.write([(b"b", b"2"), (b"c", b"1")])
     world.write([(b"c", b"2")])
-    last(world)
+    append_last_batch(world)
     work = world.compact()
     assert (work.done, work.end_offset, world.log.cleaned_to) == (True, 6, 6)
     assert offsets(world) == [2, 3, 5, 6]
@@ -73,7 +73,7 @@ def test_the_active_segment_is_never_touched(limit_offset: int | None, kept: lis
     world = World()
     for number in range(7):
         world.write([(b"k", b"%d" % number)])
-    last(world)
+    append_last_batch(world)
     work = world.compact(limit_offset)
     assert (work.done, world.log.cleaned_to) == (True, 7 if limit_offset is None else limit_offset)
     assert offsets(world) == kept
@@ -101,7 +101,7 @@ def test_small_batches_become_one_and_large_ones_stay() -> None:
         world.write([(b"%d" % number, b"x" * 10)])
     world.write([(b"large", b"y" * MERGED_BATCH_BYTES)])
     world.write([(b"from", b"")], producer_id=7)
-    last(world)
+    append_last_batch(world)
     large = world.log.read(20, 1)[0]
     world.compact()
     assert batches(world) == [(0, 19, 20), (20, 20, 1), (21, 21, 1), (22, 22, 1)]
@@ -117,7 +117,7 @@ def test_batches_of_two_leader_epochs_are_not_merged() -> None:
     world.restart()
     world.write([(b"c", b"")])
     world.write([(b"d", b"")])
-    last(world)
+    append_last_batch(world)
     world.compact()
     assert batches(world) == [(0, 1, 2), (2, 3, 2), (4, 4, 1)]
     check(world)
@@ -127,7 +127,7 @@ def test_a_tombstone_stays_for_delete_retention_ms_after_a_pass_saw_it_first() -
     world = World()
     world.write([(b"a", b"1")])
     world.write([(b"a", None), (b"b", b"1")])
-    last(world)
+    append_last_batch(world)
     world.wall_ms += 10 * RETENTION_MS  # the age of the batch itself does not count
     work = world.compact()
     assert (offsets(world), work.next_horizon_ms) == ([1, 2, 3], world.wall_ms + RETENTION_MS)
@@ -147,7 +147,7 @@ def test_remaining_records_keep_timestamp_headers_and_codec(codec: int, append_t
     entries = [(b"a" * 50, b"old"), (b"b", b"1" * 50), (b"c", None)]
     world.write(entries, codec=codec, append_time=append_time, headers=headers)  # type: ignore[arg-type]
     world.write([(b"a" * 50, b"new" * 30)], codec=codec, append_time=append_time, headers=headers)
-    last(world)
+    append_last_batch(world)
     world.wall_ms += 7
     world.compact()
     assert offsets(world) == [1, 2, 3, 4]
@@ -175,7 +175,7 @@ def test_a_large_compressed_batch_is_rewritten_in_slices(
     headers = (("h", b"1"), ("none", None))
     world.write([(b"%d" % number, b"%d" % number * 50) for number in range(40)], codec=codec, headers=headers)  # type: ignore[arg-type]
     world.write([(b"%d" % number, b"new") for number in range(0, 40, 2)])
-    last(world)
+    append_last_batch(world)
     before = world.log.read(0, 1)[0]
     world.begin()
     steps = 0
@@ -209,7 +209,7 @@ def test_a_large_compressed_batch_is_decompressed_in_slices(
     world.write([(b"%d" % number, value) for number, value in enumerate(values)], codec=codec)
     if kept == "half":
         world.write([(b"%d" % number, b"new") for number in range(0, count, 2)])
-    last(world)
+    append_last_batch(world)
     counts = {"slice": 0, "worst": 0, "all": 0}
 
     def counted(codec: int, data: bytes, limit: int) -> Generator[int, None, bytes]:
@@ -259,7 +259,7 @@ def with_codec(batch: bytes, codec: int) -> bytes:
 def test_a_record_without_a_key_is_removed() -> None:
     world = World()
     world.write([(None, b"1"), (b"a", b"1")])
-    last(world)
+    append_last_batch(world)
     world.compact()
     assert offsets(world) == [1, 2]
 
@@ -271,11 +271,11 @@ def test_records_from_an_open_transaction_on_stay() -> None:
     world.write([(b"a", b"3")], producer_id=1, transactional=True)
     world.write([(b"a", b"4")])
     world.write([(b"a", b"5")])
-    last(world)
+    append_last_batch(world)
     work = world.compact()
     assert (work.end_offset, offsets(world)) == (2, [1, 2, 3, 4, 5])
     world.end(1, True)
-    last(world)
+    append_last_batch(world)
     world.compact()
     assert offsets(world) == [4, 5, 7], "a later non-transactional record has the same key as the transactional one"
 
@@ -286,7 +286,7 @@ def test_a_transaction_that_ends_beyond_the_limit_is_judged_by_its_end() -> None
     world.write([(b"a", b"2")], producer_id=1, transactional=True)
     world.write([(b"z", b"")], producer_id=2, transactional=True)
     world.end(1, False)
-    last(world)
+    append_last_batch(world)
     work = world.compact()
     assert work.end_offset == 2
     assert offsets(world) == [0, 2, 4], "the last record was aborted, so the older one stays"
@@ -297,7 +297,7 @@ def test_aborted_records_are_removed_and_supersede_nothing() -> None:
     world.write([(b"a", b"1")])
     world.write([(b"a", b"2"), (b"b", None)], producer_id=1, transactional=True)
     world.end(1, False)
-    last(world)
+    append_last_batch(world)
     world.compact()
     assert offsets(world) == [0, 4]
     assert batches(world) == [(0, 0, 1), (1, 2, 0), (3, 3, 1), (4, 4, 1)], (
@@ -309,7 +309,7 @@ def test_a_marker_stays_while_its_transaction_has_batches() -> None:
     world = World()
     world.write([(b"a", b"1")], producer_id=1, transactional=True)
     world.end(1, True)
-    last(world)
+    append_last_batch(world)
     for _ in range(3):
         world.wall_ms += 2 * RETENTION_MS
         world.compact()
@@ -324,7 +324,7 @@ def test_a_marker_is_removed_later_than_its_transaction() -> None:
     world.end(1, True)
     world.write([(b"a", b"2")], producer_id=1, transactional=True)
     world.end(1, True)
-    last(world)
+    append_last_batch(world)
     world.compact()
     assert (offsets(world), markers(world)) == ([2, 4], [1, 3])
     assert world.compact().next_horizon_ms == world.wall_ms + RETENTION_MS
@@ -343,7 +343,7 @@ def test_fetch_omits_an_aborted_transaction_without_a_marker() -> None:
     world.end(1, False)
     world.write([(b"b", b"2")], producer_id=1, transactional=True)
     world.end(1, True)
-    last(world)
+    append_last_batch(world)
     world.partition.snapshot_producers(1)
     world.commit()
     for _ in range(2):
@@ -365,7 +365,7 @@ def test_the_batches_that_a_producer_may_repeat_survive_their_records() -> None:
     for value in (b"1", b"2", b"3", b"4", b"5", b"6"):
         world.write([(b"a", value), (b"b", value)], producer_id=5)
     world.write([(b"a", b"7"), (b"b", b"7")])
-    last(world)
+    append_last_batch(world)
     known = world.partition.producers.entries[5].batches
     world.compact()
     assert batches(world) == [*((base, base + 1, 0) for base in (2, 4, 6, 8, 10)), (12, 13, 2), (14, 14, 1)]
@@ -384,7 +384,7 @@ def test_only_the_last_batch_of_ended_transactions_survives_its_records() -> Non
         world.write([(b"a", value)], producer_id=5, transactional=True)
         world.end(5, True)
     world.write([(b"a", b"3")])
-    last(world)
+    append_last_batch(world)
     for _ in range(2):
         world.compact()
         world.wall_ms += RETENTION_MS
@@ -403,7 +403,7 @@ def test_the_epoch_of_a_producer_survives_as_its_last_marker() -> None:
     world.write([(b"a", b"1")], producer_id=5, transactional=True)
     world.end(5, True, epoch=1)
     world.write([(b"a", b"2")])
-    last(world)
+    append_last_batch(world)
     for _ in range(3):
         world.compact()
         world.wall_ms += RETENTION_MS
@@ -419,7 +419,7 @@ def test_a_record_waits_for_min_compaction_lag_ms() -> None:
     world.commit()
     world.wall_ms += 100
     world.write([(b"a", b"3")])
-    last(world)
+    append_last_batch(world)
     work = CompactionPass(world.partition, CompactionRules(world.wall_ms, RETENTION_MS, 50))
     for _ in work.run():
         pass
@@ -432,7 +432,7 @@ def test_a_full_map_ends_the_pass_and_the_next_pass_continues(slice_records: int
     world = World(map_bytes=1, slice_records=slice_records)
     for number in range(6):
         world.write([(b"a", b"1"), (b"k%d" % number, b"2")])
-    last(world)
+    append_last_batch(world)
     ends = [world.compact().end_offset for _ in range(7)]
     assert ends == [2, 4, 6, 8, 10, 12, 12]
     assert offsets(world) == [1, 3, 5, 7, 9, 10, 11, 12]
@@ -451,7 +451,7 @@ def test_a_large_batch_is_read_in_slices(codec: int, producer_id: int, transacti
         )  # fmt: skip
         if transactional:
             world.end(who, True)
-    last(world)
+    append_last_batch(world)
     world.begin()
     slices = 0
     while world.step():
@@ -470,7 +470,7 @@ def test_a_slice_reads_a_bounded_number_of_records() -> None:
     world = World(slice_records=10)
     for number in range(100):
         world.write([(b"%d" % (number % 7), b"v%d" % number)])
-    last(world)
+    append_last_batch(world)
     world.begin()
     commits = world.engine.commit_count
     slices = 0
@@ -488,7 +488,7 @@ def test_a_damaged_batch_stops_the_pass_and_is_not_given_a_new_checksum() -> Non
     world = World()
     for number in range(8):
         world.write([(b"a", b"%d" % number)])
-    last(world)
+    append_last_batch(world)
     _, stored = world.storage._partitions[0].lists
     broken = stored[3][:-3] + b"?" + stored[3][-2:]
     stored[3] = broken
@@ -505,7 +505,7 @@ def test_a_load_under_way_stops_the_pass() -> None:
     world = World()
     for number in range(30):
         world.write([(b"a", b"%d" % number)])
-    last(world)
+    append_last_batch(world)
     load = world.partition.runs()
     first = next(load)
     assert not world.compact().done
@@ -525,7 +525,7 @@ def test_a_snapshot_of_producers_from_before_a_pass_does_not_open_a_transaction_
     world.commit()
     world.end(1, True)
     world.write([(b"a", b"2")], producer_id=1)
-    last(world)
+    append_last_batch(world)
     for _ in range(2):
         world.compact()
         world.wall_ms += RETENTION_MS
@@ -546,12 +546,12 @@ def test_an_old_value_in_the_batch_that_the_start_cuts_does_not_outlive_its_tomb
     world.compact()
     assert offsets(world) == [1, 2], "the second pass finds nothing new"
     world.write([(b"a", None)])
-    last(world)
+    append_last_batch(world)
     world.compact()
     assert offsets(world) == [2, 3, 4]
     world.wall_ms += RETENTION_MS
     world.write([(b"c", b"")])
-    last(world)
+    append_last_batch(world)
     world.compact()
     assert offsets(world) == [2, 4, 5, 6], "the tombstone and the record that it deleted are removed"
 
@@ -560,7 +560,7 @@ def test_the_start_of_the_log_may_move_during_a_pass() -> None:
     world = World(slice_records=1, unread_batches=1)
     for number in range(6):
         world.write([(b"%d" % (number % 3), b"")])
-    last(world)
+    append_last_batch(world)
     world.begin()
     assert world.step(), "the pass has begun to read the new part of the log"
     world.partition.delete_before(4)

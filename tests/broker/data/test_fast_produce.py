@@ -110,13 +110,13 @@ CHANGES = st.one_of(
     st.tuples(st.just("record"), st.integers(61, 200), st.integers(1, 255)),
     st.tuples(st.just("record"), st.sampled_from([63, 64, 65]), st.sampled_from([1, 2, 4])),  # deltas of the first
     st.tuples(st.just("cut"), st.integers(0, 200), st.just(0)),
-    st.tuples(st.just("behind"), st.integers(1, 200), st.just(0)),
-    st.just(("none", 0, 0)),
+    st.tuples(st.just("extend"), st.integers(1, 200), st.just(0)),
+    st.just(("remove", 0, 0)),
 )
 
 
 def changed(records: bytes, change: Any) -> bytes | None:
-    """Returns the batch after a change (kind, position, value), or None for the kind `none`."""
+    """Returns the batch after a change (kind, position, value), or None for the kind `remove`."""
     kind, at, value = change
     match kind:
         case "header":
@@ -129,7 +129,7 @@ def changed(records: bytes, change: Any) -> bytes | None:
             return with_header(records, at, ">B", records[at] ^ value)
         case "cut":
             return records[:at]
-        case "behind":
+        case "extend":
             return records + records[:at]
     return None
 

@@ -229,7 +229,7 @@ def test_only_supported_levels_and_permitted_downgrades_are_accepted(
     assert node.topics.feature_level("streams.version") == (0 if code == 0 else 1)
 
 
-def test_an_upgrade_goes_back_up_and_a_downgrade_does_not() -> None:
+def test_version_0_lowers_a_level_only_with_allow_downgrade_and_raises_it_only_without() -> None:
     """A request of version 0 with allow_downgrade may lower a level, but not raise it. Without the flag, it may raise
     the level, but not lower it.
     """

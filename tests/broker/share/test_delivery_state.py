@@ -74,7 +74,7 @@ def test_a_write_that_fails_for_good_takes_an_acknowledgement_back() -> None:
     assert world.share_partition().start_offset == 2
 
 
-def test_a_share_partition_that_is_loaded_again_takes_no_writes_of_the_former_one() -> None:
+def test_a_retried_write_of_a_dropped_share_partition_does_not_replace_newer_state() -> None:
     """A dropped share partition still retries a write with delivery count 2. This write must not replace the
     acknowledgement of the newly loaded share partition, whose count is 1.
     """
