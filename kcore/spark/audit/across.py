@@ -3,14 +3,15 @@
 An observation of a share group has a number below -1 in place of the producer id. `share_groups` compares these
 observations.
 
-The observations of a producer arrive in the order of `SORTED`: first its transactional ids, then, for each partition,
-the decisions and the rows of that partition by time. The comparison keeps only the unmatched observations of the
-current producer in memory.
+The observations of a producer arrive in the order of `SORTED`. Its transactional ids come first. Its decisions, markers
+and open transactions follow, sorted by the partition that they concern and then by time. The comparison keeps only the
+unmatched observations of the current producer in memory.
 
 A marker is written after its decision and before the completion of its transaction, so decisions and markers alternate
-in each partition. Brokers' clocks may differ. Therefore, the comparison counts the markers and the decisions of each
-outcome (`Outcome`) in a partition. It reports a decision without a marker only if the partition has fewer markers than
-decisions of this outcome. It reports a marker without a decision only if the partition has more markers.
+in each partition. However, brokers' clocks may differ, so timestamps may show another order. Therefore, the comparison
+counts markers and decisions for each partition and outcome (`Outcome`). It reports a decision without a marker only if
+the partition has fewer markers than decisions of this outcome. It reports a marker without a decision only if the
+partition has more markers.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ from kcore.transaction.states import COMPLETION, NAMES, ONGOING
 PREPARED: Final = frozenset(NAMES[state] for state in COMPLETION)
 OPEN: Final = PREPARED | {NAMES[ONGOING]}
 MAX_TIMEOUT_MS: Final = 900_000
-"""The default of Kafka's upper limit of transaction timeouts, `transaction.max.timeout.ms`."""
+"""The timeout in ms that the audit assumes if the logs do not show a transaction's timeout.
+
+This is Kafka's default for `transaction.max.timeout.ms`, the upper limit of transaction timeouts.
+"""
 
 SORTED: Final = (
     "producer_id",
@@ -45,7 +49,10 @@ SORTED: Final = (
 """The columns by which observations are sorted, nulls first. If timestamps are equal, decisions precede markers."""
 
 Outcome = tuple[int, bool]
-"""The producer epoch, and True for a commit or False for an abort. A decision and its marker have equal outcomes."""
+"""The outcome of a transaction: the producer epoch, and True for a commit or False for an abort.
+
+A decision and its marker have equal outcomes.
+"""
 
 
 def sort_key(seen: Observation) -> tuple[object, ...]:
@@ -180,9 +187,10 @@ class _Producer:
 
     @staticmethod
     def _take_surplus(balance: dict[Outcome, int], observation: Observation, sign: int) -> bool:
-        """Returns True if `balance` has a surplus of the observation's outcome, and reduces the surplus by 1.
+        """Removes one marker or decision of the observation's outcome from a surplus; returns False if there is none.
 
-        `sign` is 1 for a surplus of markers and -1 for a surplus of decisions.
+        `balance` maps each outcome to the number of its markers minus the number of its decisions. `sign` is 1 to
+        remove a marker and -1 to remove a decision.
         """
         outcome = (observation.producer_epoch, observation.commit)
         if balance.get(outcome, 0) * sign <= 0:
@@ -195,7 +203,11 @@ class _Producer:
     ) -> Iterator[Finding]:
         """Yields findings on unmatched decisions and markers.
 
-        At the end, `missing` contains only the decisions that have the finding `marker-missing`.
+        Args:
+            topic_partition: the partition that the decisions and markers concern.
+            missing: the decisions without a marker. Afterwards, this list contains only the decisions that were
+                reported as `marker-missing`.
+            extra: the markers without a decision.
         """
         where = f"{topic_partition[0]}-{topic_partition[1]}"
         unmatched = []
@@ -258,7 +270,7 @@ class _Producer:
         return logs.decisions_since_ms <= marker.timestamp_ms <= until_ms
 
     def _is_behind(self, topic_partition: PartitionTuple, since_ms: int) -> bool:
-        """Returns True if a log continues after `since_ms`, or if the grace period after `since_ms` has passed."""
+        """Returns True if a log has a record after `since_ms`, or if the grace period after `since_ms` is over."""
         span = self._logs.spans.get(topic_partition)
         late = self._logs.now_ms - since_ms > self._logs.grace_ms
         return late or (span is not None and span.newest_ms > since_ms)

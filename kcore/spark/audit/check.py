@@ -61,7 +61,7 @@ class Check:
         self.log = log
 
     def handlers(self) -> Mapping[type, Handler]:
-        """Returns the handlers by the class of the record key that they check."""
+        """Returns the functions that check records, by the class of the record key."""
         return {}
 
     def producer_row(self, row: EventRow, group_id: str | None) -> None:
@@ -81,7 +81,10 @@ class Check:
 
     @property
     def sample(self) -> Iterable[str]:
-        """Some of the names whose hashes determine the log's partition (transactional ids, groups)."""
+        """Some of the transactional ids or group ids in the log.
+
+        The audit hashes them to verify the partition count of the topic.
+        """
         return ()
 
 

@@ -20,12 +20,16 @@ _PARTS = {
     "CurrentMemberAssignment": ("member_epoch", "member-epoch-decreased", "member epoch"),
     "Topology": ("epoch", "topology-epoch-decreased", "topology epoch"),
 }
-"""Part of a group's state -> three texts: the field with the epoch, the kind of finding if the epoch decreases, and the
-epoch's name in the finding's text.
+"""Part of a group's state -> (record field with the epoch, kind of finding if the epoch decreases, name of the epoch).
+
+The text of the finding contains the name of the epoch.
 """
 
 EpochKey = tuple[str, str, str, str | None]
-"""The owner of an epoch: kind of group, part of its state, group, member."""
+"""The key by which the check stores an epoch: (kind of group, part of its state, group id, member id).
+
+The member id is None for an epoch of the group itself.
+"""
 
 
 class GroupEpochs(Check):

@@ -116,8 +116,8 @@ class Observation(NamedTuple):
             `initializing`.
         commit: `decision`, `marker`: True for commit, False for abort.
         timeout_ms: `id`: the transaction timeout.
-        partitions: `id`: the partitions of its transaction, as `TOPIC-PARTITION`. `log`: some of its transactional ids,
-            or of its share groups.
+        partitions: `id`: the partitions of its transaction, as `TOPIC-PARTITION`. `log`: not
+            partitions, but some transactional ids or group ids in the log (`Check.sample`).
     """
 
     kind: str

@@ -50,7 +50,8 @@ def results_of_partitions(
 ) -> DataFrame:
     """Returns the results of `results_of_logs`, for a frame of events.
 
-    One task reads each partition in offset order. It holds the live state, not the log.
+    For each partition, one task reads the rows in offset order. The task keeps the live state in memory, but not the
+    log.
 
     Args:
         events: the columns of the data source `kcore`, with `includeBatches` and, to report damage, `includeFaults`.

@@ -1,13 +1,15 @@
 """Tracks which parts of a log are complete, to distinguish faults from the effects of compaction.
 
 Compaction removes a record only if a newer record of its key lies below the cleaner's offset. Therefore, a record that
-still exists below that offset was valid from its own offset up to the next existing record of its key. *Two existing
-records can always be compared*: two members that own a partition, two successive epochs of a key. *A missing record is
-evidence only beyond the cleaner's offset*, and only in a log that still has its first records.
+still exists below that offset was valid from its own offset up to the next existing record of its key. This rule has
+two consequences for the checks:
+
+- A check can always compare two existing records, for example two assignments of a partition or two epochs of a group.
+- A missing record shows a fault only beyond the cleaner's offset, and only if the log still has its first records.
 
 The rule also holds for tombstones: compaction removes a tombstone only together with all earlier records of its key.
-Compaction removes records of aborted transactions regardless of their keys. No transaction below the cleaner's offset
-is open, because compaction does not pass the last stable offset.
+The rule does not hold for aborted transactions: compaction removes their records regardless of the keys. Compaction
+does not pass the last stable offset, so every transaction below the cleaner's offset has ended.
 
 Damage needs another rule: records after a damaged batch are not compared with records before it. The checks drop their
 state, as if the log began after the damage.
@@ -24,7 +26,7 @@ MAX_KEYS = 100_000
 
 
 class History:
-    """The completeness of one log. `History` gets each row before the checks do.
+    """The completeness of one log. `PartitionAudit` passes each row to `History` before it calls the checks.
 
     Args:
         topic: the topic of the partition.
@@ -70,7 +72,10 @@ class History:
         return self.solid_from == 0 and not self.damaged
 
     def saw(self, row: EventRow) -> tuple[int, int] | None:
-        """Records the next row. Returns the unexplained gap before it (first and last missing offset), or None."""
+        """Adds the next row. Returns the first and last missing offset before it.
+
+        Offsets that compaction may have removed do not count as missing. Returns None if no offset is missing.
+        """
         offset, expected = row.offset, self.next_offset
         self.next_offset = offset + 1
         if not self._given:
@@ -89,9 +94,9 @@ class History:
         return missing
 
     def lost(self) -> None:
-        """Records damage of the log.
+        """Marks the log as damaged after the last row.
 
-        Later rows are not compared with earlier rows, and a gap right after the damage counts as explained.
+        Later rows are not compared with earlier rows, and a gap directly after the damage is not reported.
         """
         self.damaged = True
         self.solid_from = None
@@ -111,7 +116,8 @@ class History:
     def _watch(self, row: EventRow) -> None:
         """Infers the offset that compaction cannot have passed.
 
-        This is the offset of the first row that repeats a key. It is 0 if a user's topic has a record without a key.
+        This is the offset of the first row that repeats a key, because compaction leaves one record per key. If a
+        user's topic has a record without a key, the topic is not compacted, and the offset is 0.
         """
         if self._bound is not None or row.control or row.batch_only:
             return

@@ -23,7 +23,7 @@ FAULT_KINDS: Final = {
 
 
 def of_part(part: Part) -> Iterator[Finding]:
-    """Yields the findings that a partition shows without its rows: a missing front, and files that are not read."""
+    """Yields the findings that need no rows: missing records at the start of the log, and files that are not read."""
     if part.front is not None:
         current = Evidence(part.topic, part.partition, part.log_start, -1)
         yield finding("log-front-missing", [current], f"{part.topic}-{part.partition}: {part.front}.")
@@ -57,13 +57,20 @@ class LogOrder(Check):
         self.log.report("offset-gap", evidence, f"In {self.log.topic}-{self.log.partition} {many} missing.")
 
     def saw(self, row: EventRow) -> None:
-        """Records a row in offset order."""
+        """Processes a row with a higher offset than all earlier rows.
+
+        Reports the run of duplicates before it, if that run has ended.
+        """
         if self._duplicates is not None and row.offset > self._duplicates[1].offset + 1:
             self._twice()
         self._last = row
 
     def duplicate(self, row: EventRow) -> None:
-        """Records a row whose offset is not above the offset of an earlier row."""
+        """Processes a row if an earlier row has the same or a higher offset.
+
+        If the last row has the same offset but other content, reports a conflict. Otherwise, adds the row to a run of
+        duplicates, which becomes one finding.
+        """
         last = self._last
         if last is not None and last.offset == row.offset and last != row:
             current = self.log.evidence_of(row)

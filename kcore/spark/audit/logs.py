@@ -20,8 +20,8 @@ class LogSpan(NamedTuple):
     """The completeness of one log.
 
     Attributes:
-        since_ms: the time from which no record is missing. Older rows of other logs may refer to an earlier log of the
-            same name.
+        since_ms: the time from which no record is missing. If the topic was deleted and created again, older rows of
+            other logs refer to the deleted topic.
         newest_ms: its newest timestamp.
         damaged: True if damage caused a loss.
     """
@@ -37,7 +37,7 @@ class Logs(NamedTuple):
     Attributes:
         spans: completeness by topic and partition.
         now_ms: the time at the ends of the logs. A transaction that exceeds its timeout at this time hangs.
-        grace_ms: the tolerance for delays.
+        grace_ms: the time in ms by which an expected record may be late without a finding.
         decisions_since_ms: the time from which the logs contain every transaction decision; None if partitions of
             `__transaction_state` are missing.
         decisions_until_ms: the newest timestamp of `__transaction_state`; -1 without it.
@@ -69,7 +69,7 @@ class Logs(NamedTuple):
             observations: an observation for each partition that has rows.
             parts: all partitions, including partitions without rows.
             now_ms: the time; None: the timestamp of the newest record of an internal topic.
-            grace_ms: the tolerance for delays.
+            grace_ms: the time in ms by which an expected record may be late without a finding.
         """
         logs = [observation for observation in observations if observation.kind == "log"]
         spans = {
@@ -96,9 +96,10 @@ class Logs(NamedTuple):
 
 
 def _is_whole(own: list[Observation], empty: set[int]) -> bool:
-    """Returns True if a topic has no further partitions.
+    """Returns True if no partition of a topic is missing.
 
-    The partition numbers must have no gap, and the hashes of ids or groups must match the partition count.
+    The partition numbers must be consecutive from 0 on. The hashes of the ids in the logs must match the partition
+    count.
     """
     present = empty | {observation.partition for observation in own}
     count = max(present) + 1

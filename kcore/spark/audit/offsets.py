@@ -1,8 +1,8 @@
 """Reports committed offsets that decreased.
 
-A decrease is legal, because a client may commit any offset. An administrator resets offsets while the group has no
-members, because the coordinator otherwise refuses commits of clients that are not members. Therefore, decreases are
-reported only for groups with members.
+The protocol allows a decrease: a coordinator accepts any offset. An administrator can reset offsets only while the
+group has no members. Therefore, a decrease in a group without members is probably intended, and the check reports a
+decrease only if the group has members.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kcore.spark.events.event import EventRow
 from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 
 OffsetKey = tuple[str, str, int]
-"""Group, topic, partition."""
+"""The key of a committed offset: (group id, topic, partition)."""
 
 
 class OffsetsDecreased(Check):

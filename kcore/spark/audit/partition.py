@@ -40,7 +40,7 @@ Row = EventRow | LogFault
 
 NOTHING: Final[list[Finding | Observation]] = []
 NEVER_MS: Final = 2**62
-"""The start time of a log's complete part if the end of the log is damaged. It is later than any record."""
+"""The value of `LogSpan.since_ms` if even the end of the log may lack records. It is later than any timestamp."""
 
 CHECKS: Final[dict[str, tuple[type[Check], ...]]] = {
     CONSUMER_OFFSETS: (Generations, ClassicOwners, GroupEpochs, Owners, ShareLists, StreamsTasks),
@@ -106,7 +106,7 @@ class PartitionAudit:
         return results
 
     def see(self, row: Row) -> None:
-        """Audits the next row, or a fault in its place."""
+        """Audits the next row of the log, or a fault that the reader reports at this position."""
         if isinstance(row, LogFault):
             self._order.fault(row)
             if row.kind != "duplicate":

@@ -101,7 +101,10 @@ class ShareDelivery(Check):
     # ---- the rules
 
     def _check_batches(self, row: EventRow, share_partition: SharePartitionKey, batches: Sequence[Batch]) -> bool:
-        """Checks that batches ascend without overlaps. The other rules apply only to batches in this order."""
+        """Checks that the batches of a record ascend without overlaps; returns False if they do not.
+
+        The other checks need ascending batches, so the caller then skips them.
+        """
         end = -1
         for first, last, _, _ in batches:
             if first <= end or last < first:
@@ -126,7 +129,10 @@ class ShareDelivery(Check):
         batches: Sequence[Batch],
         start_offset: int,
     ) -> None:
-        """Checks that a snapshot does not decrease the delivery count of any record from its start offset on."""
+        """Checks that a snapshot decreases no delivery count.
+
+        Records before the snapshot's start offset are not checked.
+        """
         for old, overlapping in _overlaps(before.batches, batches):
             first, last, _, count = old
             first = max(first, start_offset)  # the first offset that no batch of the snapshot has shown yet
@@ -174,7 +180,10 @@ class ShareDelivery(Check):
 
 
 def _overlaps(before: Iterable[Batch], after: Sequence[Batch]) -> Iterator[tuple[Batch, Sequence[Batch]]]:
-    """Yields each batch of a state with the batches of a record that overlap it. Both are ascending."""
+    """Yields each batch of the earlier state, with the batches of the new record that overlap it.
+
+    Both sequences of batches ascend.
+    """
     low = 0
     for old in before:
         while low < len(after) and after[low][1] < old[0]:

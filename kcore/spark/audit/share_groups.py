@@ -1,8 +1,8 @@
 """Share groups across logs (KIP-932): compares the share partitions that groups list with the existing states.
 
-A group lists a share partition before the share coordinator creates its state, and until the state is deleted. So a
-state that no group lists will never be deleted. A partition that stays on the initializing list is not assigned to
-members.
+A group lists a share partition before the share coordinator creates the partition's state. The partition stays listed
+until the state is deleted. If no group lists a state, the state will therefore never be deleted. The group does not
+assign a partition to members while the partition is on the initializing list.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INITIALIZATION_MS: Final = 60_000
 """Time in ms after which an unfinished initialization is a finding: twice the interval at which heartbeats repeat it.
 """
 SAMPLE: Final = 20
-"""Maximum number of group ids that the observation of a log lists. Their hashes verify the number of partitions."""
+"""Maximum number of group ids in the observation of a log. The audit hashes them to verify the partition count."""
 LISTS: Final = ("initializing", "initialized", "deleting")
 
 

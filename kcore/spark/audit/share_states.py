@@ -16,7 +16,7 @@ from kcore.spark.audit.finding import Evidence
 from kcore.spark.events.event import EventRow
 
 UNCHANGED: Final = -1
-"""The value in a share update record by which an epoch, offset or count keeps its earlier value."""
+"""The value of an epoch, offset or count in a share update record that does not change the earlier value."""
 
 
 class _Epochs(NamedTuple):

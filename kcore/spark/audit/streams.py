@@ -37,7 +37,10 @@ class _Group:
 
 
 class StreamsTasks(Check):
-    """The check that a process has a task once, in any role, and that a topology belongs to a group."""
+    """The check that no task occurs twice in one process, and that each topology belongs to a group.
+
+    An active task and its standby or warm-up task count as the same task.
+    """
 
     __slots__ = ("_groups", "_removed", "_topologies")
 
@@ -65,8 +68,8 @@ class StreamsTasks(Check):
     def end(self) -> None:
         """Reports the topologies of removed groups.
 
-        The topology of a group without any epoch record is not reported: compaction removes old epoch records, and the
-        newest one may be after the end of the log.
+        The topology of a group without any epoch record is not reported. Compaction may have removed the group's old
+        epoch records, and the log may end before the newest epoch record.
         """
         for group_id in sorted(self._removed & self._topologies.keys()):
             sentence = f"The topology of group {group_id} remains, but the group was removed."

@@ -101,7 +101,8 @@ def decode(events: DataFrame, types: Iterable[str] | None = None) -> DataFrame:
 
     Args:
         events: at least key, value, topic, partition, offset and timestamp: the data source `kcore`, or Spark's own
-            `kafka`. With the columns `control` and `batch_only`, rows that are not records get a status of their own.
+            `kafka`. If it also has the columns `control` and `batch_only`, `status` distinguishes control records
+            and batches without records.
         types: names of the record types that get columns; None: all. Rows of other types keep all other columns. The
             columns of a type exist in every row, and are null for rows of other types. So name only the types that you
             need.

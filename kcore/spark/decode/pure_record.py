@@ -290,7 +290,7 @@ Step = Callable[[bytes, int, int, Fields], int]
 
 
 def _one(name: str, read: Read) -> Step:
-    """Returns a step that reads one field into a struct."""
+    """Returns a function (`Step`) that reads one field and stores its value in the dict of a struct."""
 
     def step(data: bytes, at: int, end: int, fields: Fields) -> int:
         fields[name], at = read(data, at, end)

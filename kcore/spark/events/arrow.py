@@ -16,7 +16,7 @@ EVENT_DDL: Final = (
     "headers array<struct<key:string,value:binary>>, producer_id bigint, producer_epoch int, last_sequence int, "
     "transactional boolean, control boolean, batch_only boolean"
 )
-"""The columns in Spark's DDL: eight of Spark's Kafka source, then those of `EventRow`."""
+"""The columns in Spark's DDL: the eight columns of Spark's Kafka source, then fields of the batch header."""
 
 EVENT_SCHEMA: Final = pa.schema(
     [

@@ -90,7 +90,7 @@ def rows_of(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
 
 
 class Gatherer(Protocol):
-    """The interface of collectors of one partition's batches as Arrow."""
+    """The interface for collecting the rows of one partition and returning them as Arrow record batches."""
 
     def add(self, batch: Any, first: int, stop: int | None) -> None:
         """Adds the rows of one whole batch whose CRC is correct, with offsets from `first` to before `stop`.

@@ -84,7 +84,8 @@ class ClusterSource(FolderSource):
 def _within_part(span: Span) -> Span:
     """Limits a span to the end of its part.
 
-    Compaction may have merged the part's last batch with later batches, which then have rows beyond this end.
+    Compaction may have merged the last batch of the part with later batches. The merged batch then has rows beyond the
+    end of the part.
     """
     end = span.part.end
     return span if end is None or (span.stop is not None and span.stop <= end) else span._replace(stop=end)

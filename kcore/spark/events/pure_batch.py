@@ -108,9 +108,10 @@ def rows(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
 
 
 def _records(batch: Any, codec: int) -> tuple[bytes, int]:
-    """Returns the decompressed records, and the position from which error messages count bytes.
+    """Returns the decompressed records, and the position of their first byte in error messages.
 
-    This is the position of uncompressed records in the batch, and 0 for records that were compressed.
+    For uncompressed records, error messages count bytes from the start of the batch. For compressed records, they count
+    from the start of the decompressed bytes, so this position is 0.
     """
     packed = bytes(batch[HEADER_BYTES:])
     if not codec:

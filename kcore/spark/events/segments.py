@@ -68,7 +68,10 @@ class SegmentPartition(NamedTuple):
 
 
 ReadFile = Callable[[str], Any]
-"""Returns the content of a segment file by its path: a bytes-like object with the methods `find` and slicing."""
+"""A function that returns the content of a segment file by its path.
+
+The content is a bytes-like object that has the method `find` and supports slices.
+"""
 
 
 def mapped(path: str) -> bytes | mmap.mmap:
@@ -81,8 +84,9 @@ def mapped(path: str) -> bytes | mmap.mmap:
 
 
 def find_partitions(root: str | Path) -> list[SegmentPartition]:
-    """Returns the partitions below a broker's log folder, or `root` itself if it is the folder of a partition, by topic
-    and number.
+    """Returns the partitions in a broker's log folder, ordered by topic and number.
+
+    If `root` is the folder of a single partition, returns this partition.
     """
     root = Path(root)
     own = (
@@ -124,9 +128,11 @@ def topic_id_of(part: SegmentPartition) -> str | None:
 def _missing(listed: list[str], leftovers: list[str]) -> tuple[tuple[int, str], ...]:
     """Returns the missing segments, each with a file that proves that the segment existed.
 
-    The cleaner first renames a `.swap` file to its segment. A `.swap` file without a segment therefore means that the
-    copy was made too early, or that the broker died. A broker that deletes a segment renames the `.log` file first. An
-    index without a `.log` file therefore means that another program removed the `.log` file.
+    The cleaner writes a new segment as a `.swap` file and then renames the file. If only the `.swap` file exists, the
+    copy was made before the renaming, or the broker died before it.
+
+    A broker that deletes a segment renames the `.log` file before the index. If only the index still has its name,
+    another program removed the `.log` file.
     """
     names = [name[:_BASE_DIGITS] for name in _named(listed, _SEGMENT)]
     signs = [name for name in leftovers if name.endswith(".swap") or not names]

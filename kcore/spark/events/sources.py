@@ -37,10 +37,12 @@ class Part(NamedTuple):
         cleaned_to: the offset up to which compaction has run; None if not known for certain. A broker's checkpoint is
             not certain: the cleaner replaces a log's files one by one and writes the checkpoint afterwards.
         active_offset: the base offset of the newest segment, which is never compacted; None without segments.
-        log_start: the start of the log. Earlier records are missing, and compaction did not remove them.
+        log_start: the offset at which the log begins. If it is above 0, earlier records are missing, but not because of
+            compaction.
         requested_start: the requested start offset of an export, if this offset is after the start of the log; else 0.
         leftovers: files with parts of the log that are not read.
-        topic_id: the id of the topic in hexadecimal digits, which distinguishes topics of one name; None if unknown.
+        topic_id: the id of the topic in hexadecimal digits, which changes if a topic is created again; None if
+            unknown.
     """
 
     topic: str
@@ -72,7 +74,7 @@ def no_files(part: Part) -> list[Any]:
 
 
 class Span(NamedTuple):
-    """A request to a source.
+    """A range of one partition to read from a source.
 
     Attributes:
         part: one of its `parts()`.
@@ -437,7 +439,7 @@ def is_cluster(place: str | Path) -> bool:
 CLUSTER_SCHEMES = ("postgresql://", "postgres://", "local://", "memory://")
 """Prefixes of the URLs of clusters, as in `kcore.cluster.urls.FACTORIES`.
 
-They are repeated in this module, because only jobs that read the store of a cluster import that module.
+This module repeats them, because only jobs that read the store of a cluster import `kcore.cluster.urls`.
 """
 
 DATA_FILE = "data.mdb"

@@ -46,7 +46,7 @@ class KcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        """Limits the query to the current content, read in as many micro-batches as the limit requires."""
+        """Limits the query to the current content. `maxOffsetsPerTrigger` determines the number of micro-batches."""
         ends: Offsets = {}
         with open_source(self._path) as source:
             for part in source.parts():
@@ -55,7 +55,7 @@ class KcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = ends
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> Offsets:  # noqa: N802  # Spark's name
-        """Returns the current end of the folder, or an earlier position if the limit applies."""
+        """Returns the current end of the folder, or an earlier position because of `maxOffsetsPerTrigger`."""
         position: Offsets = dict(start or self._given)
         with open_source(self._path) as source:
             for part in source.parts():

@@ -48,8 +48,8 @@ class ExportReport(NamedTuple):
         files: the number of written files.
         rows: the number of rows in them.
         faults: the unreadable parts.
-        begun_late: (topic, partition, offset) of partitions whose export began at this offset in an earlier run,
-            although this run requests an earlier start offset.
+        begun_late: partitions as (topic, partition, offset). An earlier run began to export the partition at this
+            offset. This run requests an earlier start offset, but it does not export the earlier records.
     """
 
     files: int
@@ -333,7 +333,8 @@ class ExportSource(Source):
     def _recorded_faults(self, span: Span) -> deque[tuple[int, str, str]]:
         """Returns the faults that the export recorded in the range of a span, by offset.
 
-        If the range reaches the first or the last row, the result includes the faults before or after all rows.
+        If the range begins at or before the first row, the result includes the faults before this row. If the range
+        reaches the end of the export, the result includes the faults after the last row.
         """
         exported = self._manifest.partitions[span.part[:2]]
         first = exported.files[0].first_offset if exported.files else exported.next_offset

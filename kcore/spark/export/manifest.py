@@ -19,9 +19,9 @@ MANIFEST = "manifest.json"
 JOURNAL = "manifest.jsonl"
 """The name of the journal. It has a line for each file that was exported after the last write of the manifest.
 
-Writing the manifest for each file would take longer and longer. So `Manifest.note` appends lines to the journal until
-it has `MOST_NOTED` lines and at least as many lines as the export has files. Then it writes the manifest and removes
-the journal.
+The manifest grows with each file, so writing it for each file would take longer and longer. Instead, `Manifest.note`
+appends a line to the journal. It writes the manifest and removes the journal once the journal has `MOST_NOTED` lines
+and at least as many lines as the export has files.
 """
 MOST_NOTED = 1_000
 MAX_FAULTS = 1_000

@@ -1,4 +1,4 @@
-"""The checkpoints of a rebuild as files: written with its tables, and found by the run that continues from them."""
+"""Writes the checkpoints of a rebuild beside its tables, and finds them for a later run that continues from them."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def checkpoints_at(spark: SparkSession, logs: EventLogs, previous: str | Path) -
     """Returns the checkpoints in the output of an earlier run.
 
     Raises:
-        KcoreError: the output has no checkpoints, they are incomplete, or only one of the output and the logs is on
-            this machine.
+        KcoreError: the output has no checkpoints, they are incomplete, or the output is on this machine but the logs
+            are not, or the reverse.
     """
     local = is_local(spark, previous)
     if local != isinstance(logs, LocalLogs):

@@ -1,6 +1,6 @@
 """Rebuilds states from event logs: each task replays its own coordinator partitions in offset order.
 
-`transforms` replays the events of any other frame, with the same result.
+`transforms` rebuilds the same states from events in a DataFrame, for example from Spark's Kafka source.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def rebuilt_of(
     Args:
         source: the source.
         part: the partition.
-        as_of: the moment.
+        as_of: the offset or time up to which to replay the log.
         with_records: True to keep the records that make up the state.
         hides_control: True if the source lacks transaction markers, so that a gap may be a marker.
         from_checkpoint: True to continue from the checkpoint that `source.beside` returns.
@@ -222,10 +222,10 @@ def rebuilt_of(
 
 
 def _needs_no_front(part: Part, as_of: AsOf) -> bool:
-    """Returns True if the readable log alone gives the state as of a moment, without its front or a checkpoint.
+    """Returns True if the records from the log start on are enough to rebuild the state as of a moment.
 
-    The share coordinator deletes the records below the oldest snapshot that a state needs. If an export or a checkpoint
-    ends before this snapshot, it lacks tombstones.
+    The share coordinator deletes only records that precede the oldest snapshot that a state needs. A checkpoint from
+    before the log start must not be used: the deleted records after it may include tombstones.
     """
     if part.topic != SHARE_GROUP_STATE or part.requested_start or as_of.timestamp_ms is not None:
         return False

@@ -161,7 +161,7 @@ class StoredLogs(EventLogs):
     def _files(self, tasks: list[list[Part]], beside: Beside) -> DataFrame:
         """Returns the files of all tasks as rows of `FILE_DDL`, in any order.
 
-        In each partition, the files beside the log have lower numbers than the files of the log.
+        In each partition, the column `number` orders the files beside the log before the files of the log.
         """
         from pyspark.sql import functions as f  # noqa: PLC0415
 

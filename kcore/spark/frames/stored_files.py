@@ -1,8 +1,8 @@
 """Reads event logs whose files Spark has read: each task gets the files of its partitions as rows, in order.
 
-Executors need neither their own access to the storage nor a shared folder, and Spark's readers may return the files in
-any order. The readers of local files also process these rows. So a log in storage gives the same result, and the same
-faults, as its copy in a local folder.
+Executors need neither their own access to the storage nor a shared folder. Spark's readers may return the files in any
+order, because each task sorts its rows. The classes that read local files also parse the content of these rows. So a
+log in storage gives the same result, and the same faults, as its copy in a local folder.
 """
 
 from __future__ import annotations

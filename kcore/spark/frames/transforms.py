@@ -58,7 +58,8 @@ def rebuild_state(
 ) -> DataFrame:
     """Returns the state of every coordinator partition, as rows of all tables (`STATE_DDL`).
 
-    One task replays each partition in offset order. It holds the partition's state in memory, not its log.
+    For each partition, one task replays the events in offset order. The task keeps the partition's state in memory, but
+    not its log.
 
     Args:
         events: as for `coordinator_events`; duplicates of an offset are skipped.

@@ -1,4 +1,7 @@
-"""The uncertainties of a state in frames: the same reports as for the files of a local rebuild, in bounded memory."""
+"""Reports the uncertainties of a rebuilt state whose tables are DataFrames, in bounded memory.
+
+`kcore.spark.state.rebuild_report` gives the same reports for tables in local files.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def placed_ids_of(state: DataFrame, counts: Mapping[str, int]) -> Iterator[PlacedId]:
-    """Yields ids of a state with their partitions: two ids of each partition, and a sample of all ids.
+    """Yields ids and the partitions that contain them: two ids of each partition, and a sample of all ids.
 
     Args:
         state: the state.
@@ -61,7 +64,7 @@ def doubts_of_frames(
     Args:
         partitions: the table.
         faults: the table; None if it has no rows.
-        offsets: the offsets before which to stop, of partitions whose ends are unknown.
+        offsets: (topic, partition) -> the offset before which to stop; only partitions whose log end is unknown.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 

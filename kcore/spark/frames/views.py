@@ -85,8 +85,8 @@ def register_views(
     Args:
         spark: a session.
         state: the output of a rebuild, for views of its tables, and `current_offsets`.
-        events: the logs, for the view `log_ends`. Also for `commits`, unless the logs are a live cluster, and, together
-            with `state`, for `lag`.
+        events: the logs, for the views `log_ends`, `commits` (not of a live cluster) and `lag` (only if `state` is
+            also given).
         timeline: the output of a timeline, for views of its tables, named `timeline_NAME`, and `owners`.
         prefix: the beginning of all names.
         form: the format of the tables.
@@ -150,7 +150,7 @@ def commented(frame: DataFrame, columns: Columns) -> DataFrame:
 
 
 def current_offsets(offsets: DataFrame, groups: DataFrame) -> DataFrame:
-    """Returns the committed offsets with the states of their groups, without pending offsets."""
+    """Returns the committed offsets with the states of their groups, without pending offsets of open transactions."""
     about = groups.selectExpr("group_id", "group_type", "state as group_state", "member_count")
     return offsets.where("not pending").join(about, "group_id", "left")
 

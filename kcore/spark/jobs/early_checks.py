@@ -1,7 +1,7 @@
 """Checks of a job's arguments that need no Spark session.
 
 If a check fails, the command ends at once, without the start of a JVM and its messages. The functions of the jobs
-repeat the checks, because programs call these functions with other sessions and places.
+repeat the checks, because programs can call these functions directly, without a command line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from kcore.spark.jobs.session import source_of
 GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 """An environment variable that `spark-submit` sets.
 
-The master of `spark-submit` is unknown to this module. That master may resolve paths on another file system.
+If it is set, paths may be on another file system. The option `--master` of `spark-submit` determines the file system,
+and this module does not know that option.
 """
 
 

@@ -158,8 +158,8 @@ def _written_by_tasks(
 ) -> Written:
     """Writes Parquet to a local folder without passing the rows through Spark.
 
-    `options` has the arguments of `folder_tables`. `unknown` has the offsets before which to stop, of partitions whose
-    ends are unknown.
+    `options` contains arguments of `folder_tables`. `unknown` maps each partition whose log end is unknown to the
+    offset before which to stop.
     """
     folder = target.folder
     assert folder is not None, "the caller checks it"
@@ -187,7 +187,8 @@ def _written_by_spark(
 ) -> Written:
     """Writes the tables with Spark's writers. Executors keep the state on their disks until all tables are written.
 
-    `given` has the partition counts, and the offsets before which to stop, of partitions whose ends are unknown.
+    `given` is a pair: the partition counts by topic, and a mapping from each partition whose log end is unknown to the
+    offset before which to stop.
     """
     from pyspark import StorageLevel  # noqa: PLC0415
 
@@ -258,7 +259,8 @@ def rebuild_folder(
         partitions: internal topic -> partition count, if the source does not contain all partitions.
 
     Raises:
-        KcoreError: the folder is not empty, or a group is not in the partition that this partition count implies.
+        KcoreError: the folder is not empty, or a group is not in the partition that follows from the
+            partition count and the hash of the group id.
     """
     check_empty(Path(folder))
     logs = logs_at(spark, path)

@@ -43,10 +43,12 @@ def committed_as_of(
 ) -> tuple[list[CommittedAsOf], dict[int, str]]:
     """Returns the offsets that groups had committed as of a moment, as far as the log has their records.
 
-    If compaction has passed the moment, the remaining records are still correct, because compaction keeps the newest
-    record of a key before the moment unless a newer one exists. Offsets whose records compaction removed are unknown.
-    Therefore, a key that exists at the end of the log but not at the moment is returned with an unknown offset. If
-    records are missing for another reason, a returned offset may be older than the committed one.
+    If compaction has passed the moment, it may have removed the last record of a key before the moment. The offset of
+    this key is then unknown. If a record from before the moment still exists, it is the newest one as of the moment,
+    so its offset is correct. A key that exists at the end of the log but not at the moment is returned with an unknown
+    offset.
+
+    If records are missing for another reason than compaction, a returned offset may be older than the committed one.
 
     Args:
         spark: a session.

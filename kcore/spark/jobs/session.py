@@ -85,8 +85,11 @@ job's processor time.
 
 
 BATCH_SETTINGS: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": "8m"}
-"""Settings of all jobs. Spark passes the files of a task to its Python worker in batches, and the worker holds two
-batches beside its state. A batch of 64 MB, Spark's default, has many files of an export."""
+"""Settings of all jobs: the maximum size of the batches in which Spark passes files to a Python worker.
+
+The worker has two batches in memory beside its state. A batch of Spark's default size, 64 MB, would contain many files
+of an export.
+"""
 
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:

@@ -219,7 +219,7 @@ class WatchRun:
             query.stop()
 
     def as_of_ms(self, now_ms: int, options: WatchOptions) -> int:
-        """Returns the time up to which the tables of the state have the events of the source.
+        """Returns the time up to which the tables of the state include the events of the source.
 
         Args:
             now_ms: the time.

@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 OFFSETS_A_REQUEST: Final = 1_000
 
 DONE: Final = "set"
-"""The offset was committed and read back correctly."""
+"""Result of a row: the offset was committed and read back correctly."""
 ALREADY: Final = "already"
-"""The target had the offset already, from an earlier run."""
+"""Result of a row: the target had the offset already, from an earlier run."""
 WOULD: Final = "would set"
-"""A dry run found no fault."""
+"""Result of a row: a dry run found no fault."""
 SKIPPED: Final = "skipped"
-"""The plan skips the row."""
+"""Result of a row: the plan skips the row."""
 REFUSED: Final = "refused"
-"""The plan refuses the row, or the target differs from the plan."""
+"""Result of a row: the plan refuses the row, or the target differs from the plan."""
 HELD: Final = "held back"
-"""The row has no fault, but was not written, because other rows have faults."""
+"""Result of a row: the row has no fault, but was not written, because other rows have faults."""
 FAILED: Final = "failed"
-"""The target refused the commit or did not store it."""
+"""Result of a row: the target refused the commit or did not store it."""
 
 
 class Applied(NamedTuple):
@@ -61,9 +61,11 @@ class Applied(NamedTuple):
 def apply(plan: Plan, node: Node, *, dry_run: bool = False, partial: bool = False) -> list[Applied]:
     """Applies a plan.
 
-    All rows are checked before the first write. If a row to set no longer matches the target, no row is written; with
-    `partial`, the other rows are written. A second run skips offsets that the target already has, except in rows that
-    renew an unchanged offset. So a second run changes no offset.
+    All rows are checked before the first write. If the target no longer matches a row with the action `set`, no row is
+    written. With `partial`, only such rows are left out.
+
+    A second run changes no offset: it skips offsets that the target already has. Only rows that renew an unchanged
+    offset are committed again.
 
     Args:
         plan: the plan.

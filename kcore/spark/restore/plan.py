@@ -1,8 +1,8 @@
 """The plan of a restore: committed offsets with their changes and reasons, the input of `kcore offsets apply`.
 
-A JSON plan is one object with one row per line. The first line of a CSV plan is a comment, which has the object without
-the rows. Both formats have the same content, ordered by group, topic and partition. They have no creation time and no
-host, so the same source, moment and target give the same bytes.
+A JSON plan is one object with one row per line. The first line of a CSV plan is a comment with the same object, but
+without its rows. Both formats have the same content, ordered by group, topic and partition. They contain no creation
+time and no host, so the same source, moment and target give the same bytes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ FORMAT: Final = "kcore-restore-plan"
 VERSION: Final = 1
 
 SET: Final = "set"
-"""Commit the offset."""
+"""Action of a row: commit the offset."""
 SKIP: Final = "skip"
-"""Do nothing."""
+"""Action of a row: leave the offset unchanged."""
 REFUSE: Final = "refuse"
-"""The offset cannot or must not be restored; the row gives the reason."""
+"""Action of a row whose offset cannot or must not be restored. The row contains the reason."""
 UNCHECKED: Final = "unchecked"
-"""The plan was made without a target; the row cannot be applied."""
+"""Action of a row that cannot be applied, because the plan was made without a target."""
 ACTIONS: Final = (SET, SKIP, REFUSE, UNCHECKED)
 
 WHOLE: Final = "whole"
@@ -58,7 +58,10 @@ OPTIONAL: Final = ("from", "to", "as_of")
 
 @dataclass(frozen=True, slots=True)
 class PlanRow:
-    """One committed offset. `COLUMNS` describes its fields; `from_offset` and `to_offset` are `from` and `to`."""
+    """One committed offset.
+
+    `COLUMNS` describes the fields. The fields `from_offset` and `to_offset` are the columns `from` and `to`.
+    """
 
     group: str
     topic: str

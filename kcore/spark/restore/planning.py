@@ -46,7 +46,7 @@ PENDING = "the offset of a transaction that was open at that time is ignored"
 OUTLIVED = "the log was compacted since; this record still exists"
 MAYBE_OLDER = "parts of the log are missing: a later offset may have been committed"
 REMARKS = {COMPACTED: OUTLIVED, DAMAGED: MAYBE_OLDER}
-"""Reason why a log is incomplete -> the remark on an offset whose record is still in the log."""
+"""History of a log (`COMPACTED` or `DAMAGED`) -> the remark in the plan on an offset whose record still exists."""
 
 
 def make_rows(

@@ -138,7 +138,10 @@ def committed_offsets(
 
 
 def refused_groups(node: Node, groups: Collection[str]) -> dict[str, str]:
-    """Returns the groups whose offsets must not be changed, with the reason: members, or a type without offsets."""
+    """Returns the groups whose offsets must not be changed, with the reason.
+
+    For example, a group has members, or it is a share group, which has no committed offsets.
+    """
     reasons: dict[str, str] = {}
     for group_id, group in node.groups.describe(sorted(groups)).items():
         if isinstance(group, KafkaError):

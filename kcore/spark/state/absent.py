@@ -78,7 +78,9 @@ def absent_partitions(
 
 
 def least_count(at_least: int, ids: Collection[PlacedId]) -> int:
-    """Returns the smallest partition count that matches the partitions of the ids; one id in a hundred may differ.
+    """Returns the smallest partition count for which the hashes of the ids give their partitions.
+
+    Up to one percent of the ids may be in other partitions.
 
     Args:
         at_least: the lower limit; returned if no count matches.

@@ -1,4 +1,6 @@
-"""Rebuilds state from record batches, mostly without a Python object per row; equivalent to `rebuild` from rows.
+"""Rebuilds state from Arrow record batches, mostly without a Python object per row.
+
+The result is the same as that of `kcore.spark.state.rebuild.rebuild`, which reads one row after another.
 
 Compiled code copies non-transactional committed offsets from Arrow buffers to the engine's state, as in the engine's
 own recovery. All other records are replayed as rows by `PartitionState.replay`.
@@ -129,8 +131,8 @@ class BatchReplay:
         """Replays the next events of the log.
 
         Args:
-            batch: has the columns of `REPLAYED`, or at least the first three, in offset order. Repeated and late
-                offsets are skipped.
+            batch: has the columns of `REPLAYED`, or at least the first three, in offset order. A row is skipped if an
+                earlier row has the same or a higher offset.
         """
         walk, state = self._walk, self.state
         key, value, offset, *others = (_input(batch, *column) for column in REPLAYED)

@@ -34,7 +34,9 @@ from kcore.spark.state.rebuild import END, Resumed
 from kcore.spark.state.table_schemas import CHECKPOINT_DDL
 
 VERSION: Final = 3
-"""The version of the format of checkpoints. The first row of each partition has it, in a value that is a JSON object.
+"""The version of the format of checkpoints.
+
+The value of the first row of each partition is a JSON object that contains this version.
 """
 
 _SCHEMA: Final = pa.schema(list(arrow_struct(CHECKPOINT_DDL)))

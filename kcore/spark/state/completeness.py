@@ -1,18 +1,21 @@
 """Tracks whether a log still contains all records of an earlier state.
 
-The replay of a whole compacted log gives the state at its end. A replay up to an earlier offset (a cut) may give a
-wrong state. Compaction may have removed a key's last record before the cut, because the key has a newer record after
-the cut. The state at a cut is correct if compaction has not passed the *last stable offset* of the cut. The cut itself
-is not a sufficient bound: a transaction that was open at the cut may have ended before the cleaner ran. The cleaner
-then removed the transaction's offsets, or the offsets that they replaced.
+The replay of a whole compacted log gives the state at its end. A replay may also stop at an earlier offset, called the
+*cut*. The state at the cut may be wrong: compaction may have removed a key's last record before the cut, because the
+key has a newer record after the cut.
+
+The state at a cut is correct if compaction has not passed the last stable offset of the log as of the cut. The cut
+itself is not a sufficient bound, because a transaction that was open at the cut may have ended before the cleaner ran.
+If the transaction was aborted, the cleaner may have removed its offsets. If it was committed, the cleaner may have
+removed the offsets that it replaced.
 
 Logs show the progress of compaction differently:
 
 - A kcore data folder has the exact offset, because it updates this offset and the log in one transaction.
 - A broker's checkpoint gives no bound. The cleaner replaces the files one by one and writes the checkpoint last, so a
   copy may be compacted beyond its checkpoint.
-- Any log gives an upper bound. Compaction keeps one record per key in the part that it has passed, so it has not passed
-  the second record of any key.
+- Any log gives an upper bound. Compaction keeps one record per key in the part that it has passed. If a key occurs
+  twice, compaction has therefore not passed the second record.
 
 The audit uses the same rules (`History`).
 """
@@ -77,7 +80,7 @@ class Completeness:
                 self._keys.add(row.key)
 
     def was_seen(self, first_offset: int, gaps: bool, last_gap: int, repeated_at: int | None) -> None:
-        """Adds the results of another reader of the log: first offset, gaps, and the first repeated key."""
+        """Sets the results of the compiled replay: first offset, gaps, and the offset of the first repeated key."""
         self.first_offset, self.gaps, self.last_gap = first_offset, gaps, last_gap
         if self.cleaned_to is None:
             self.cleaned_to = repeated_at
@@ -106,9 +109,9 @@ class Completeness:
 
     @property
     def holes_to(self) -> int | None:
-        """The offset after the last gap before the cut that is attributed to compaction; None for none.
+        """The offset after the last gap before the cut that compaction may have made; None if there is no such gap.
 
-        Below this offset, the loss of a whole segment would not be detected.
+        Below this offset, the loss of a whole segment looks like compaction and is not detected.
         """
         last = max(self.last_gap, self.first_offset if self.gaps else -1)
         return last if last > 0 else None

@@ -1,8 +1,8 @@
 """The records that make up a partition's state: the records that compaction would keep.
 
 A replay of these records in order gives the same state. `data_folder` writes them to a new data folder, `checkpoint` to
-a checkpoint. The task that replays a log collects them in memory. It holds at most twice the live records, independent
-of the log's length. Records of committed offsets are not collected: they are encoded again from the state, in the
+a checkpoint. The task that replays a log collects them in memory. It stores at most about twice the live records,
+however long the log is. Records of committed offsets are not collected: they are encoded again from the state, in the
 versions that the engine writes.
 """
 
@@ -22,13 +22,17 @@ from kcore.spark.state.partition_state import PartitionState
 from kcore_ext.spark.offset_columns import OffsetRecords
 
 SLACK: Final = 10_000
-"""Number of further offset records of transactions before a cleanup removes those that are no longer live."""
+"""Number of transactional offset records, in addition to twice the live ones, that trigger a cleanup.
+
+The cleanup removes the records of ended transactions.
+"""
 
 TOMBSTONES: Final = 1_000
-"""Number of tombstones to keep: the newest ones. A moment may lie between the records of one decision.
+"""Number of tombstones that `LiveRecords` keeps: the newest ones.
 
-For example, a member may lose its assignment with one record and its membership with a later record. Between these
-records, the member has no assignment.
+A rebuild may stop between the records of one decision. For example, a member may lose its assignment with a tombstone
+and its membership with a later record. Between these records, the member has no assignment. Its other records are still
+live, so a replay of the live records needs the tombstone, too.
 """
 
 COMMITTED: Final = pa.schema(
@@ -118,10 +122,10 @@ class LiveRecords:
             yield _committed_batch(records)
 
     def rows(self) -> Iterator[EventRow]:
-        """Yields rows of a log that gives the state: producers first, then records in order.
+        """Yields the rows of a new log whose replay gives the state: first the producers, then the records in order.
 
-        Records of finished transactions become non-transactional. For an open transaction without pending offsets,
-        yields the transaction's first record, and then a tombstone that reverts the record.
+        Records of ended transactions become non-transactional. An open transaction without pending offsets is opened
+        again by its first record. A tombstone then removes this record's key.
         """
         self._forget_decided()
         pending = {row.producer_id for row in self._pending.values()}
@@ -158,9 +162,9 @@ class LiveRecords:
                 yield EventRow(key, value, topic, partition, offset, timestamp_ms)
 
     def resumed(self) -> None:
-        """Takes the open transactions from the producers of a restored state.
+        """Restores the open transactions after a resume from a checkpoint, from the producers in the state.
 
-        The checkpoint lacks the first record of a transaction if a later record superseded it.
+        The checkpoint lacks the first record of a transaction if a later record superseded this record.
         """
         opened = self._opened
         self._opened = {}
@@ -202,7 +206,7 @@ class LiveRecords:
                 yield row._replace(key=bytes(4), value=bytes(2) + epoch, control=True)
 
     def _empty_row(self, entry: ProducerEntry) -> EventRow:
-        """Returns an empty row of a producer."""
+        """Returns a row without key and value, with the id, epoch and last timestamp of a producer."""
         return EventRow(
             None,
             None,

@@ -24,7 +24,7 @@ COORDINATOR_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 LOSSES = ("corrupt", "missing")
 """Kinds of faults that leave a gap in a log."""
 MAX_FAULTS = 1_000
-"""Maximum number of faults to keep per partition. The count of faults includes the others."""
+"""Maximum number of faults to store per partition. `fault_count` also counts further faults."""
 
 
 class PartitionState:

@@ -10,10 +10,10 @@ MARKER_BYTES = 6
 
 
 class Producers:
-    """The producers of one partition, kept by the broker's own code.
+    """The producers of one partition, tracked by the broker's class `ProducerStates`.
 
     Attributes:
-        states: the broker's object.
+        states: the object of this class.
     """
 
     __slots__ = ("states",)

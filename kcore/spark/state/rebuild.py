@@ -73,7 +73,7 @@ def rebuild(
     Args:
         topic: the internal topic.
         partition: its partition.
-        rows: the log in offset order; repeated and late offsets are skipped.
+        rows: the log in offset order; a row is skipped if an earlier row has the same or a higher offset.
         as_of: the moment.
         cleaned_to: the offset up to which compaction has run, if known.
         active_offset: the base offset of the newest segment, if known.

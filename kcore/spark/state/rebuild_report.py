@@ -28,7 +28,7 @@ SHOWN: Final = 50
 
 
 def placed_ids(written: Iterable[WrittenFile], folder: Path) -> Iterator[PlacedId]:
-    """Yields some ids of a state with their partitions: a sample of each file of the tables that have ids."""
+    """Yields ids and the partitions that contain them: a sample from each file of the tables that have ids."""
     for one in written:
         if one.table in ID_COLUMNS:
             topic, column = ID_COLUMNS[one.table]
@@ -69,12 +69,14 @@ Offsets = Mapping[tuple[str, int], int]
 
 
 def beyond_end(parts: Iterable[Part], offsets: Offsets) -> tuple[list[str], dict[tuple[str, int], int]]:
-    """Returns a message for each log that ends before its offset in `offsets`, and the entries of `offsets` for logs
-    whose ends are unknown.
+    """Compares the offsets before which to stop with the ends of the logs.
 
     Args:
         parts: the partitions of the logs.
         offsets: the offsets before which to stop.
+
+    Returns:
+        A message for each log that ends before its offset, and the offsets of the logs whose ends are unknown.
     """
     lines, unknown = [], {}
     for part in parts:
@@ -109,7 +111,7 @@ def doubts_of(out: str | Path, offsets: Offsets = MappingProxyType({})) -> Uncer
 
     Args:
         out: the folder of its tables.
-        offsets: the offsets before which to stop, of partitions whose ends are unknown.
+        offsets: (topic, partition) -> the offset before which to stop; only partitions whose log end is unknown.
     """
     columns = ["topic", "coordinator_partition", "next_offset", "complete", "lost", "holes_to"]
     partitions = pq.read_table(Path(out) / "partitions", columns=columns).to_pylist()
@@ -127,7 +129,7 @@ def doubts_of(out: str | Path, offsets: Offsets = MappingProxyType({})) -> Uncer
 
 
 class DoubtCounts(NamedTuple):
-    """The numbers behind the uncertainties of a state.
+    """The counts of incomplete partitions and faults, from which `uncertainties` makes the messages.
 
     Attributes:
         lost: the number of partitions that lack parts of their logs.
@@ -150,7 +152,7 @@ def uncertainties(
     """Returns the messages on a state.
 
     Args:
-        counts: the numbers.
+        counts: the numbers of incomplete partitions and faults.
         named: topic, partition, offset and detail of the first faults of whole logs and files, up to `SHOWN`.
         ends: the messages of `without_records`.
     """

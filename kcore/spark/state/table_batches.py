@@ -1,6 +1,6 @@
-"""Converts the state of a partition to record batches of its tables, with the rows of `table_rows`.
+"""Converts the state of a partition to Arrow record batches of its tables.
 
-It creates no dict per offset.
+The rows are the same as those of `table_rows`, but this module creates no dict for each committed offset.
 """
 
 from __future__ import annotations

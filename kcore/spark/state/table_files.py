@@ -32,7 +32,9 @@ STAGING: Final = ".writing-"
 EARLIER: Final = "earlier"
 """The folder, within a staging folder, that receives the tables which new tables replace."""
 PLACE: Final = ("topic", "partition")
-"""Columns of a checkpoint that its files lack: the name of the folder has the values, checkpoint/topic=T/partition=N.
+"""Columns of a checkpoint that are not in its files, but in the names of their folders.
+
+The folders have names like checkpoint/topic=T/partition=N.
 """
 _ARROW: Final = b"ARROW1"
 """The first bytes of an Arrow file."""
@@ -184,7 +186,10 @@ def put_tables(staging: Path, target: Path) -> None:
 
 
 def place_of(name: str) -> Iterator[tuple[str, int]]:
-    """Yields the partition of a checkpoint's file: checkpoint/topic=T/partition=N/FILE."""
+    """Yields the topic and partition in the path of a checkpoint's file, checkpoint/topic=T/partition=N/FILE.
+
+    Yields no value for any other path.
+    """
     parts = name.split("/")
     if len(parts) == 4 and parts[0] == CHECKPOINT and parts[3].startswith("part-"):
         yield unquote(parts[1].partition("=")[2]), int(parts[2].partition("=")[2])

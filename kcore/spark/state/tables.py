@@ -30,7 +30,7 @@ TableRow = tuple[str, dict[str, Any]]
 STREAMS_ASSIGNOR = "sticky"
 SHARE_ASSIGNOR = "simple"
 SHARE_STABLE = 0
-"""The number of the only state that records of share group members have in Kafka."""
+"""Kafka's number of the member state Stable. Records of share group members have no other state."""
 BATCH_FIELDS = ("first_offset", "last_offset", "delivery_state", "delivery_count")
 TASK_FIELDS = {"active": "active_tasks", "standby": "standby_tasks", "warmup": "warmup_tasks"}
 

@@ -175,8 +175,9 @@ def _cooperative(now: Generation) -> bool:
 def gone(was: Generation, member: Member, now: Generation, signs: Signs) -> tuple[str, str]:
     """Returns the cause of a member's departure, and the evidence.
 
-    A session restarts at the end of a join phase and at each commit. A member that does not join again is removed
-    when the longest rebalance timeout is over. A member that disappeared sooner left or was removed.
+    A member's session restarts at the end of a join phase and at each commit. The coordinator removes a member whose
+    session expires, or that does not join a rebalance within the longest rebalance timeout. If the member disappeared
+    before both timeouts, it left, or it was removed by a request.
     """
     name = member.label.identity
     if was.state_ms < 0 or now.state_ms < 0:

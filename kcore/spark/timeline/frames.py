@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 ROWS_PER_BATCH = 5_000
 NICE_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000)
 GAP_MS, STORM_COUNT, STORM_WINDOW_MS = 60_000, 5, 300_000
-"""Default limits: the length of a gap between commits, the number of rebalances in a storm, and the time window of a
-storm.
-"""
+"""Default values of `Bounds.gap_ms`, `Bounds.storm_count` and `Bounds.storm_window_ms`. Times are in ms."""
 
 Stored = Callable[[str, "DataFrame"], "DataFrame"]
 """A function that stores a table: called with its name and the table, it returns the stored table."""
@@ -62,8 +60,8 @@ def timeline_events(
         events: as for `kcore.spark.frames.transforms.coordinator_events`; duplicates of an offset are skipped.
         options: the options.
         logs: properties of the logs that their rows do not show.
-        tasks: the number of tasks; None: Spark's number of shuffle partitions. More tasks than partitions only add
-            costs, each time the events are read.
+        tasks: the number of tasks; None: Spark's number of shuffle partitions. More tasks than partitions cost
+            time without a benefit.
     """
     properties = logs or LogProperties()
 

@@ -102,7 +102,7 @@ class History:
         """Reads a log to its end.
 
         Args:
-            rows: the rows in offset order; repeated and late offsets are skipped.
+            rows: the rows in offset order; a row is skipped if an earlier row has the same or a higher offset.
             active_offset: the base offset of the newest segment, if known.
         """
         for row in rows:
@@ -110,7 +110,10 @@ class History:
         yield from self._at_end(active_offset)
 
     def see(self, row: EventRow) -> Iterator[TimelineEvent]:
-        """Reads the next row; yields the events that it completes. A repeated or late offset is skipped."""
+        """Reads the next row; yields the events that it completes.
+
+        A row is skipped if an earlier row has the same or a higher offset.
+        """
         if row.offset < self.next_offset:
             return
         whole = self._saw(row)

@@ -101,7 +101,8 @@ class Rebalance:
             partition: the partition of the internal topic.
             end: the record that ended it, None while it is open.
             outcome: the column `outcome` of the table `rebalances`.
-            covers: the column `covers`; the duration is null if it is `none`.
+            covers: the column `covers`: the part of the rebalance that the duration covers. The duration is null if the
+                value is `none`.
             members: the number of members afterwards.
             moves: gains and losses of members; None if assignments are opaque.
             labels: members by identity.

@@ -18,7 +18,7 @@ TOP_ROWS: Final = 20
 MAX_BUCKETS: Final = 96
 """The maximum number of steps on the plots' time axes."""
 LABELS: Final = 5
-"""Maximum number of names in a list of members or topics. The list has only the number of the remaining names."""
+"""Maximum number of names in a list of members or topics. The list ends with the number of further names."""
 
 Summary = dict[str, Any]
 

@@ -174,9 +174,10 @@ def _follow(transaction: Open, value: Any, state: TransactionStatus) -> None:
 def _abort_cause(transaction: Open, value: Any) -> str:
     """Returns the cause of an abort.
 
-    The coordinator fences a producer because of a timeout or a new instance. A fence raises the epoch, and so does an
-    abort by a producer with `transaction.version` 2. With this version, the result may be `producer or fenced`. If the
-    producer aborts after its timeout, but before the coordinator has checked the timeout, the result is `timeout`.
+    The coordinator fences a producer because of a timeout or a new instance, and raises the epoch. With
+    `transaction.version` 2, an abort by the producer itself also raises the epoch. The log then does not distinguish
+    both causes, and the result is `producer or fenced`. An abort with a raised epoch after the timeout counts as
+    `timeout`, even if the producer aborted before the coordinator checked the timeout.
     """
     assert transaction.prepare_ms is not None
     if transaction.state is not ONGOING:
