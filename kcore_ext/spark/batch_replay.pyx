@@ -3,7 +3,7 @@
 The replay makes one object for each committed offset.
 
 For each event, the replay does the work of `kcore.spark.state.partition_state.PartitionState.apply` and
-`kcore.spark.state.completeness.Completeness.saw`. Non-transactional committed offsets, which are nearly all events of a
+`kcore.spark.state.completeness.Completeness.add`. Non-transactional committed offsets, which are nearly all events of a
 coordinator's log, go directly to the dictionaries that the engine's own recovery fills. All other events are passed to
 a function as the fields of a row.
 """
@@ -134,7 +134,7 @@ cdef class EventReplay:
                 self.other(self._fields(events, row, &key, control))
 
     cdef int _saw(self, int64_t offset, Bytes* key, bint control, bint beyond) except -1:
-        """Tracks the completeness of the log, as `Completeness.saw` does."""
+        """Tracks the completeness of the log, as `Completeness.add` does."""
         cdef bytes data
         if self.log_first < 0:
             self.log_first = offset

@@ -41,11 +41,11 @@ def one_pass(topic: str, partition: int, rows: list[EventRow], hides_control: bo
     for table, batch in all_tables([rebuilt]):
         found.setdefault(f"state/{table}", []).extend(map(repr, batch.to_pylist()))
     history = History(topic, partition, HistoryOptions())
-    for kind, event in chain.from_iterable(map(history.see, rows)):
+    for kind, event in chain.from_iterable(map(history.process, rows)):
         found.setdefault(f"timeline/{kind}", []).extend(map(repr, kind_batch(kind, [event]).to_pylist()))
     audit = PartitionAudit(topic, partition, ANY_OFFSET if hides_control else None)
     for row in rows:
-        audit.see(row)
+        audit.process(row)
     findings = [one for one in audit.take() if isinstance(one, Finding)]
     if findings:
         found["findings"] = list(map(repr, findings_batch(findings).to_pylist()))

@@ -256,7 +256,7 @@ class _Producer:
         span = self._logs.spans.get(topic_partition)
         if span is None or decision.timestamp_ms < span.since_ms:
             return False
-        return self._is_behind(topic_partition, decision.end_ms)
+        return self._expects_record_after(topic_partition, decision.end_ms)
 
     def _should_have_decision(self, topic_partition: PartitionTuple, marker: Observation) -> bool:
         logs = self._logs
@@ -269,7 +269,7 @@ class _Producer:
             until_ms = until_ms if span is None else min(until_ms, span.newest_ms)
         return logs.decisions_since_ms <= marker.timestamp_ms <= until_ms
 
-    def _is_behind(self, topic_partition: PartitionTuple, since_ms: int) -> bool:
+    def _expects_record_after(self, topic_partition: PartitionTuple, since_ms: int) -> bool:
         """Returns True if a log has a record after `since_ms`, or if the grace period after `since_ms` is over."""
         span = self._logs.spans.get(topic_partition)
         late = self._logs.now_ms - since_ms > self._logs.grace_ms
@@ -300,7 +300,7 @@ class _Producer:
             if txn_log is not None and observation.timestamp_ms < txn_log.newest_ms:
                 sentence = f"{since} is open, but the transaction of {owner_id} does not include {name}."
                 yield self._of_open("data-outside-transaction", topic_partition, observation, owner, sentence)
-        elif self._is_behind(topic_partition, owner.timestamp_ms):
+        elif self._expects_record_after(topic_partition, owner.timestamp_ms):
             sentence = f"{since} is open, but {owner_id} is in {owner.state}, so the transaction has ended."
             yield self._of_open("data-without-marker", topic_partition, observation, owner, sentence)
 

@@ -54,7 +54,7 @@ class GroupEpochs(Check):
     def _handler(self, kind: str, part: str) -> Handler:
         field = _PARTS[part][0]
 
-        def see(row: EventRow, key: Any, value: Any) -> None:
+        def process(row: EventRow, key: Any, value: Any) -> None:
             epoch_key = (kind, part, key.group_id, getattr(key, "member_id", None))
             if value is None:
                 self._last.pop(epoch_key, None)
@@ -63,7 +63,7 @@ class GroupEpochs(Check):
                 return
             self._see(row, epoch_key, getattr(value, field))
 
-        return see
+        return process
 
     def _see(self, row: EventRow, epoch_key: EpochKey, epoch: int) -> None:
         kind, part, group_id, member_id = epoch_key

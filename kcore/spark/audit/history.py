@@ -71,7 +71,7 @@ class History:
         """True if the log is complete from offset 0 to the last row. A key without a record then never existed."""
         return self.solid_from == 0 and not self.damaged
 
-    def saw(self, row: EventRow) -> tuple[int, int] | None:
+    def add(self, row: EventRow) -> tuple[int, int] | None:
         """Adds the next row. Returns the first and last missing offset before it.
 
         Offsets that compaction may have removed do not count as missing. Returns None if no offset is missing.

@@ -56,7 +56,7 @@ class LogOrder(Check):
         )
         self.log.report("offset-gap", evidence, f"In {self.log.topic}-{self.log.partition} {many} missing.")
 
-    def saw(self, row: EventRow) -> None:
+    def add(self, row: EventRow) -> None:
         """Processes a row with a higher offset than all earlier rows.
 
         Reports the run of duplicates before it, if that run has ended.

@@ -84,18 +84,20 @@ class Logs(NamedTuple):
         since_ms, knows_ids = None, False
         own = [observation for observation in logs if observation.topic == TRANSACTION_STATE]
         empty = {part.partition for part in parts if part.topic == TRANSACTION_STATE}
-        if own and _is_whole(own, empty):
+        if own and _has_every_partition(own, empty):
             since_ms = max(-1 if observation.state == "whole" else observation.timestamp_ms for observation in own)
             knows_ids = all(observation.state != "damaged" for observation in own)
         until_ms = max((observation.end_ms for observation in own), default=-1)
         groups = [observation for observation in logs if observation.topic == CONSUMER_OFFSETS]
         without = {part.partition for part in parts if part.topic == CONSUMER_OFFSETS}
-        is_known = bool(groups) and _is_whole(groups, without) and all(log.state == "whole" for log in groups)
+        is_known = (
+            bool(groups) and _has_every_partition(groups, without) and all(log.state == "whole" for log in groups)
+        )
         count = max(without | {log.partition for log in groups}) + 1 if is_known else 0
         return cls(spans, now_ms, grace_ms, since_ms, knows_ids, until_ms, count)
 
 
-def _is_whole(own: list[Observation], empty: set[int]) -> bool:
+def _has_every_partition(own: list[Observation], empty: set[int]) -> bool:
     """Returns True if no partition of a topic is missing.
 
     The partition numbers must be consecutive from 0 on. The hashes of the ids in the logs must match the partition

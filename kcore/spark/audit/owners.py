@@ -63,7 +63,7 @@ class Owners(Check):
         self._groups.clear()
 
     def _handler(self, owned: Callable[[Any], Iterator[PartitionTuple]]) -> Handler:
-        def see(row: EventRow, key: Any, value: Any) -> None:
+        def process(row: EventRow, key: Any, value: Any) -> None:
             group_key = (type(key), key.group_id)
             if value is None:
                 group = self._groups.get(group_key)
@@ -76,7 +76,7 @@ class Owners(Check):
             group = self._groups.setdefault(group_key, _Group())
             self._claim(row, key.group_id, group, key.member_id, frozenset(owned(value)))
 
-        return see
+        return process
 
     @staticmethod
     def _release(group: _Group, member_id: str, kept: frozenset[PartitionTuple]) -> frozenset[PartitionTuple]:

@@ -105,7 +105,7 @@ class PartitionAudit:
         self._results.clear()
         return results
 
-    def see(self, row: Row) -> None:
+    def process(self, row: Row) -> None:
         """Audits the next row of the log, or a fault that the reader reports at this position."""
         if isinstance(row, LogFault):
             self._order.fault(row)
@@ -118,11 +118,11 @@ class PartitionAudit:
             return
         self._last_offset = row.offset
         self._newest_ms = max(self._newest_ms, row.timestamp_ms)
-        missing = self._history.saw(row)
+        missing = self._history.add(row)
         if missing is not None:
             self._order.missing(*missing, row)
             self._forget()
-        self._order.saw(row)
+        self._order.add(row)
         if row.batch_only or row.control:
             self._batch(row)
         else:
@@ -224,7 +224,7 @@ def examine(
     """
     partition_audit = PartitionAudit(topic, partition, cleaned_to)
     for row in rows:
-        partition_audit.see(row)
+        partition_audit.process(row)
         yield from partition_audit.take()
     partition_audit.end()
     yield from partition_audit.take()

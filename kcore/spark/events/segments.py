@@ -279,7 +279,7 @@ def _segment_batches(
         batch_at, position = position, position + header.size_bytes
         if header.last_offset < next_offset:
             if header.last_offset >= first:
-                again.saw(header)
+                again.add(header)
             continue
         again.end()
         if stop is not None and header.base_offset >= stop:
@@ -365,7 +365,7 @@ class _Again:
         self._on_fault = on_fault
         self._first = self._last = -1
 
-    def saw(self, header: Header) -> None:
+    def add(self, header: Header) -> None:
         """Adds a batch, whose offsets were read before, to the run."""
         if self._first < 0:
             self._first = header.base_offset

@@ -125,7 +125,7 @@ class BatchReplay:
         row = EventRow._make(fields)
         self.state.replay(row)
         if self.live is not None:
-            self.live.saw(row)
+            self.live.add(row)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Replays the next events of the log.
@@ -152,7 +152,7 @@ class BatchReplay:
             state.largest_timestamp_ms = walk.largest_timestamp_ms
         if walk.log_first >= 0:
             repeated_at = walk.repeated_at if walk.repeated_at >= 0 else None
-            state.completeness.was_seen(walk.log_first, walk.gaps, walk.last_gap, repeated_at)
+            state.completeness.set_results(walk.log_first, walk.gaps, walk.last_gap, repeated_at)
         state.completeness.at_end(active_offset, walk.log_last + 1, log_start, hides_control)
         return Rebuilt(state, walk.cut, self.live)
 

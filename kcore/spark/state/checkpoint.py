@@ -152,7 +152,7 @@ def resume(topic: str, partition: int, tables: Iterable[pa.Table], cleaned_to: i
     load_committed(state, rows.slice(records).column(COMMITTED).chunks, stored["deleted_groups"])
     assert live is not None, "the records were requested"
     _restore(state, stored)
-    live.resumed()
+    live.restore_open_transactions()
     return Resumed(state, live)
 
 

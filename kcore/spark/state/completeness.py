@@ -55,7 +55,7 @@ class Completeness:
         self.lost = False
         self.first_offset = -1
 
-    def saw(self, row: EventRow, expected: int, beyond: bool = False) -> None:
+    def add(self, row: EventRow, expected: int, beyond: bool = False) -> None:
         """Records the next row of the log.
 
         Args:
@@ -79,7 +79,7 @@ class Completeness:
             else:
                 self._keys.add(row.key)
 
-    def was_seen(self, first_offset: int, gaps: bool, last_gap: int, repeated_at: int | None) -> None:
+    def set_results(self, first_offset: int, gaps: bool, last_gap: int, repeated_at: int | None) -> None:
         """Sets the results of the compiled replay: first offset, gaps, and the offset of the first repeated key."""
         self.first_offset, self.gaps, self.last_gap = first_offset, gaps, last_gap
         if self.cleaned_to is None:

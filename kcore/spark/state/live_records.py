@@ -66,7 +66,7 @@ class LiveRecords:
         self._tombstones: dict[bytes, EventRow] = {}  # the newest tombstones, oldest first
         self._limit = SLACK
 
-    def saw(self, row: EventRow) -> None:
+    def add(self, row: EventRow) -> None:
         """Collects a row that was applied. Rows that the state refused are ignored."""
         refused, self._faults = self.state.fault_count != self._faults, self.state.fault_count
         if row.control:
@@ -161,7 +161,7 @@ class LiveRecords:
             for key, value, offset, timestamp_ms in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 yield EventRow(key, value, topic, partition, offset, timestamp_ms)
 
-    def resumed(self) -> None:
+    def restore_open_transactions(self) -> None:
         """Restores the open transactions after a resume from a checkpoint, from the producers in the state.
 
         The checkpoint lacks the first record of a transaction if a later record superseded this record.

@@ -92,7 +92,7 @@ class PartitionState:
         offset = row.offset
         if self.first_offset < 0:
             self.first_offset = offset
-        self.completeness.saw(row, self.next_offset)
+        self.completeness.add(row, self.next_offset)
         self.next_offset = offset + 1
         self.last_timestamp_ms = row.timestamp_ms
         self.largest_timestamp_ms = max(self.largest_timestamp_ms, row.timestamp_ms)

@@ -91,7 +91,7 @@ def rebuild(
         if not cut and as_of.excludes(row):
             cut = True
         if cut:
-            completeness.saw(row, last + 1 if last >= 0 else -1, beyond)
+            completeness.add(row, last + 1 if last >= 0 else -1, beyond)
         else:
             state.apply(row)
         last = row.offset

@@ -106,17 +106,17 @@ class History:
             active_offset: the base offset of the newest segment, if known.
         """
         for row in rows:
-            yield from self.see(row)
+            yield from self.process(row)
         yield from self._at_end(active_offset)
 
-    def see(self, row: EventRow) -> Iterator[TimelineEvent]:
+    def process(self, row: EventRow) -> Iterator[TimelineEvent]:
         """Reads the next row; yields the events that it completes.
 
         A row is skipped if an earlier row has the same or a higher offset.
         """
         if row.offset < self.next_offset:
             return
-        whole = self._saw(row)
+        whole = self._add(row)
         if row.batch_only:
             return
         if row.control:
@@ -127,10 +127,10 @@ class History:
             except (DecodeError, ValueError):  # malformed bytes, or an unknown state
                 self.faults += 1
 
-    def _saw(self, row: EventRow) -> bool:
+    def _add(self, row: EventRow) -> bool:
         """Records a row; returns True if the history up to it is complete."""
         completeness = self.completeness
-        completeness.saw(row, self.next_offset)
+        completeness.add(row, self.next_offset)
         if self.first_offset < 0:
             self.first_offset, self.first_ms = row.offset, row.timestamp_ms
         self.next_offset = row.offset + 1

@@ -118,8 +118,8 @@ class ContinuedPartition:
         """
         self._replay.add(batch)
         for row in from_batch(batch):
-            self._audit.see(row)
-            for kind, event in self._history.see(row):
+            self._audit.process(row)
+            for kind, event in self._history.process(row):
                 self._rows.setdefault(kind, []).append(event)
 
     def tables(self) -> Iterator[tuple[str, pa.RecordBatch]]:
