@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 MAX_SECONDS = 366 * 86_400.0
-"""Maximum time in seconds of a fault, and of one step of a clock. At a step, all timers that are due fire."""
+"""Maximum time in seconds, for a fault and for one step of a clock. A longer step would fire too many timers."""
 
 
 def check_type(name: str, value: object, *types: type, optional: bool = False) -> None:
@@ -71,7 +71,7 @@ def check_function(name: str, value: object, *, optional: bool = False) -> None:
 
 
 def topic_sizes(topics: Iterable[str] | Mapping[str, int]) -> dict[str, int]:
-    """Returns numbers of partitions by topic; topics without a number have one partition.
+    """Returns the number of partitions of each topic; 1 for a topic without a number.
 
     Raises:
         TypeError: a name is not a string, a number is not an integer, or `topics` is a single string.

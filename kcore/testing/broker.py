@@ -203,7 +203,7 @@ class Broker(Checks):
         """Restarts the broker on the same port. Committed records survive; held requests are lost.
 
         Args:
-            kill: True to end it as by SIGKILL: requests in progress are neither committed nor responded to.
+            kill: True to end the broker as SIGKILL does: it neither commits requests in progress nor responds to them.
             power: True for a power failure, which also loses the records written since `stop_syncing`.
         """
         check_type("kill", kill, bool)
@@ -271,7 +271,7 @@ class Broker(Checks):
         return self._node
 
     def call(self, function: Callable[[ObservedEngine], T]) -> T:
-        """Calls `function` with the engine, on its thread, between two requests."""
+        """Calls `function` with the engine, on the engine's thread and between two requests."""
         _ = self.node
 
         async def run() -> T:
@@ -450,7 +450,7 @@ class Broker(Checks):
     # ---- faults of the coordinator and of the disk
 
     def fence_producer(self, transactional_id: str) -> None:
-        """Fences the producers of a transactional id, as a new producer with this id does; aborts its transaction.
+        """Fences the producers of a transactional id, as a new producer does at its start. Aborts an open transaction.
 
         Raises:
             KcoreError: the disk is full.
@@ -473,7 +473,7 @@ class Broker(Checks):
     def check_disk(self) -> None:
         """Raises KcoreError if the disk is full.
 
-        Without this check, calls of `node` would repeat a write until `free_disk`.
+        Without this check, a call of `node` would retry its write until `free_disk`.
         """
         if self._disk.log is not None and self._disk.log.full:
             raise KcoreError("the disk is full: call free_disk() first")

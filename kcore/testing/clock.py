@@ -17,7 +17,7 @@ LAST_S = 253_402_300_799.0  # the end of the year 9999
 
 
 class SteppableClock(ManualClock):
-    """A clock that runs like the system's, plus the time by which a test has moved it.
+    """A clock that follows the system's clocks, with an offset that a test can change.
 
     Real clients measure their own timeouts with the system's clock. So the broker's clock also runs, unless it is
     frozen, and a test moves it forward to end the broker's timeouts early.
@@ -50,7 +50,7 @@ class SteppableClock(ManualClock):
         return self._frozen_ns is not None
 
     def advance(self, ms: int) -> None:
-        """Moves both clocks forward by `ms`; a negative value changes nothing."""
+        """Moves the monotonic and the wall clock forward by `ms`; a negative value changes nothing."""
         with self._lock:
             self._offset_ms += max(0, ms)
 
@@ -96,7 +96,7 @@ class BrokerClock:
         return self._clock.frozen
 
     def advance(self, seconds: float) -> None:
-        """Moves the clock forward. The broker's timeouts that are due in this period end, each at its own time.
+        """Moves the clock forward. Each timer of the broker that is due in this period fires at its own time.
 
         The clients' own clocks do not move, so the clients send no heartbeats for this period.
         """

@@ -1,4 +1,4 @@
-"""Protocol faults: the kinds of faults, and the requests to which one applies."""
+"""Protocol faults: their kinds, and the filters that select the requests to which a fault applies."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Filter:
 
     Attributes:
         group: the group id that the request names.
-        topic: a topic that the request names, or that its fetch session or share session has.
+        topic: a topic that the request names, or that its fetch session or share session contains.
         client_id: the client id of the request.
         principal: the authenticated principal, such as "User:alice".
         transactional_id: the transactional id that the request names.
@@ -88,7 +88,7 @@ class Fault:
         apis: the names of the APIs; ("*",) for all.
         filter: the requests to which it applies.
         times: the number of requests to which it applies; None: without a limit.
-        skip: the number of matching requests to which the fault does not apply first.
+        skip: the number of matching requests that pass before the fault applies for the first time.
         error: the error of `fail`: a name, a number, or a function of the request.
         message: the error message of `fail`.
         seconds: the time of `delay` and `throttle`.
@@ -135,7 +135,7 @@ class Fault:
                 )
 
     def concerns(self, key: int) -> bool:
-        """Returns True if the fault is about an API."""
+        """Returns True if the fault can apply to requests of an API."""
         return any(name == ANY_API or api_key(name) == key for name in self.apis)
 
     def error_for(self, request: Any) -> ErrorCode | None:
@@ -185,7 +185,7 @@ def fail(
             request that returns a name, a number or None.
         message: the error message, in responses that have one.
         times: the number of requests; None: all.
-        which: `skip`, and the attributes of `Filter`.
+        which: other arguments: `skip`, and the attributes of `Filter`.
     """
     name = error_code(error).name if isinstance(error, type) else error
     return _fault("fail", api, which, times, error=name, message=message)
@@ -194,20 +194,20 @@ def fail(
 def delay(
     api: str | Iterable[str], seconds: float, *, after: bool = False, times: int | None = 1, **which: Any
 ) -> Fault:
-    """Returns a fault that delays requests, or with `after` responses, by a time on the broker's clock.
+    """Returns a fault that delays requests by a time on the broker's clock; with `after`, it delays their responses.
 
     Args:
         api: an API or several; "*" for all.
         seconds: the delay.
         after: True to carry the request out first and to delay its response.
         times: the number of requests; None: all.
-        which: `skip`, and the attributes of `Filter`.
+        which: other arguments: `skip`, and the attributes of `Filter`.
     """
     return _fault("delay", api, which, times, seconds=seconds, after=after)
 
 
 def hold(api: str | Iterable[str], *, after: bool = False, times: int | None = None, **which: Any) -> Fault:
-    """Returns a fault that holds requests, or with `after` responses, until `Broker.release`."""
+    """Returns a fault that holds requests until `Broker.release`; with `after`, it holds their responses."""
     return _fault("hold", api, which, times, after=after)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kcore.runtime import Shard
 
 NO_GROUP = "Dead"
-"""The state that a group has if it does not exist."""
+"""The `state` of the snapshot of a group that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class GroupSnapshot:
     members: Mapping[str, MemberState] = field(default_factory=dict)
 
     def owners(self) -> dict[TopicPartition, list[str]]:
-        """Returns the owners of each partition: more than one only in share groups."""
+        """Returns the owners of each partition. Only in a share group can a partition have several owners."""
         found: dict[TopicPartition, list[str]] = {}
         for member in self.members.values():
             for partition in sorted(member.partitions):
@@ -74,7 +74,7 @@ def shard_of(engine: Engine, group_id: str) -> Shard[GroupShard]:
     """Returns the shard of a group.
 
     Raises:
-        KafkaError: NOT_COORDINATOR, because the test has unloaded it.
+        KafkaError: NOT_COORDINATOR, because the test has unloaded the group's coordinator.
     """
     return engine.groups.of(group_id)
 

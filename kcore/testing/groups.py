@@ -237,7 +237,7 @@ class TestGroup:
         raise KcoreError(f"group {self.group_id} is a {group.group_type.value} group: its members cannot be removed")
 
     def _decide(self, what: str, decide: Callable[[Group], Outcome | None]) -> None:
-        """Makes a decision about the group, as its coordinator does when a timer fires."""
+        """Runs `decide` in the group's coordinator, as if a timer had fired, and adds the effects to the history."""
 
         def run(engine: ObservedEngine) -> None:
             group = find_group(engine, self.group_id)

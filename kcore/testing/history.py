@@ -107,7 +107,7 @@ class History(Sequence[Event]):
         return iter(self._events)
 
     def of(self, *kinds: Kind) -> list[Event]:
-        """Returns the events of some kinds.
+        """Returns the events of the given kinds.
 
         Raises:
             ValueError: a kind does not exist.

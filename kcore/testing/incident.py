@@ -25,7 +25,7 @@ from kcore.testing.broker import Broker
 from kcore_ext.batch import iter_records
 
 COORDINATORS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
-"""The topics with the state of groups, transactions and share groups. A replay drops their records after its moment."""
+"""The topics with the state of coordinators. `replay` copies their records only up to the requested moment."""
 
 
 def replay(

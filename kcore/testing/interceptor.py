@@ -1,7 +1,7 @@
 """Applies faults to the requests of a server, and observes requests about groups.
 
-Requests of an API to which no fault applies cost nothing: the API keeps its own entry in the server's table. The first
-fault of an API replaces the functions `fast` and `handle` of the entry, and the end of the last fault restores them.
+Each API has an entry with its functions `fast` and `handle` in the server's table. The first fault of an API replaces
+these functions, and the end of its last fault restores them. So a fault does not slow down other APIs.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class Interceptor:
 
     Attributes:
         held: the requests and responses that wait for `release`, in order.
-        failures: errors of the test's own functions, such as `where`. The fault of this function then does not apply.
+        failures: errors of functions that the test has passed to a fault, such as `where`. If the function of a fault
+            raises an error, the fault does not apply to the request.
     """
 
     def __init__(self) -> None:
@@ -270,7 +271,7 @@ class Interceptor:
         self._then(response, later.complete)
 
     def _with_response(self, fault: Fault, served: Served, later: Pending, response: Any) -> None:
-        """Applies a fault that concerns a response."""
+        """Applies a fault to the response of a decided request."""
         if fault.action == "disconnect":
             self._close(later.context)
         elif fault.action == "throttle":

@@ -325,7 +325,7 @@ def _sent_epoch(request: Any) -> int:
 
 
 def _committed(request: Any, response: Any) -> Mapping[TopicPartition, int]:
-    """Returns the offsets of a commit that were stored. Responses list partitions in the order of the request."""
+    """Returns the offsets that a commit has stored. The response lists the partitions in the order of the request."""
     found = {}
     for requested, stored in zip(request.topics, response.topics, strict=False):
         for row, result in zip(requested.partitions, stored.partitions, strict=False):
@@ -335,7 +335,7 @@ def _committed(request: Any, response: Any) -> Mapping[TopicPartition, int]:
 
 
 def _timer_cause(payload: Any) -> tuple[Group | None, str]:
-    """Returns the group that a timer belongs to, and the words for its firing."""
+    """Returns the group of a fired timer, and a text that names the cause."""
     if isinstance(payload, Member):
         return payload.group, f"session of {payload.member_id} expired after {payload.session_timeout_ms} ms"
     if isinstance(payload, ConsumerMember):

@@ -19,7 +19,7 @@ MAX_OUTPUT = 4_000  # maximum characters of the log in the error of a failed sta
 
 
 class ServerProcess:
-    """`kcore serve` on one folder and one port; can be started, killed and started again.
+    """A process of `kcore serve`, which a test can start, kill and start again with the same folder and port.
 
     Args:
         data: the data folder; None: all data is in memory.
@@ -30,7 +30,7 @@ class ServerProcess:
 
     Attributes:
         port: the port; the first start selects it, and later starts use the same port.
-        recovered: the recovery line of the last start.
+        recovered: text with the numbers of topics, groups and records that the last start recovered.
     """
 
     def __init__(

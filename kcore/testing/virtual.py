@@ -46,8 +46,8 @@ BUSY_WAIT_S = 0.05  # real time between two looks, while a thread computes for t
 MIN_CANCELLED = 100  # cancelled timers below which it does not pay to remove them
 
 MAX_TURNS = 5_000_000
-"""The maximum number of turns of the event loop during which the virtual time stands still. These turns take most of a
-minute. If a task needs more turns, the loop assumes that the task runs forever."""
+"""Maximum number of turns of the event loop without a change of the virtual time. So many turns take almost a minute of
+real time. If a task needs more turns, the loop assumes that the task runs forever."""
 
 SETTINGS: Mapping[str, str] = {
     "log.message.timestamp.after.max.ms": "9223372036854775807",  # records may have the system's time

@@ -26,10 +26,10 @@ logger = logging.getLogger(__name__)
 
 RETRY_MS = 20
 RETRY_MAX_MS = 1_000
-"""First and maximum time in ms before the next attempt to write markers to unreachable partitions."""
+"""Maximum time in ms before the next attempt to write markers. The first time is `RETRY_MS`; it doubles each time."""
 
 MARKERS_PER_SLICE = 500
-"""Maximum number of markers that are written at once. The node then serves other requests before it writes more."""
+"""Maximum number of markers of one slice. The node serves other requests before it writes further markers."""
 
 
 class Completion:
@@ -41,7 +41,7 @@ class Completion:
 
     Attributes:
         outstanding: partitions without a marker.
-        given_up: whether a partition refused the marker permanently, for example because it has seen a newer epoch of
+        given_up: True if a partition refused the marker permanently, for example because it has seen a newer epoch of
             the producer or the coordinator. The transaction then stays prepared until its shard is loaded again.
     """
 
@@ -87,9 +87,9 @@ class Completion:
     def proceed(self) -> None:
         """Writes the next missing markers, or completes the transaction if none is missing.
 
-        Many markers are written in slices. The shard takes part in each round with markers: if such a round fails, the
-        shard loads its log again, and the load restarts the marker phase. Otherwise the coordinator could record the
-        completion of a transaction whose marker was lost.
+        If there are many markers, the method writes them in slices. The shard joins each round that contains markers.
+        If the commit of such a round fails, the shard loads its log again, which restarts the marker phase. Otherwise
+        the coordinator could record the completion of a transaction whose marker was lost.
 
         A partition gets no second marker before it has responded to the first marker. Otherwise the second marker could
         arrive after the completion and end the producer's next transaction, which may have the same epoch.
@@ -185,10 +185,10 @@ class Completion:
 
 
 class MarkerTimer(ShardTimer):
-    """A timer of a transactional id whose decision may require transaction markers.
+    """A timer of a transactional id. Its decision may prepare the end of a transaction, which then needs markers.
 
-    It starts to write the markers after the decision. When all partitions have responded, another decision completes
-    the transaction.
+    The timer starts to write the markers after the decision. When all partitions have responded, another decision
+    completes the transaction.
     """
 
     __slots__ = ("machine", "transactional_id")

@@ -111,7 +111,7 @@ class TransactionCoordinator(CoordinatorCore, LateShards[TransactionShard]):
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
     def refused(self, code: int) -> ErrorCode:
-        """Converts the result of an addition that wrote no record to an error code or NONE."""
+        """Returns the code of an addition that wrote no record. Replaces KAFKA_STORAGE_ERROR by NOT_COORDINATOR."""
         return ErrorCode.NOT_COORDINATOR if code == ErrorCode.KAFKA_STORAGE_ERROR else ErrorCode(code)
 
     def when_durable(self, transactional_id: str, code: ErrorCode) -> ErrorCode | Pending:

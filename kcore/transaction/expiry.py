@@ -16,14 +16,14 @@ SLICE_IDS = 1_000
 """The number of ids that one slice checks."""
 
 SLICE_BYTES = 16_384
-"""Approximate size of the tombstones that one decision writes, as in Kafka."""
+"""Approximate size in bytes of the tombstones that one decision writes, as in Kafka."""
 
 RECORD_BYTES = 32
 MAX_CHAR_BYTES = 4
 
 
 def expire(machine: TransactionShard) -> Iterator[Outcome | None]:
-    """Yields a tombstone for every id that was idle too long; each item is one decision."""
+    """Yields one item for each slice: the `Outcome` with the tombstones of its idle ids, or None if there are none."""
     remaining = SLICE_IDS
     size_bytes = 0
     records: list[Record] = []

@@ -67,16 +67,16 @@ class Services:
 class TransactionShard(TransactionShardCore):
     """The transactional ids of one partition of `__transaction_state`.
 
-    `TransactionShardCore`, its compiled base, has the steps of every transaction. This class has loading, unloading and
-    the marker phases.
+    The compiled base class `TransactionShardCore` implements the transitions of transactions. This class implements
+    loading, unloading and the marker phases.
 
     Args:
         context: time, timers and responses of the shard that owns this machine.
         services: the components of the node that it uses.
 
     Attributes:
-        transactions: every transactional id as of its last transition.
-        completions: the running marker phases. Soft state: a load begins them again.
+        transactions: the current value of every transactional id.
+        completions: the running marker phases by transactional id. No record stores them; a load begins them again.
         timeouts: the timers of open transactions.
         expiry: the timer of the next expiry run.
         now: the time of the current round.

@@ -107,7 +107,7 @@ class _RemoteMarkers:
         self._done = done
 
     def seal(self) -> None:
-        """Does nothing, because no records are collected."""
+        """Does nothing, because this object adds no records to the commit."""
 
     def committed(self) -> None:
         """Sends one request to each node. If a request cannot be sent, the marker phase tries its partitions again."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kcore.transaction.markers import Results
 
 VERSION = 5
-"""The version of AddPartitionsToTxn that brokers send if `transaction.version` is 2. Version 4 has equal fields."""
+"""The version of AddPartitionsToTxn that brokers send if `transaction.version` is 2. Version 4 has the same fields."""
 
 
 class RemoteCoordinators:

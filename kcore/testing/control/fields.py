@@ -32,7 +32,7 @@ class Field:
     Attributes:
         name: its name.
         type: the valid type of a value in JSON Schema, or several valid types.
-        doc: its meaning, for the description.
+        doc: its meaning, for the OpenAPI description.
         required: True if an object must have it.
         nullable: True if null is valid.
         enum: the valid values; empty for no limit.
@@ -139,7 +139,7 @@ def check_text(text: str, path: str) -> None:
 
 
 def check_object(fields: Sequence[Field], value: Any, path: str = "") -> dict[str, Any]:
-    """Checks an object with exactly known fields, and returns it.
+    """Checks that a value is an object with valid fields and no others, and returns it.
 
     Raises:
         InvalidRequestError: the value is not an object, or a field is missing, unknown or not valid.
@@ -160,7 +160,7 @@ def check_object(fields: Sequence[Field], value: Any, path: str = "") -> dict[st
 
 
 def object_schema(fields: Sequence[Field]) -> dict[str, Any]:
-    """Returns an object with exactly these fields as JSON Schema."""
+    """Returns the JSON Schema of an object that may have these fields and no others."""
     found: dict[str, Any] = {
         "type": "object",
         "properties": {field.name: field.schema() for field in fields},

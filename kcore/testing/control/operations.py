@@ -17,7 +17,7 @@ Called with the parameters of the path and the fields of the body; returns a JSO
 """
 
 MAX_SECONDS: Final = 7 * 86_400
-"""Maximum number of seconds of a delay, and of one step of the clock. At a step, all timers that are due fire."""
+"""Maximum time in seconds, for a delay and for one step of the clock. A longer step would fire too many timers."""
 MAX_WAIT_S: Final = 60
 MAX_PARTITIONS: Final = 1_000
 

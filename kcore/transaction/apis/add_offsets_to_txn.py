@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (key 25), v0-4: adds a group's partition to a transaction that will commit offsets of the group."""
+"""AddOffsetsToTxn (key 25), v0-4: adds the partition with a group's offsets to a transaction."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from kcore.transaction.shard import TransactionShard
 
 FENCED_SINCE = 2
-"""The first version with the error PRODUCER_FENCED (KIP-588). Earlier versions return INVALID_PRODUCER_EPOCH instead.
+"""The first version of the API that can return PRODUCER_FENCED (KIP-588). Earlier versions return
+INVALID_PRODUCER_EPOCH instead.
 """
 
 

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 BATCHED_SINCE = 4
 FENCED_SINCE = 2
-"""The first version with the error PRODUCER_FENCED (KIP-588). Earlier versions return INVALID_PRODUCER_EPOCH instead.
+"""The first version of the API that can return PRODUCER_FENCED (KIP-588). Earlier versions return
+INVALID_PRODUCER_EPOCH instead.
 """
 
 NONE = ErrorCode.NONE
@@ -76,7 +77,7 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: AddPartitionsToTxnRequest) -> Any:
-        """Runs each transaction separately, and joins the results into one response."""
+        """Adds or verifies each transaction's partitions separately, and joins the results into one response."""
         if context.api_version < BATCHED_SINCE:
             only = AddPartitionsToTxnTransaction(
                 transactional_id=request.v3_and_below_transactional_id,
@@ -94,7 +95,10 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
         return gather(self, context, request, parts, _batched_response)
 
     def _run_transaction(self, context: RequestContext, transaction: AddPartitionsToTxnTransaction) -> Any:
-        """Runs one transaction. Checks partitions before the producer; refuses all partitions if one is invalid."""
+        """Adds or verifies the partitions of one transaction.
+
+        Checks the partitions before the producer. Refuses all partitions if one of them is invalid.
+        """
         errors = self._partition_errors(context, transaction)
         if errors is not None:
             return _transaction_result(transaction, errors)

@@ -1,4 +1,4 @@
-"""EndTxn (key 26), v0-5: commits or aborts a transaction; from v5 on each end increases the epoch (KIP-890)."""
+"""EndTxn (key 26), v0-5: commits or aborts a transaction. From v5 on, it also increases the epoch (KIP-890)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from kcore.transaction.transaction import Transaction
 
 FENCED_SINCE = 2
-"""The first version with the error PRODUCER_FENCED (KIP-588). Earlier versions return INVALID_PRODUCER_EPOCH instead.
+"""The first version of the API that can return PRODUCER_FENCED (KIP-588). Earlier versions return
+INVALID_PRODUCER_EPOCH instead.
 """
 
 BUMPS_SINCE = 5

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 IDS_PER_PART: Final = 500
 ID_COST: Final = 5
-"""The cost of one transactional id, in microseconds, in addition to the cost of matching the pattern."""
+"""Estimated time in microseconds to list one transactional id, without the time to match the pattern."""
 MATCH_STEPS_PER_PART: Final = 500_000
-"""Number of matching steps after which a part of the ids ends."""
+"""Number of steps of pattern matching after which a part ends (see `_Selection.divide`)."""
 MATCH_STEPS_PER_COST: Final = 50
-"""Number of matching steps that take about a microsecond."""
+"""Number of steps of pattern matching that take about a microsecond."""
 
 
 class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]):
@@ -164,7 +164,7 @@ class _Selection:
                 self.pattern_fault = True
 
     def divide(self, ids: list[str]) -> Iterator[tuple[list[str], int]]:
-        """Divides ids into parts. The coordinator decides each part without a pause.
+        """Divides ids into parts. The shard lists each part without serving other requests meanwhile.
 
         A part ends after `IDS_PER_PART` ids, or earlier if the pattern has used `MATCH_STEPS_PER_PART` matching steps.
         An id that needs more than `MAX_MATCH_STEPS` sets `pattern_fault`, because one match cannot be divided.

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from kcore.transaction.shard import TransactionShard
 
 FENCED_SINCE = 4
-"""The first version with the error PRODUCER_FENCED (KIP-588). Earlier versions return INVALID_PRODUCER_EPOCH instead.
+"""The first version of the API that can return PRODUCER_FENCED (KIP-588). Earlier versions return
+INVALID_PRODUCER_EPOCH instead.
 """
 
 

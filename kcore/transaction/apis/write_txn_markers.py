@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from kcore.transaction.local_markers import LocalMarkers
 
 FEW_PARTITIONS = 200
-"""Maximum number of markers that are staged at once. A request with more markers is staged in parts."""
+"""Maximum number of markers that the handler stages without a pause. It stages more markers in parts."""
 PARTITION_COST = 20
-"""The cost of one marker, in microseconds."""
+"""Estimated time in microseconds to stage one marker."""
 
 
 def _joined(
     request: WriteTxnMarkersRequest, positions: list[tuple[int, int]], parts: list[WriteTxnMarkersResponse]
 ) -> WriteTxnMarkersResponse:
-    """Joins the responses of the parts. `positions` has the indices of each part's marker and topic in the request."""
+    """Joins the responses of the parts. `positions`: for each part, the index of its marker and of its topic."""
     results: dict[tuple[int, int], list[WritableTxnMarkerPartitionResult]] = {}
     for position, part in zip(positions, parts, strict=True):
         results.setdefault(position, []).extend(part.markers[0].topics[0].partitions)
