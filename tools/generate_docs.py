@@ -214,7 +214,7 @@ def _wrapped(*parts: str) -> list[str]:
 
 
 def _members(title: str, table: Mapping[Any, Iterable[Any]], first: Enum) -> list[str]:
-    """Renders the state diagram of a member in a client."""
+    """Renders the state diagram of a group member, as the client's state machine defines it."""
     return _diagram(title, first.value, [(state.value, target.value) for state, row in table.items() for target in row])
 
 

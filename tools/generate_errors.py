@@ -57,7 +57,7 @@ BY_CODE: Final[dict[int, type[_CodedError]]] = {{
 
 
 def render() -> str:
-    """Renders the module."""
+    """Returns the source text of the module with one exception class for each error code."""
     codes = [code for code in ErrorCode if code != ErrorCode.NONE]
     classes = [
         CLASS.format(
@@ -74,7 +74,7 @@ def render() -> str:
 
 
 def main() -> int:
-    """Writes the file or, with `--check`, compares it."""
+    """Writes the generated module. With `--check`, only compares it with the existing file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare only")
     text = render()

@@ -55,7 +55,7 @@ def row(setting: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(libs: Path) -> None:
-    """Writes the list."""
+    """Writes the settings of Kafka to the JSON file."""
     lines = [json.dumps(row(setting)) for setting in dumped(libs)]
     TARGET.write_text("[\n" + ",\n".join(lines) + "\n]\n")
     print(f"{TARGET}: {len(lines)} settings")

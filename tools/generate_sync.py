@@ -70,7 +70,7 @@ def _ruff(*arguments: str) -> str:
 
 
 def main() -> int:
-    """Writes the files or, with `--check`, compares them."""
+    """Writes the synchronous modules. With `--check`, only compares them with the existing files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare only")
     check = parser.parse_args().check

@@ -97,8 +97,9 @@ def interrupt_close(ledger: Ledger, interrupter: Interrupter) -> str:
 
 
 def run(path: Path, count: int, seed: int, until_s: float) -> Counter[tuple[str, str, str]]:
-    """Interrupts actions until `count` interrupts were delivered or the time is over. Counts the combinations of
-    action, outcome, and result afterwards.
+    """Interrupts actions until `count` interrupts were delivered or the time is over.
+
+    Returns the number of interrupts by action, outcome of the action, and the engine's condition afterwards.
 
     Args:
         path: a folder for the data folders, one for each `FOLDER_EVERY` interrupts.

@@ -2,12 +2,13 @@
 
     python -m tools.differential --area groups --seeds 0-999
 
-Each seed gives one program: a list of steps, which are requests of a few clients with valid and wrong arguments. A
-    program that finds a difference is shortened as long as the difference remains, and printed. Differences that
-    `docs/differences.md` describes are counted separately (`known.py`). With `--logs`, the records that a program
-    without a difference leaves in the logs are compared, too (`records.py`). Several programs run at the same time,
-    because a program waits most of the time. With `--restart`, all programs that run at the same time stop in their
-    middle until both servers have restarted. Differences are then printed without shortening the program. `make
-    differential` runs all areas. Apache Kafka is started from Maven's libraries, or `--kafka HOST:PORT` names a broker
-    with the settings of `tests/apache/broker.py`.
+Each seed generates one program: a list of steps. A step is a request of one of a few clients, with valid or invalid
+arguments. If the responses to a program differ, the tool removes steps as long as the difference remains, and prints
+the shortened program. It counts the differences that `docs/differences.md` describes separately (`known.py`).
+
+With `--logs`, the tool also compares the records in the logs after a program without a difference (`records.py`).
+Several programs run at the same time, because a program waits most of the time. With `--restart`, each program pauses
+at its middle step until both servers have restarted; the tool then does not shorten programs. `make differential` runs
+all areas. The tool starts Apache Kafka from Maven's libraries. `--kafka HOST:PORT` names a running broker instead, which
+must have the settings of `tests/apache/broker.py`.
 """

@@ -1,4 +1,4 @@
-"""The command line of the comparison, which the package describes."""
+"""The command line of the comparison with Apache Kafka. See the docstring of the package."""
 
 from __future__ import annotations
 
@@ -59,10 +59,11 @@ AREAS: Final[dict[str, Area]] = {
 JOBS: Final = 6
 """Number of programs that run at the same time. They spend most of their time waiting."""
 RESTART_S: Final = 120.0
-"""Maximum time in seconds until all programs have reached their middle and the servers have restarted."""
+"""Maximum time in seconds that a program waits in its middle for the other programs and the restart of the servers."""
 OF_LEADER_EPOCHS: Final = frozenset({"epoch_end"})
-"""Calls that depend on leader epochs. Programs with a restart leave them out, because the servers count epochs
-differently.
+"""Names of the calls that depend on leader epochs.
+
+Programs with a restart leave these calls out, because the two servers change leader epochs differently at a restart.
 """
 SETTINGS: Final = {
     "group.consumer.assignment.interval.ms": "0",
@@ -96,14 +97,14 @@ class Servers(NamedTuple):
     processes: Sequence[ApacheKafka | ServerProcess]
 
     def await_coordinators(self) -> None:
-        """Waits until both servers have their coordinators."""
+        """Waits until both servers have loaded their coordinators."""
         for name, bootstrap in self.addresses.items():
             await_coordinators(Side(name, bootstrap))
 
     def restart(self) -> None:
-        """Ends the processes, kcore with SIGKILL, and starts them again.
+        """Ends and restarts both server processes. Kills kcore, but stops Kafka cleanly.
 
-        Kafka loses the effect of DeleteRecords at a SIGKILL: it stores log start offsets once a minute.
+        Kafka stores log start offsets only once a minute, so a SIGKILL would undo recent DeleteRecords requests.
         """
         for process, (name, bootstrap) in zip(self.processes, self.addresses.items(), strict=True):
             if isinstance(process, ApacheKafka):
@@ -116,7 +117,13 @@ class Servers(NamedTuple):
 
 @contextmanager
 def both(kafka: str, server: str, restarts: bool) -> Iterator[Servers]:
-    """Yields the two servers. Starts the servers that have no address, with long sessions if they will be restarted."""
+    """Yields the two servers. Starts each server whose address is "start".
+
+    Args:
+        kafka: HOST:PORT of a running Kafka broker, or "start".
+        server: HOST:PORT of a running kcore server, or "start".
+        restarts: True to give the started servers long session timeouts, so that members survive a restart.
+    """
     settings = SETTINGS | LONG_SESSIONS if restarts else SETTINGS
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -133,10 +140,10 @@ def both(kafka: str, server: str, restarts: bool) -> Iterator[Servers]:
 
 
 class Middle:
-    """The middle of a program, at which it waits for the other programs and for the restart of the servers.
+    """The wait of a program in its middle until all programs have arrived and both servers have restarted.
 
     Args:
-        barrier: the barrier of all programs, whose action restarts the servers.
+        barrier: the barrier that all programs share. Its action restarts the servers.
     """
 
     def __init__(self, barrier: Barrier) -> None:
@@ -144,7 +151,10 @@ class Middle:
         self._reached = False
 
     def __call__(self) -> None:
-        """Waits at the first call; a program that ends before its middle waits at its end."""
+        """Waits at the barrier at the first call. Later calls do nothing.
+
+        A program that ends early calls this at its end, so that the other programs do not wait for it in vain.
+        """
         if not self._reached:
             self._reached = True
             self._barrier.wait(RESTART_S)
@@ -188,9 +198,10 @@ class Result(NamedTuple):
 def run_seed(
     servers: Mapping[str, str], area: Area, seed: int, options: argparse.Namespace, barrier: Barrier | None = None
 ) -> Result:
-    """Runs the program of a seed over its own connections, and shortens it if it finds a difference.
+    """Generates and runs the program of a seed over separate connections. Shortens a program that finds a difference.
 
-    With a barrier, whose action restarts the servers, it does not shorten the program.
+    Args:
+        barrier: the barrier for a run in which the servers restart. Such a program is not shortened.
     """
     restarts = barrier is not None
     sides = [Side(name, bootstrap, hides_leader_epochs=restarts) for name, bootstrap in servers.items()]

@@ -86,8 +86,9 @@ class _Drawer:
         return Step(self.chance.randrange(len(CLIENT_IDS)), call, arguments)
 
     def _one_of_first(self, values: tuple[int, ...], count: int) -> int:
-        """Returns one of the first `count` values. Rarely returns one of the other values, most of which end the
-        program early.
+        """Returns one of the first `count` values. In one of 100 calls, selects from all values.
+
+        The other values are rare, because most of them end the program early.
         """
         return self.chance.choice(values[:count] if self.chance.random() < 0.99 else values)
 

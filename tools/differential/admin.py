@@ -113,7 +113,10 @@ def _describe(
 
 
 def _entity_name(kind: str, name: str | None) -> str | None:
-    """Returns the name of an entity. For an IP address, the name is an address that only this program uses."""
+    """Returns the entity name for a quota request. An entity of type `ip` gets an IP address derived from `name`.
+
+    The name contains the program's prefix, so no two programs use the same address.
+    """
     if kind != "ip" or name is None:
         return name
     return "127." + ".".join(str(byte) for byte in crc32(name.encode()).to_bytes(4, "big")[1:])

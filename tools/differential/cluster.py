@@ -111,7 +111,11 @@ def _users(side: Side, names: list[str]) -> tuple[Any, int]:
 
 
 def _features(side: Side, rows: list[tuple[str, int, int]], version: int) -> tuple[Any, int]:
-    """Makes a request that only validates changes. Version 0 cannot do this, so its rows name unknown features."""
+    """Builds an UpdateFeatures request that changes no feature.
+
+    From version 1 on, the request sets `validate_only`. Version 0 lacks this field, so the request names unknown
+    features.
+    """
     updates = [
         update_features.FeatureUpdateKey(
             feature=name if version else f"{name}.unknown",
@@ -178,7 +182,7 @@ def _authenticate(side: Side, version: int) -> tuple[Any, int]:
 
 
 class ClusterArea:
-    """Programs of a topic, two users, and requests about the servers."""
+    """Programs that use one topic and two users, and send requests about the servers themselves."""
 
     NAME = "cluster"
     CALLS: Mapping[str, Call] = {

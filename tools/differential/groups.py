@@ -26,7 +26,7 @@ from tools.differential.topics import CREATE
 
 SESSION_MS: Final = 60_000  # no session ends during a program
 SUBSCRIPTION: Final = b"\0\1\0\0\0\1\0\4none" + bytes(8)
-"""A subscription of version 1 without owned partitions.
+"""An encoded consumer protocol subscription of version 1, without owned partitions.
 
 It names a topic that does not exist, so the assignment does not depend on the random ids of members.
 """
@@ -151,10 +151,10 @@ def _delete_offsets(side: Side, group: str, topics: dict[str, list[int]]) -> tup
 def _beat(
     side: Side, group: str, member: str, epoch: str, names: list[str] | None, owned: str, version: int, **more: Any
 ) -> tuple[Any, int]:
-    """Makes a heartbeat.
+    """Builds a ConsumerGroupHeartbeat request and its version.
 
-    `epoch` is `join`, `leave`, `leave-static`, or a number to add to the known epoch. `owned` is `none`, `all` or
-    `empty`.
+    `epoch` is `join`, `leave`, `leave-static`, or a number that is added to the member's last epoch. `owned` selects
+    the owned partitions in the request: `none` (null), `all` (the last assignment) or `empty`.
     """
     member_id, known = side.members.get(f"{group}/{member}", (member, 0))
     number = {"join": 0, "leave": -1, "leave-static": -2}.get(epoch)
@@ -265,7 +265,10 @@ class _Drawer:
         return CLIENT_IDS[who]
 
     def _instance(self, client: int) -> str | None:
-        """Returns a client's instance id, which another client also uses. Kafka never forgets an instance id."""
+        """Returns the instance id of a client, or None if the program has no static members.
+
+        Clients share few instance ids, because Kafka never forgets an instance id.
+        """
         return f"i{client % 2}" if self.static else None
 
     def _offsets(self) -> dict[str, list[int]]:

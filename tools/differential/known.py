@@ -13,11 +13,11 @@ class Known(NamedTuple):
     """A documented difference.
 
     Attributes:
-        area: the name of the area that finds it.
-        call: the call of the last step; None for any call, if the difference is in the records of the log.
-        lines: a pattern that every line about the difference matches.
-        described: words of the page that describe it.
-        only_if: returns True for arguments of the last step with which the difference occurs; None for any arguments.
+        area: the name of the area whose programs find the difference.
+        call: the call of the program's last step; None for any call, if the records in the logs differ.
+        lines: the pattern that every reported line must match.
+        described: a quotation from `docs/differences.md` that describes the difference.
+        only_if: returns True if the difference can occur with these arguments of the last step; None for any arguments.
     """
 
     area: str
@@ -30,7 +30,7 @@ class Known(NamedTuple):
 MAX_TIMESTAMP: Final = -3
 RELEASE: Final = 2
 NOT_FOR_ACLS: Final = frozenset({1, 2})
-"""The pattern types ANY and MATCH, which only filters may have. In other fields, 1 also means ANY."""
+"""Numbers of the pattern types ANY and MATCH, which only filters may have. In other enumerations, 1 also means ANY."""
 
 
 def _requests_the_largest(arguments: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from tools.differential.side import Side
 
 SETTLE_S: Final = 10.0
-"""Maximum time until a change that follows a response has taken effect. Programs compare the state after the change."""
+"""Maximum time in seconds until a server has applied a change that it makes after its response."""
 LONG: Final = re.compile(r"(.)\1{30,}")
 """A pattern for long runs of one character. Reports shorten them."""
 
@@ -43,13 +43,13 @@ class Call(NamedTuple):
     """A kind of step.
 
     Attributes:
-        build: makes the request and its version; takes the side and the step's arguments.
-        learn: stores the values that the server chose, for later steps; takes the side, the response and the step's
-            arguments.
+        build: builds the request and selects its version. Its parameters are the side and the step's arguments.
+        learn: stores the values that the server chose, for later steps. Its parameters are the side, the response and
+            the step's arguments.
         waits: True if the response may wait for requests of other clients.
         changes_metadata: True if the servers' metadata may change a moment after the response.
-        settle: waits until the server has finished the work that follows the response; takes the side and the step's
-            arguments.
+        settle: waits until the server has finished the work that follows the response. Its parameters are the side and
+            the step's arguments.
     """
 
     build: Callable[..., tuple[Any, int]]
@@ -60,13 +60,13 @@ class Call(NamedTuple):
 
 
 class Area(Protocol):
-    """A part of the protocol."""
+    """A part of the protocol that one kind of program tests."""
 
     NAME: str
     CALLS: Mapping[str, Call]
 
     def draw(self, chance: random.Random, name: str) -> list[Step]:
-        """Returns the steps of a seed; `name` begins every name that the steps create."""
+        """Returns the random steps of one program. `name` is the prefix of every name that the steps create."""
         ...
 
 
@@ -81,8 +81,9 @@ def await_condition(side: Side, request: Any, version: int, done: Callable[[Any]
 
 
 def learned_epoch(side: Side, name: str, delta: int) -> tuple[str, int]:
-    """Returns a member's id, and its generation or epoch plus `delta`. If the member is unknown, returns an unknown
-    member id and `delta`.
+    """Returns a member's id, and the sum of `delta` and its last epoch or generation.
+
+    For a name that has not joined, returns an id that no member has, and `delta`.
     """
     member_id, epoch = side.members.get(name, ("nobody", 0))
     return member_id, epoch + delta

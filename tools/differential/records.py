@@ -35,7 +35,7 @@ OWNERS: Final = ("group_id", "group", "transactional_id")
 """Fields of a record's key that name its group or its transactional id."""
 MAX_BYTES: Final = 1 << 22
 SHARE_STATE: Final = dict.fromkeys(("ShareSnapshotKey", "ShareUpdateKey"), "share state")
-"""Key class of `__share_group_state` -> a common name. Adjacent records with this name are sorted together."""
+"""Name of a key class of `__share_group_state` -> the type name under which adjacent records are sorted together."""
 
 Ends = dict[TopicPartition, int]
 
@@ -55,12 +55,18 @@ class _Entry(NamedTuple):
 
 
 def internal_ends(side: Side) -> Ends:
-    """Returns the ends of all logs of internal topics."""
+    """Returns the end offset of every partition of the internal topics."""
     return _offsets(side, dict.fromkeys(INTERNAL, PARTITIONS), LATEST)
 
 
 def _offsets(side: Side, topics: dict[str, int], timestamp: int) -> Ends:
-    """Returns the first or the last offsets of topics: name -> number of partitions."""
+    """Returns the start or end offset of each partition.
+
+    Args:
+        side: the server.
+        topics: topic name -> number of partitions.
+        timestamp: `EARLIEST` for the start offsets, `LATEST` for the end offsets.
+    """
     rows = [
         ListOffsetsTopic(
             name=name, partitions=[ListOffsetsPartition(partition_index=n, timestamp=timestamp) for n in range(count)]

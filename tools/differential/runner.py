@@ -24,25 +24,24 @@ from tools.differential.side import ClosedError, Side
 QUIET_S: Final = 0.08
 """The default of `Pair.quiet_s`."""
 AFTER_RESTART_S: Final = 0.5
-"""The value of `Pair.quiet_s` in a program with a restart, because Kafka is slow after its start."""
+"""The value of `Pair.quiet_s` in a program with a restart. It is longer, because Kafka is slow after its start."""
 AGREE_S: Final = 10.0
-"""Maximum time until both servers have responded to the same clients, or have the same topics."""
+"""Maximum time in seconds until both servers have responded to the same clients, or list the same topics."""
 WRITTEN_S: Final = 1.5
-"""Maximum time until a server has written the records that follow a response."""
+"""Maximum time in seconds until a server has written the records that it writes only after a response."""
 LEARN_S: Final = 0.15
-"""Time after which Kafka's coordinators know the topics that its metadata responses already contain."""
+"""Delay in seconds until Kafka's coordinators know a new topic. Its metadata responses contain the topic earlier."""
 INDEX: Final = re.compile(r"\[\d+\]")
 REPEATS: Final = 3
-"""Maximum number of runs until a program finds its difference again. If no run finds it, the program is not shortened.
-"""
+"""Maximum number of runs that try to reproduce a difference before a program is shortened."""
 START_S: Final = 30.0
-"""Maximum time until a new server has loaded its coordinators."""
+"""Maximum time in seconds until a started server has loaded its coordinators."""
 NOT_LOADED: Final = frozenset({14, 15, 16})
 """Error codes of a coordinator that is not loaded yet."""
 PROBES: Final = 12
-"""Number of group ids and of transactional ids whose hashes cover all partitions of both coordinators."""
+"""Number of group ids and of transactional ids to probe. Their hashes cover all partitions of both coordinators."""
 SHARE_PARTITIONS: Final = 24
-"""Number of share keys whose hashes very probably cover all partitions of the share coordinator."""
+"""Number of share partitions to probe. Their hashes very probably cover all partitions of the share coordinator."""
 GROUP: Final = 0
 TRANSACTION: Final = 1
 SHARE: Final = 2
@@ -52,15 +51,15 @@ LISTS: Final = (
     ("transaction_states", "transactional_id"),
     ("config_resources", "resource_name"),
 )
-"""Pairs: a response field that may list everything on the server, and the field of its rows that has the name."""
+"""Response fields that may list the objects of all programs, each with the field of a row that is the object's name."""
 
 
 class Difference(NamedTuple):
     """A difference between two responses.
 
     Attributes:
-        step: number of the step after which the responses arrived. The responses may belong to an earlier step that
-            waited.
+        step: index of the last step that was sent before the responses arrived. The responses may belong to an earlier
+            step whose request waited.
         what: the differing values, one line for each.
     """
 
@@ -76,7 +75,7 @@ class Pair:
         area: the calls of the programs.
         texts: True to compare the texts of errors, too.
         logs: True to compare the logs, too, after a program without a difference.
-        quiet_s: the wait for a response that another client's request may have caused.
+        quiet_s: the time without any response after which the waiting requests are assumed to wait longer.
     """
 
     def __init__(
@@ -228,8 +227,10 @@ def _partitions(topics: dict[str, Any]) -> dict[str, int]:
 
 
 def own_rows(response: Any, name: str) -> Any:
-    """Removes the rows of other programs from a response that lists everything. In a Fetch response, joins the rows of
-    each topic. Servers send a row for each run of a topic's partitions, but the order of partitions has no meaning.
+    """Removes the rows of other programs from a response that lists the objects of all programs.
+
+    In a Fetch response, also joins all rows of the same topic. Servers begin a new row whenever the topic changes from
+    one partition to the next, and the order of partitions has no meaning.
     """
     if isinstance(response, FetchResponse):
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
@@ -246,8 +247,9 @@ def own_rows(response: Any, name: str) -> Any:
 
 
 def await_coordinators(side: Side) -> None:
-    """Waits until the server has its internal topics and coordinators, which it creates when a
-    client looks for them.
+    """Waits until the server has created its internal topics and loaded its coordinators.
+
+    FindCoordinator requests make the server create the topics.
     """
     until_s = time.monotonic() + START_S
     for kind, key, version in ((GROUP, "any", 4), (TRANSACTION, "any", 4), (SHARE, "any:AAAAAAAAAAAAAAAAAAAAAA:0", 6)):
@@ -332,7 +334,7 @@ def _extra_rows(sides: Sequence[Side], first: list[Any], second: list[Any], path
 
 
 def fields(what: str) -> list[str]:
-    """Returns the lines about a difference without values and indices."""
+    """Returns the path of the differing field in each line of a difference, without the value and array indices."""
     return [INDEX.sub("", line.partition(": ")[0]) for line in what.splitlines()]
 
 

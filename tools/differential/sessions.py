@@ -24,10 +24,10 @@ def _fetch(
     forgotten: dict[str, list[int]],
     version: int,
 ) -> tuple[Any, int]:
-    """Makes a request.
+    """Builds a Fetch request and its version.
 
-    `epoch` is `new`, `final`, or a number to add to the next epoch of the client's session. `rows` has partitions and
-    offsets by topic.
+    `epoch` is `new`, `final`, or a number that is added to the next epoch of the client's session. `rows` maps a topic
+    to pairs of partition and offset.
     """
     session_id, known = side.fetch_sessions.get(client, (0, 1))
     number = {"new": NEW, "final": FINAL}.get(epoch)

@@ -44,12 +44,18 @@ def _configure(side: Side, group: str, settings: dict[str, str]) -> tuple[Any, i
 
 
 def _await_published(side: Side, **_: Any) -> None:
-    """Waits until the group coordinator uses new settings of a group. The server's responses have these earlier."""
+    """Waits until the group coordinator uses changed settings of a group.
+
+    Other responses of the server contain the changed settings earlier.
+    """
     time.sleep(PUBLISHED_S)
 
 
 def _beat(side: Side, group: str, member: str, epoch: str, names: list[str] | None) -> tuple[Any, int]:
-    """Makes a heartbeat. `epoch` is `join`, `leave`, or a number to add to the known epoch."""
+    """Builds a ShareGroupHeartbeat request and its version.
+
+    `epoch` is `join`, `leave`, or a number that is added to the member's last epoch.
+    """
     member_id, known = side.members.get(f"{group}/{member}", (member, 0))
     number = {"join": 0, "leave": -1}.get(epoch)
     return share_group_heartbeat.ShareGroupHeartbeatRequest(
@@ -67,8 +73,9 @@ def _learn_beat(side: Side, response: Any, group: str, member: str, names: list[
 
 
 def _await_initialised(side: Side, group: str, **_: Any) -> None:
-    """Waits until the group has a start offset for each partition of its topics. The coordinator sets it after the
-    response.
+    """Waits until the group has a start offset for each partition of its topics.
+
+    The coordinator sets the start offsets after the heartbeat response.
     """
     expected = sum(name in side.topic_ids for name in side.subscribed.get(group, ()))
     row = describe_share_group_offsets.DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)

@@ -74,7 +74,10 @@ def _delete(side: Side, group: str, topic: str, numbers: list[int]) -> tuple[Any
 
 
 class ShareState:
-    """Programs of a share group's states of one topic, and of a topic that does not exist."""
+    """Programs that read and write the states of share partitions of one share group.
+
+    The share partitions belong to an existing topic and to a topic that does not exist.
+    """
 
     NAME = "share_state"
     CALLS: Mapping[str, Call] = {

@@ -49,9 +49,12 @@ MESSAGES: Final = frozenset(
     {"error_message", "batch_index_error_message", "acknowledge_error_message", "status_detail"}
 )
 QUORUM_FEATURE: Final = "kraft.version"
-"""A feature whose level depends on how the quorum of a Kafka cluster was formatted."""
+"""Name of a feature that is not compared. Its level depends on how the quorum of a Kafka cluster was formatted."""
 ORDERED: Final = frozenset({"records", "aborted_transactions", "configs", "synonyms"})
-"""Lists whose order is compared. Kafka fills other lists from hash maps, or puts failed entries first."""
+"""Names of the list fields whose order is compared.
+
+Other lists are sorted before the comparison, because Kafka fills them from hash maps or puts failed entries first.
+"""
 SORT_KEYS: Final = (
     "name", "partition_index", "index", "group_id", "transactional_id", "client_id", "group_instance_id", "offset",
     "resource_type", "resource_name", "entity_type", "key", "partition_id", "partition", "protocol_type", "group_state",
@@ -240,7 +243,7 @@ class Side:
 
 
 def _forget_leader_epochs(value: Any) -> None:
-    """Replaces the leader epochs that a request claims to know."""
+    """Sets every current leader epoch in a request to -1, which means unknown."""
     if isinstance(value, (list, tuple)):
         for each in value:
             _forget_leader_epochs(each)

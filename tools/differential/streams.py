@@ -33,9 +33,10 @@ def _subtopology(number: int, sources: list[str], changelogs: list[str]) -> Any:
 def _beat(
     side: Side, group: str, member: str, epoch: str, topology: list[tuple[list[str], list[str]]] | None, **more: Any
 ) -> tuple[Any, int]:
-    """Makes a heartbeat.
+    """Builds a StreamsGroupHeartbeat request and its version.
 
-    `epoch` is `join`, `leave`, or a number to add to the known epoch; `owned` is `none`, `all` or `empty`.
+    `epoch` is `join`, `leave`, or a number that is added to the member's last epoch. `owned` selects the owned tasks
+    in the request: `none`, `all` or `empty`.
     """
     member_id, known = side.members.get(f"{group}/{member}", (member, 0))
     number = {"join": 0, "leave": -1}.get(epoch)

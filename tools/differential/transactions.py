@@ -30,10 +30,10 @@ from tools.differential.topics import CREATE
 
 NO_PRODUCER: Final = (-1, -1)
 UNKNOWN_PRODUCERS: Final = 1 << 40
-"""The first of the producer ids that belong to no producer. Each producer name gets its own id of them.
+"""The lowest producer id for a producer name that has no allocated id. Each of these names gets a different id.
 
-Kafka remembers the first sequence of a refused transactional batch, and compares later batches of the same id with this
-sequence.
+Different ids are necessary: Kafka remembers the first sequence of a refused transactional batch, and compares later
+batches of the same id with this sequence.
 """
 
 

@@ -33,7 +33,7 @@ def packed(flags: int, second: int, key: bytes, value: bytes) -> bytes:
 
 
 def unpacked(data: bytes) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
-    """Yields the records of an arbitrary input."""
+    """Yields the records of a fuzzing input, which may be damaged."""
     at = 0
     for _ in range(MAX_RECORDS):
         if at + HEAD.size > len(data):

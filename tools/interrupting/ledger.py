@@ -216,7 +216,7 @@ class Ledger:
         check(self.send(request, 9).responses[0].partition_responses[0].error_code)
 
     def transaction(self) -> None:
-        """Runs a transaction with a record and the group's offset of the same value."""
+        """Runs a transaction that writes a record and commits the group's offset. Both have the same value."""
         try:
             self._transaction()
         except BaseException:
@@ -410,7 +410,7 @@ class Ledger:
         return int(part.committed_offset)
 
     def read(self, partition: int) -> list[tuple[int, int]]:
-        """Reads (offset, value) of every record of a partition that no transaction has aborted."""
+        """Reads a partition with read_committed. Returns (offset, value) of every record."""
         records: list[tuple[int, int]] = []
         offset = 0
         while True:

@@ -19,14 +19,14 @@ CHECK_EVERY = 10  # faults between two checks of the reopened folder
 
 
 def run(path: Path, step: str, first: int, last: int, span: int) -> Counter[str]:
-    """Runs a step once for each position, at which `span` consecutive allocations fail.
+    """Runs a step repeatedly. In each run, `span` consecutive allocations fail, beginning one allocation later.
 
     Args:
         path: the data folder.
         step: the step's name.
-        first: the position of the first allocation to fail.
-        last: the position after the last one.
-        span: the number of consecutive failures.
+        first: the index of the first failing allocation in the first run.
+        last: the exclusive upper limit of this index.
+        span: the number of consecutive allocations that fail in a run.
 
     Returns:
         The number of each outcome.

@@ -103,7 +103,7 @@ class LargeCases:
             yield Case(ApiKey.FETCH, f"{what} of most partitions", 18, [fetch(session_epoch=-1, topics=topics)])
 
     def _requested(self, names: list[str], indexes: range, **fields: Any) -> list[Any]:
-        """Returns the same partitions of some topics, for a request."""
+        """Returns the topic rows of a Fetch request: the partitions `indexes` of each named topic."""
         fetch = request_class(ApiKey.FETCH)
         topic, part = struct_of(fetch, "topics"), struct_of(fetch, "topics.partitions")
         parts = [part(partition=index, partition_max_bytes=1, **fields) for index in indexes]

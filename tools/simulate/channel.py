@@ -41,7 +41,7 @@ class Channel:
     Args:
         world: the simulation.
         name: the client's id.
-        network: the connections to the node; None: those of the only node.
+        network: the network of the node to connect to; None if the simulation has only one node.
     """
 
     def __init__(self, world: World, name: str, network: Network | None = None) -> None:

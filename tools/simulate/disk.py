@@ -25,7 +25,7 @@ PAGE: Final = 4096
 SECTOR: Final = 512
 META_PAGES: Final = 2
 JOURNAL_ENTRIES: Final = 40
-"""Number of rounds in an area of the journal. It is low, so that a run moves many areas."""
+"""Number of entries in an area of the simulated journal. A low number makes full areas, which are moved, frequent."""
 
 FAILURES: Final = ("flush", "write", "torn write", "commit", "commit landed")
 """Kinds of failures that a disk can have: failures of the journal, and of LMDB's transactions."""

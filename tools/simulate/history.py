@@ -128,14 +128,14 @@ class History:
         return write
 
     def acknowledged(self, partition: TopicPartition, end_offset: int, now_ms: int) -> None:
-        """Records that a client knows of acknowledged records below an offset."""
+        """Stores that, at `now_ms`, a client knew all records below `end_offset` to be acknowledged."""
         times, ends = self._ends.setdefault(partition, ([], []))
         if not ends or end_offset > ends[-1]:
             times.append(now_ms)
             ends.append(end_offset)
 
     def known_end(self, partition: TopicPartition, at_ms: int) -> int:
-        """Returns the offset below which records were acknowledged before a time."""
+        """Returns the end offset that clients knew to be acknowledged before `at_ms`; 0 if none did."""
         times, ends = self._ends.get(partition, ([], []))
         position = bisect_left(times, at_ms)
         return ends[position - 1] if position else 0

@@ -16,7 +16,7 @@ class Receiver(Protocol):
     """An end of a connection."""
 
     def received(self, data: bytes) -> None:
-        """Takes bytes from the other end."""
+        """Receives bytes that the other end sent."""
         ...
 
     def lost(self) -> None:

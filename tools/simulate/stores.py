@@ -42,7 +42,7 @@ class Store(ABC):
 
     @abstractmethod
     def crash(self, power: bool) -> None:
-        """Ends the process now, unless it has crashed already, and releases what it held."""
+        """Ends the process now, unless it has crashed already, and closes the log."""
 
     @property
     @abstractmethod
@@ -63,7 +63,7 @@ class Store(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Ends the simulation."""
+        """Closes the store at the end of the simulation."""
 
 
 class _MemoryLog(FaultInjectingEngine):

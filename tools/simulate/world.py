@@ -167,8 +167,10 @@ class World:
             self.checks.unanswered(client, request)
 
     def outcome(self, code: int, sent_ms: int) -> str:
-        """Returns the result of a request with an error code. A write may be durable if the log does not know the
-        result.
+        """Returns the result of a write request whose response has the error code `code`.
+
+        The result of a failed request is unknown if, since it was sent, the log could not determine the result of a
+        write.
         """
         if not code:
             return ACKNOWLEDGED
@@ -370,7 +372,7 @@ class World:
         return None
 
     def _partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
-        """Returns the partitions of topics as the node has them, in order."""
+        """Returns the sorted partitions of the topics. Takes the partition counts from the node."""
         partitions = []
         for name in sorted(topics):
             topic = self.node.engine.topics.by_name(name)
@@ -392,7 +394,7 @@ class World:
         return None
 
     def _share_unrest(self, group: str, topic: str) -> str | None:
-        """Returns a record that the group has not finished."""
+        """Describes a record that the group has neither accepted nor rejected. Returns None if there is no such record."""
         for write in self.history.writes.values():
             if write.partition.topic != topic or write.transaction is not None or write.offset < 0:
                 continue

@@ -66,7 +66,10 @@ class Server:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> bool:
-        """Starts the process and waits until it has recovered. Otherwise records a violation and returns False."""
+        """Starts the process and waits until it has recovered.
+
+        Records a violation and returns False if the process does not recover in time.
+        """
         command = [sys.executable, *self._program, "serve", "--data", str(self.data)]
         command += ["--listen", f"127.0.0.1:{self.port}"]
         for name, value in SETTINGS.items():

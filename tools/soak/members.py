@@ -71,7 +71,10 @@ class Group:
                 self.leases[partition] = (member, until)
 
     def check_offset(self, partition: int, offset: int, floor: int) -> None:
-        """Checks the offset that a new owner read. The offset `floor` was acknowledged before the owner's request."""
+        """Checks the committed offset that a new owner has fetched.
+
+        It must not be below `floor`, the offset that was acknowledged before the fetch, or above the highest sent offset.
+        """
         with self.ledger.lock:
             if not floor <= offset <= self.sent[partition]:
                 self.ledger.violation(
@@ -214,7 +217,7 @@ class ConsumerMember(Member):
         self.epoch = 0
 
     def fenced_by(self, epoch: int) -> bool:
-        """Returns False for the epoch before the newest: such a member may still commit."""
+        """Returns False, because a member of an earlier epoch may still be allowed to commit."""
         return False
 
     def step(self) -> None:

@@ -78,8 +78,10 @@ class IdempotentWriter(Worker):
         self.alone = True
 
     def lost(self) -> None:
-        """Makes the next step repeat only the first batch; its sequence is valid, because no earlier request is
-        outstanding."""
+        """Makes the next step send only the first unacknowledged batch.
+
+        The server accepts its sequence, because no earlier request is outstanding.
+        """
         self.alone = True
 
     def step(self) -> None:
@@ -136,7 +138,9 @@ class Transaction:
 
 
 class TransactionalWriter(Worker):
-    """A client whose transactions each write a record to some partitions, and commit their number as a group's offset.
+    """A client that runs numbered transactions.
+
+    Each transaction writes a record to some partitions, and commits the transaction's number as the offset of a group.
 
     Args:
         version: 1 adds partitions and the group first; 2 lets the server add them (KIP-890).

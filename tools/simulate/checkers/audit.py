@@ -20,7 +20,7 @@ def audit(log: LogEngine, names: Mapping[bytes, str], across: bool) -> list[Find
     Args:
         log: the log.
         names: the names of its topics by id; partitions of other topics are left out.
-        across: True to compare partitions, by timestamps; not after the clock has been stepped.
+        across: True to compare partitions with each other by timestamp. Must be False if the wall clock was stepped.
     """
     results: list[Finding | Observation] = []
     for key in log.partitions():

@@ -197,7 +197,10 @@ class Checks:
                 self._epochs[group_id] = epoch
 
     def _was_removed(self, group_id: str) -> bool:
-        """Returns True if the log has or may have removed the group, so that the group's epochs begin again."""
+        """Returns True if the group may have been removed from the log, so that its epochs may have started again.
+
+        This is the case if the log has a tombstone of the group, or if records were deleted or compacted.
+        """
         log = self._world.store.copy()
         try:
             for key in log.partitions():

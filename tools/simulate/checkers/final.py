@@ -72,7 +72,10 @@ class FinalChecks:
     # ---- records
 
     def _check_writes(self) -> None:
-        """Checks that acknowledged records exist once at their offsets, and refused or unknown ones do not."""
+        """Checks that every acknowledged record is at its offset, and no record occurs twice in the log.
+
+        The log must also contain no refused record, and no record that no client has sent.
+        """
         found_in: dict[bytes, TopicPartition] = {}
         order: dict[tuple[str, TopicPartition], int] = {}
         for partition, records in self._records.items():
@@ -171,7 +174,10 @@ class FinalChecks:
             )
 
     def _check_copies(self) -> None:
-        """Checks that a transactional copy has each record below its committed offset once, and no other record."""
+        """Checks the clients that copy a topic in transactions.
+
+        Each visible record below a copier's committed offset must have exactly one copy, and later records none.
+        """
         copies: dict[bytes, list[bytes]] = {}
         for transaction in self._history.transactions:
             for write in transaction.writes:
@@ -217,7 +223,10 @@ class FinalChecks:
                     )
 
     def _archived(self, group: str, partition: TopicPartition, offset: int) -> bool:
-        """Returns True if the record is acknowledged in the durable state, or its deliveries were used up."""
+        """Returns True if the record is acknowledged or archived in the group's durable state.
+
+        The group archives a record after the maximum number of deliveries.
+        """
         return self._world.final_share_state(group, partition, offset)
 
     def transaction_of(self, value: bytes) -> Transaction | None:

@@ -26,7 +26,7 @@ def reachable_types(root: Any, stop: tuple[str, ...] = ("tools.simulate",)) -> C
 
     Args:
         root: the object.
-        stop: objects of types in these packages are not followed.
+        stop: packages. References from objects whose type is in one of these packages are not followed.
     """
     counts: Counter[type] = Counter()
     seen = {id(root)}

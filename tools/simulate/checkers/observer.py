@@ -64,7 +64,7 @@ class Observer:
         return bool(group.generation_id == epoch)
 
     def partitions_of(self, producer_id: int, epoch: int) -> list[TopicPartition]:
-        """Returns the partitions in which a producer has written durably with a later epoch."""
+        """Returns the partitions in which a producer id has durable records with a later epoch than `epoch`."""
         if not self.at_rest():
             return []
         partitions = []
@@ -75,7 +75,7 @@ class Observer:
         return sorted(partitions)
 
     def is_member(self, group_id: str, request: Any) -> bool:
-        """Returns True if the coordinator would accept this OffsetCommit."""
+        """Returns True if the coordinator would accept the member and epoch of an OffsetCommit request."""
         return self.accepts(group_id, request.member_id, request.generation_id_or_member_epoch)
 
     def loads(self) -> tuple[int, int] | None:

@@ -87,7 +87,8 @@ class ClusterChecks(Checks):
     def _check_incarnations(self) -> None:
         """Checks that no incarnation of a node leads a partition in the epoch of an earlier incarnation.
 
-        The check uses a controller's image only while all changes of the controller are durable.
+        An incarnation is one registration of a node. The check reads the metadata image of the controller, but only
+        while the controller has no uncommitted changes.
         """
         for node in self._cluster.nodes.values():
             if not node.running or not node.engine.decides():

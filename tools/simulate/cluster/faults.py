@@ -17,14 +17,12 @@ if TYPE_CHECKING:
     from tools.simulate.cluster.world import ClusterWorld
 
 FAILOVER_MS: Final = 2 * TIMING.ttl_ms + 6_000
-"""Time in ms after the end of a fault within which the other nodes have fenced the failed node and taken over its
-leaders.
-"""
+"""Time in ms that the other nodes need to fence a failed node and take over the partitions that it led."""
 ALL: Final = 0
 
 
 class StoreFaults:
-    """The failures of calls of the store, by node.
+    """A fault injector that makes the nodes' calls to the store fail.
 
     Args:
         world: the simulation.
@@ -37,7 +35,7 @@ class StoreFaults:
         self.unknown = 0.0
 
     def cut(self, node_id: int, until_ms: int, rate: float) -> None:
-        """Makes calls of a node fail, before or after they take effect."""
+        """Makes some of a node's calls fail until a given time. A failed call may have taken effect."""
         self._cut[node_id] = until_ms, rate
 
     def end(self) -> None:
@@ -121,8 +119,9 @@ def _disturb_node(world: ClusterWorld, choice: random.Random, kind: str, node: C
 
 
 def drain(world: ClusterWorld, node_id: int, draining: bool) -> None:
-    """Starts or ends a drain, which moves all leaders away from a node. Retries the end of a drain until the store has
-    it.
+    """Starts or ends the drain of a node, which moves all partition leaders to other nodes.
+
+    If the store is unavailable, retries the end of a drain, but not the start.
     """
     store: Any = MemoryClusterStore(world.cluster)
     try:

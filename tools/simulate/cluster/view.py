@@ -1,5 +1,6 @@
-"""The cluster in the form in which the checkers of a single node read it: the partitions and coordinators at their
-leaders.
+"""Adapters that present a cluster as a single node to the checkers.
+
+Each partition or coordinator shard is read from the node that leads it.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ class EngineView:
 
     @property
     def topics(self) -> Any:
-        """The topics of the controller, or of any node."""
+        """The topics that the controller knows, or another running node if no node is the controller."""
         running = [node.engine for node in self._world.nodes.values() if node.running]
         deciding: list[ClusterEngine] = [engine for engine in running if engine.decides()]
         return (deciding or running)[0].topics
 
     @property
     def partitions(self) -> Iterator[Any]:
-        """The partitions at their leaders."""
+        """The partitions of all running nodes, each read from its leader."""
         for node in self._world.nodes.values():
             if not node.running:
                 continue
@@ -73,12 +74,12 @@ class EngineView:
 
     @property
     def groups(self) -> list[Any]:
-        """The group shards at their leaders."""
+        """The group shards of all running nodes, each read from its leader."""
         return self._led_shards(CONSUMER_OFFSETS)
 
     @property
     def transactions(self) -> _Shards:
-        """The transaction shards at their leaders."""
+        """The transaction shards of all running nodes, each read from its leader."""
         return _Shards(self._led_shards(TRANSACTION_STATE))
 
 
@@ -122,7 +123,7 @@ class SharedStore:
         return MemoryLogEngine(_copied(self._world.cluster.data))
 
     def close(self) -> None:
-        """Ends the simulation."""
+        """Ends all nodes at the end of the simulation."""
         self._world.over = True
         for node in self._world.nodes.values():
             node.abandon()

@@ -13,7 +13,7 @@ from tools.simulate.cluster.plan import draw_cluster_plan
 from tools.simulate.plan import Plan, draw_plan
 
 Patch = tuple[Any, str, Any]
-"""A replacement of an attribute: the owner, the attribute's name, and the new value."""
+"""Type of a replaced attribute: (owner of the attribute, its name, its new value)."""
 
 
 FOUND: Final = Path(__file__).with_name("found.json")
@@ -48,8 +48,8 @@ class Mutant:
         name: its name.
         defect: the defect in a few words.
         patches: returns the replacements of attributes.
-        cluster: True if its seeds are those of clusters.
-        needs: the store, topics, and kinds of clients and faults, without which a seed cannot find it.
+        cluster: True if the defect needs a simulation of a cluster.
+        needs: names of the store, topics, client kinds and fault kinds that a plan must have to find the defect.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Mutant:
     needs: tuple[str, ...] = ()
 
     def may_find(self, plan: Plan) -> bool:
-        """Returns True if a plan has everything without which the defect has no effect."""
+        """Returns True if a plan has everything that `needs` names."""
         present = {
             plan.store,
             *plan.topics,
