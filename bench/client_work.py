@@ -79,7 +79,7 @@ def _group() -> str:
 
 
 class Drained:
-    """A counter of consumed records: the measurement begins after the warm-up and ends with the last record."""
+    """A counter of consumed records. It measures CPU time from the end of the warm-up to the last record."""
 
     def __init__(self, records: int) -> None:
         self._last = records + WARM_RECORDS

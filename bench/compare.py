@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 LOAD, JAVA = HERE / "peers" / "load", HERE / "peers" / "java"
 CLOSED = "-conns 32 -inflight 4"
 FLUSH = "flush"
-"""A key of the results, beside the names of servers: its values are the flush times of the device."""
+"""Key of the device's flush times in the results of a case. All other keys are names of servers."""
 AT_ONCE = "group.consumer.assignment.interval.ms=0"  # otherwise a consumer group waits for a second, as in Kafka
 
 
@@ -126,13 +126,13 @@ CASES = (
 
 
 class Pair(NamedTuple):
-    """One row of the table without a server.
+    """One row of the table of `java`: a Java benchmark of Kafka's classes and the equivalent benchmark of kcore.
 
     Attributes:
         name: the row's title.
-        bench: the benchmark's name in Java.
-        params: the parameters that select one line of its output.
-        test: kcore's row.
+        bench: the name of the Java benchmark.
+        params: the parameters that select one line of the Java benchmark's output.
+        test: the pytest id of kcore's benchmark.
     """
 
     name: str
@@ -291,8 +291,9 @@ class Server(NamedTuple):
         name: the column's title.
         command: a shell command; each start fills in `{port}`, `{controller}` (another free port) and `{data}`.
         prepare: commands to run first, with the same placeholders.
-        warm_s: the duration of a case before its first measurement. A server with this value has a compiler to warm up,
-            and runs through all cases. Other servers are restarted for each case, because kfake gets slower over time.
+        warm_s: seconds for which each case runs before its first measurement, to warm up a just-in-time compiler. A
+            server with a value above 0 runs through all cases. Other servers are restarted for each case, because
+            kfake becomes slower over time.
     """
 
     name: str

@@ -1,9 +1,10 @@
-"""The failure of a node of a cluster: the time until the other nodes serve all its groups.
+"""Measures the failover of a cluster: the time from the death of a node until other nodes serve all of its groups.
 
 python -m bench.failover [--processes] [--offsets N]
 
-Three nodes over PostgreSQL have groups with N committed offsets in total. A node is killed, and a client fetches all
-offsets of its groups from the other nodes until it has them. The time includes the rest of the dead node's lease.
+Three nodes over PostgreSQL coordinate groups with N committed offsets in total. The benchmark kills one node. A client
+then requests the offsets of the dead node's groups from the other nodes, until it has received all of them. The time
+includes the rest of the dead node's lease.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Cluster:
         return {one.key: one.node_id for one in coordinators}
 
     def fetched(self, node_ids: list[int], groups: list[str]) -> set[str]:
-        """Returns the groups for which one of the nodes returns all offsets."""
+        """Requests the offsets of groups from each node. Returns the groups for which a node returned all offsets."""
         complete: set[str] = set()
         for node_id in node_ids:
             with Connection("127.0.0.1", self.ports[node_id]) as client:

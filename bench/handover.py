@@ -1,10 +1,10 @@
-"""Planned moves of a coordinator between two nodes: the time in which neither of them serves its group.
+"""Measures planned moves of a coordinator between two nodes: the time in which neither node serves the group.
 
 python -m bench.handover [--postgresql] [--moves N] [--offsets N] [--load N]
 
-A client commits an offset at both nodes in turns, about every millisecond. The pause is the time from the last success
-at the node that leads first to the first success at its successor. `--offsets` fills the moved partition beforehand,
-`--load` pipelines that many further commits to other groups of each node.
+A client commits an offset at both nodes in turns, about every millisecond. The pause is the time between the last
+successful commit at the old leader and the first successful commit at the new leader. `--offsets` fills the moved
+partition beforehand. `--load` keeps N further commits of other groups outstanding at each node.
 """
 
 from __future__ import annotations

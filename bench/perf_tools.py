@@ -7,8 +7,8 @@
 The tools are `ProducerPerformance` (acks=all, the defaults of a batch) with one and four processes, and
 `ConsumerPerformance`, with records of 100 and of 1,024 bytes. Servers are kcore with durability `os` and `fsync`, Kafka
 with its defaults, and Kafka with `flush.messages=1`. Each measurement has its own server, folder and topic. First, a
-quarter of the records warms up the server. The table has thousands of records per second, and the server's CPU time for
-a million records. Each round also shows the duration of a flush on the device.
+quarter of the records warms up the server. The table shows the rate in thousands of records per second, and the
+server's CPU time for a million records. Each round also shows the duration of a flush on the device.
 """
 
 from __future__ import annotations

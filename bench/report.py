@@ -72,7 +72,7 @@ def read_rows(results: Mapping[str, Any]) -> list[Row]:
 
 
 def as_json(rows: Iterable[Row], calibration_s: float, machine: str) -> dict[str, Any]:
-    """Returns all measurements in the format of the file."""
+    """Returns all measurements as the content of bench.json."""
     return {
         "machine": machine,
         "calibration_s": calibration_s,

@@ -1,16 +1,17 @@
-"""Heartbeats and commits of one process, of several, and of nodes over PostgreSQL, per CPU-second of a server.
+"""Measures heartbeats and commits per CPU-second, served by one process, several processes, or nodes over PostgreSQL.
 
 python -m bench.scaling [--variants alone,1,2,pg1,pg2,pg1+standby] [--seconds S] [--rounds N] [--kinds
 heartbeats,commits]
 
 `alone` is `kcore serve` without a cluster, a number is `kcore serve --processes` with this number, and `pg2` are two
-nodes over PostgreSQL. `+standby` adds a synchronous standby on the same machine. The load comes from
-`bench/pipelines.c`, because on a machine with few cores a slow client would take CPU time from the servers. The last
-column has the CPU time of the load generator. Two figures describe the scaling: all requests per second, and the
-requests per CPU-second of each server process. The second figure estimates the rate if each process had a core of its
-own and shared no lock or device. The variants take turns. The last columns are the durations of single commits, one
-after the other. For PostgreSQL the table also has the time of an INSERT of the same bytes in autocommit, which is the
-least that the database takes.
+nodes over PostgreSQL. `+standby` adds a synchronous standby on the same machine. The variants are measured in turns.
+
+The load comes from `bench/pipelines.c`, because on a machine with few cores a slow client would take CPU time from the
+servers. Two figures describe the scaling: all requests per second, and the requests per CPU-second of each server
+process. The second figure estimates the rate if each process had its own core and shared no lock or device.
+
+The table also has the CPU time of the load generator and the durations of single, successive commits. For PostgreSQL,
+it has the duration of a bare INSERT of the same bytes in autocommit: no commit through this database can be faster.
 """
 
 from __future__ import annotations

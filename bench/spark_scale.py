@@ -4,8 +4,9 @@
     python -m bench.spark_scale --events 1000000 --folder FOLDER --cluster >>RESULTS
     python -m bench.spark_scale_report RESULTS
 
-The log has 200 partitions, of which one has 30 % of the events. The events are generated from prepared batches:
-repeated commits of the offsets of groups in their own partitions. The last 1 % of each partition is in separate files.
+The log has 200 partitions, of which one has 30 % of the events. In each partition, the groups of this partition commit
+the same offsets repeatedly. The events are generated from prepared batches. The last 1 % of each partition is in
+separate files.
 Each line of the output is a JSON object. It has the job, wall seconds, processor seconds of the JVM and all its
 workers, events per processor second, and peak memory of the processes in MB. `--peer` also reads 1 % of the events with
 kafka-python and pandas from `kcore serve`. `--cluster` starts a master and two workers with a core each, and runs the
@@ -79,7 +80,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 DAY_PERCENT = 1
 FOLDERS = ("out", "previous", "following")
 START_EVENTS = 20_000
-"""Number of events in the small log whose rebuild shows the costs of the start: on average a hundred per partition."""
+"""Number of events in a small log, on average a hundred per partition. Its rebuild measures the startup costs."""
 
 
 def names_by_partition() -> list[list[str]]:
@@ -288,7 +289,7 @@ def jobs(spark: SparkSession, log: Path, folder: Path, events: int, clustered: b
     Args:
         spark: a session.
         log: the export.
-        folder: the folder for output and for the small log that shows the costs of the start.
+        folder: the folder for output and for the small log whose rebuild measures the startup costs.
         events: the number of events.
         clustered: True to pass all data through Spark's readers and writers.
     """
@@ -360,7 +361,7 @@ def without_spark(log: Path, folder: Path) -> dict[str, float]:
 def read_with_pandas(events: int, folder: Path) -> Usage:
     """Reads 1 % of the log with kafka-python and keeps the newest offset of each key with pandas.
 
-    The records are in a user topic, because the internal topic of the server has other records.
+    The records are written to an ordinary topic, because the server's internal topic contains the server's own records.
     """
 
     def read(bootstrap: str, count: int) -> None:

@@ -56,7 +56,7 @@ class Line(NamedTuple):
 
 
 Results = dict[tuple[str, str, int], Line]
-"""(job, place, events) -> the newest line of the results for it."""
+"""Type of the results: (job, place, number of events) -> the newest line of the output with these values."""
 
 
 def results_of(texts: Iterable[str]) -> Results:
@@ -132,9 +132,10 @@ def tables(results: Results) -> str:
 
 
 def day_shares(results: Results, events: int) -> Iterator[str]:
-    """Yields sentences with the CPU time of a day in percent of a whole run, both without the start. The start is
-    measured in two ways. If it is measured by a rebuild of a small log, loading the state of the day counts as work. If
-    it is measured by the same job over an empty day, loading the state does not count, because that job loads it, too.
+    """Yields sentences with the CPU time of a run over one day, in percent of the CPU time of a run over the whole log.
+
+    Startup costs are subtracted from both runs. For the day there are two estimates of these costs: the rebuild of a
+    small log, and the same job over a day without events. Only the second estimate includes loading the earlier state.
     """
     lines = {job: line.cpu_s for (job, where, size), line in results.items() if size == events and where != "cluster"}
     if not {LOCAL, START, *DAYS, *DAYS.values()} <= lines.keys():
@@ -189,7 +190,7 @@ def _text(x: float, y: float, text: str, anchor: str, colour: str = "#333") -> s
 
 
 def written(page: str, results: Results) -> str:
-    """Returns the page with the tables between its two marks."""
+    """Returns the text of docs/spark.md, with new tables between the two markers."""
     before, _, remainder = page.partition(BEGIN)
     _, mark, after = remainder.partition(END)
     assert mark, f"the page lacks {BEGIN.strip()} or {END.strip()}"

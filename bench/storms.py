@@ -193,7 +193,7 @@ class ClassicStorm:
         )
 
     def _continue(self, index: int, response: Any) -> bool:
-        """Continues with a member after a response. Returns True if the member waits for another response."""
+        """Sends a member's next request after a response. Returns True if the member waits for another response."""
         code = response.error_code
         if hasattr(response, "members"):  # JoinGroup
             self.members[index] = response.member_id

@@ -4,17 +4,22 @@
     python bench/test_assignors.py                                           a table of all cells
     bench/peers/java/run.sh assign > kafka.jsonl; python bench/test_assignors.py kafka.jsonl     beside Kafka's Java
 
-Each cell has four figures. *arrays*: numpy arrays as input and output (`kcore.assignors.arrays`); the group is made
-beforehand, like Kafka's GroupSpec. *typed*: Member objects as input and a GroupAssignment as output, including the
-conversion to arrays. *rows*: as *typed*, and every member's row is built: an immutable dict topic -> tuple of
-partitions (`values()`), as Kafka's classes return it. *dict*: as *typed*, and a new dict of all members (`to_dict()`).
-A pure-Python baseline runs the core of each algorithm in dictionaries and lists, without the tie-breaks that identical
-results require.
+Each cell has four figures:
+
+- *arrays*: the input and output are numpy arrays (`kcore.assignors.arrays`). The group is made beforehand, like Kafka's
+  GroupSpec.
+- *typed*: the input are Member objects, and the output is a GroupAssignment. The time includes the conversion to arrays.
+- *rows*: as *typed*, but the time also includes `values()`. This builds an immutable dict topic -> tuple of partitions
+  for each member, as Kafka's classes return it.
+- *dict*: as *typed*, but the time also includes `to_dict()`, a new dict of all members.
+
+A pure-Python baseline runs the core of each algorithm in dictionaries and lists. It lacks the tie-breaks that identical
+results would require.
 
 As in Kafka's suite, the previous assignment exists as objects before the clock starts, and topics are made once.
 
-"incremental": one member joins a group that has the full assignment. "unequal": five kinds of subscription with a fifth
-of the topics each. No racks.
+In cells with "incremental", one member joins a group that has the full assignment. In cells with "unequal", there are
+five kinds of subscription, each with a fifth of the topics. Members have no racks.
 """
 
 import gc

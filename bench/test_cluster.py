@@ -1,7 +1,7 @@
 """Commits of a cluster's node over PostgreSQL, beside a bare `INSERT … COMMIT` of the same bytes.
 
 Commits and INSERTs alternate, so that the load of the machine affects both. `bare` is one statement in autocommit
-without any check, the least that PostgreSQL takes. `BEGIN` is this statement with separate round trips for BEGIN and
+without any check, the lower limit for a commit. `BEGIN` is this statement with separate round trips for BEGIN and
 COMMIT.
 """
 

@@ -31,7 +31,7 @@ from kcore.protocol.schema import Message
 pytestmark = pytest.mark.benchmark(timer=time.process_time, min_time=0.0005)
 
 Codec = tuple[Callable[[], bytes], Callable[[], Any]]
-"""Two functions: the first encodes a message, the second decodes its bytes."""
+"""Type of a measured codec: (function that encodes a message, function that decodes its bytes)."""
 
 MEMBER_ID = "consumer-app-1-0f8fad5b-d9cb-469f-a165-70867728950e"
 

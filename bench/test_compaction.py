@@ -1,4 +1,5 @@
-"""The cost of compaction per examined record: a coordinator's log under commits, and a topic with random keys.
+"""Measures the cost of compaction per examined record, in a coordinator's log of commits and in a topic with random
+keys.
 
     pytest bench/test_compaction.py
 
@@ -41,9 +42,7 @@ def batch_of(records: list[tuple[bytes, bytes]]) -> bytearray:
 
 
 def commits() -> Batches:
-    """Yields batches of two groups that repeatedly commit one offset each. A round has two or three
-    of these batches.
-    """
+    """Yields batches of two or three records. The records are alternate commits of two groups with one offset each."""
     keys = [CommitKey(f"group-{number}", "t", 0).encode_key() for number in range(2)]
     number = 0
     while True:

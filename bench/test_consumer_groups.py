@@ -37,7 +37,7 @@ ROUND_MS = 100
 
 
 class JoiningMembers:
-    """Members that join together and send heartbeats until all have their target.
+    """Members that join together and send heartbeats until all have their target assignments.
 
     A turn is a round: all heartbeats of the turn are decided, followed by one commit, as in a turn of a server's loop.
     `ROUND_MS` of virtual time pass between two turns.
@@ -118,7 +118,7 @@ class JoiningMembers:
 
 @pytest.mark.parametrize("members", [100, 1000, *LARGE])
 def test_first_join_to_rest(benchmark: BenchmarkFixture, members: int) -> None:
-    """Measures time, heartbeats and bytes from a simultaneous join until each member has its target."""
+    """Measures time, heartbeats and bytes from a simultaneous join until each member has its target assignment."""
     runs: list[JoiningMembers] = []
 
     def setup() -> tuple[tuple[JoiningMembers], dict[str, Any]]:
@@ -243,7 +243,7 @@ RECORDS = 9
 
 
 def _join(number: int) -> list[Any]:
-    """Returns the records of a join in the form in which a decision makes them."""
+    """Returns the records that the coordinator writes for a join, not yet encoded."""
     target = {bytes(16): (number, number + 1)}
     current = CurrentAssignment(number, number - 1, UNRELEASED, {bytes(16): {number: 1}})
     return [

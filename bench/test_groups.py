@@ -105,7 +105,7 @@ class Storm:
 
 @pytest.mark.parametrize("members", [100, 1000])
 def test_cold_join(benchmark: BenchmarkFixture, members: int) -> None:
-    """Runs from an empty shard to a Stable group: ids, joins, one join phase, syncs, one record."""
+    """Measures the formation of a group in an empty shard, from requests for member ids until the group is Stable."""
     storms: list[Storm] = []
 
     def setup() -> tuple[tuple[Storm], dict[str, Any]]:
@@ -123,7 +123,7 @@ def test_cold_join(benchmark: BenchmarkFixture, members: int) -> None:
 
 @pytest.mark.parametrize("which", ["baseline", "fast path", "generic path"])
 def test_heartbeat(benchmark: BenchmarkFixture, which: str) -> None:
-    """Serves 1,000 valid heartbeats, one of each of 1,000 members."""
+    """Measures 1,000 valid heartbeats, each from another member."""
     storm = Storm(1000)
     storm.prepare()
     storm.run()
@@ -156,7 +156,10 @@ def test_heartbeat(benchmark: BenchmarkFixture, which: str) -> None:
 
 
 def test_bytes_a_member(benchmark: BenchmarkFixture) -> None:
-    """Measures the memory of a Stable group of 4,000: members, timers, dictionaries, ids, metadata, assignments."""
+    """Measures the memory of a Stable group of 4,000 members.
+
+    It includes members, timers, dictionaries, ids, metadata and assignments.
+    """
     size = 4000  # about the maximum that fits in one record of a megabyte
 
     def weigh() -> float:

@@ -1,6 +1,6 @@
 """The partition log: commits compared with a bare append + fdatasync, reads from memory and from the storage, scans.
 
-Compare figures within one run only: `group` shows a figure beside its baseline. A round is one commit.
+Compare figures within one run only. The table of each benchmark group contains a baseline. A round is one commit.
 """
 
 from __future__ import annotations

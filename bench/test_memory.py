@@ -1,5 +1,5 @@
-"""The total memory of a member of a consumer group. As in Kafka's row, groups of 10 members share a topic of 20
-partitions.
+"""The total memory for each member of a consumer group. Each group has 10 members, which share a topic with 20
+partitions, as in the Java benchmark of Kafka's classes.
 
 `bytes_a_member` is the node's memory: members, assignments, targets, timers, ids, groups and their dictionaries, with
 the members' last responses. It excludes the log. Classic members and offsets are in bench/test_groups.py and
@@ -27,7 +27,7 @@ KAFKA_BYTES_A_MEMBER = 2227  # Kafka 4.3.1's own classes: the row "memory" in be
 
 
 def settle(context: GroupContext, api: ConsumerGroupHeartbeatApi, group_id: str) -> None:
-    """Makes members of a new group join and send heartbeats until each has acknowledged its share."""
+    """Makes members join a new group and send heartbeats until each member has acknowledged its partitions."""
     ids = [f"{group_id}-{index:016x}-member-000000000" for index in range(MEMBERS)]
     beats = [
         ConsumerGroupHeartbeatRequest(

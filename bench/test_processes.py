@@ -1,8 +1,8 @@
 """Two connections with 64 outstanding requests each, against one and two processes of `kcore serve --processes`.
 
 A figure is for 128 requests. With two processes, the two connections belong to different processes. The ratio of the
-two rows is the scaling for a client on the same machine. `python -m bench.scaling` measures the CPU time of the
-servers, which does not depend on the number of free cores.
+two rows is the speed-up by the second process, for a client on the same machine. `python -m bench.scaling` measures the
+CPU time of the servers, which does not depend on the number of free cores.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Compares the purgatory with a simple implementation in Python: a dict of lists, and a heap of timeouts that is purged
 when it has grown.
 
-Every row does COUNT operations a round; `make bench` prints the time of one. In some rows BACKGROUND operations wait
-under the same keys all the time, as in a busy purgatory. In the other rows no operations wait, so that every key's list
-is created and dropped repeatedly.
+In each row, a round has COUNT operations, and `make bench` prints the time of one operation. In some rows, BACKGROUND
+operations wait under the same keys all the time, as in a busy purgatory. In the other rows, no operations wait, so the
+lists of the keys are created and dropped repeatedly.
 """
 
 import heapq
@@ -44,7 +44,10 @@ class ReferenceOperation:
 
 
 class ReferencePurgatory:
-    """The baseline. Completed operations stay in the other lists and in the heap until a purge removes them."""
+    """The baseline in Python.
+
+    An operation that completes under one key stays in the lists of its other keys and in the heap until a purge.
+    """
 
     def __init__(self) -> None:
         self.watchers: dict[Any, list[ReferenceOperation]] = {}
@@ -109,7 +112,7 @@ def test_watch_and_complete(benchmark: BenchmarkFixture, kind: str, keys: int, b
 
 @pytest.mark.parametrize("keys", [1, 3])
 def test_watch_then_complete_by_condition(benchmark: BenchmarkFixture, keys: int) -> None:
-    """Measures a Python subclass: two calls of its try_complete, one check of the key."""
+    """Measures operations of a Python subclass. Each operation needs two calls of `try_complete` and one key check."""
     benchmark.group = f"purgatory: watch, check, complete in Python, {keys} keys"
 
     def setup() -> tuple[tuple[Any, ...], dict[str, Any]]:

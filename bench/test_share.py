@@ -1,8 +1,8 @@
 """Share groups: the delivery state of share partitions, the recovery of many of them, and the formation of a group.
 
-The rows of the delivery state do COUNT operations a round; `make bench` prints the time of one. The formation of a
-group is measured like that of a consumer group in `bench/test_consumer_groups.py`: virtual time, a log in memory, and
-one commit for all heartbeats of a turn.
+In the rows of the delivery state, a round has COUNT operations, and `make bench` prints the time of one operation. The
+formation of a group is measured like that of a consumer group in `bench/test_consumer_groups.py`: virtual time, a log
+in memory, and one commit for all heartbeats of a turn.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def test_recovery(benchmark: BenchmarkFixture) -> None:
 
 
 class JoiningMembers:
-    """Members that join one share group together and send heartbeats until all have their target."""
+    """Members that join one share group together and send heartbeats until all have their target assignments."""
 
     def __init__(self, size: int, partitions: int, interval_ms: int) -> None:
         self.world = World(
@@ -160,7 +160,7 @@ class JoiningMembers:
         self.heartbeats = 0
 
     def run(self) -> None:
-        """Runs from the first join until each member has its partitions of the target of the last epoch."""
+        """Sends heartbeats from the first join until each member owns the partitions of its last target assignment."""
         engine = self.world.engine
         while True:
             responses = [engine.submit(CONTEXT, request) for request in self.requests]
@@ -190,8 +190,11 @@ class JoiningMembers:
 
 @pytest.mark.parametrize(("partitions", "interval_ms"), [(100, 1_000), (3_000, 1_000), (100, 0)])
 def test_first_join_to_rest(benchmark: BenchmarkFixture, partitions: int, interval_ms: int) -> None:
-    """Measures 1,000 members from a simultaneous join until each has its target, with the initialization of the share
-    partitions. With an assignment interval of 0, each join computes a target."""
+    """Measures 1,000 members from a simultaneous join until each has its target assignment.
+
+    The time includes the initialization of the share partitions. With an assignment interval of 0, the coordinator
+    computes a new target assignment for each join.
+    """
     runs: list[JoiningMembers] = []
 
     def setup() -> tuple[tuple[JoiningMembers], dict[str, Any]]:

@@ -105,7 +105,7 @@ def test_decode(benchmark: Any, name: str, reader: Any) -> None:
 
 
 def test_decode_into_columns_of_all_types(benchmark: Any) -> None:
-    """Decodes only offsets, although the table has the columns of all types."""
+    """Measures decoding only offset records into a table that has the columns of all record types."""
     batch = batch_of("OffsetCommit")
     names = tuple(record_types())
     using = CompiledDecoder(names)
@@ -131,7 +131,10 @@ def segments(tmp_path_factory: pytest.TempPathFactory) -> SegmentPartition:
 
 @pytest.mark.parametrize("reader", [read_batches, lambda part: to_batches(read_rows(part))], ids=["extension", "rows"])
 def test_read_segments(benchmark: Any, segments: SegmentPartition, reader: Any) -> None:
-    """Reads raw segment files to Arrow and checks the checksums, with the extension and with a tuple per row."""
+    """Measures reading segment files into Arrow batches, including the checksums.
+
+    The reader is either the compiled extension or the row reader, which makes a tuple for each record.
+    """
     benchmark.group = "segments"
     found = benchmark(lambda: sum(batch.num_rows for batch in reader(segments)))
     assert found == ROWS

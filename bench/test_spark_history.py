@@ -141,7 +141,10 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def measured(benchmark: Benchmark, run: Callable[[], Any]) -> Any:
-    """Runs a job only once, because it takes long. Spark has already started. Records the length of the log."""
+    """Measures a single run of a job, because a run takes long. Spark has already started.
+
+    Also records the length of the log.
+    """
     cpu_s: list[float] = []
 
     def timed() -> Any:

@@ -69,7 +69,7 @@ def commit_days(folder: Path, days: range) -> None:
 
 
 class Runs:
-    """Runs over an export.
+    """The measured rebuilds of an export: over the whole log, or continued from checkpoints.
 
     Args:
         events: the export.
@@ -139,12 +139,12 @@ def test_whole_with_checkpoints(benchmark: Benchmark, runs: tuple[Runs, list[Wri
 
 
 def test_day(benchmark: Benchmark, runs: tuple[Runs, list[WrittenFile]]) -> None:
-    """Measures a run that continues with the last day."""
+    """Measures a run over the last day, which continues from the checkpoints of the day before."""
     written = benchmark(runs[0].continued, runs[1], False)
     assert counts(written)["offsets"] == GROUPS * GROUP_OFFSETS
 
 
 def test_day_with_checkpoints(benchmark: Benchmark, runs: tuple[Runs, list[WrittenFile]]) -> None:
-    """Measures a run that continues with the last day, and writes the checkpoints for the next day."""
+    """Measures a run over the last day that also writes the checkpoints for the next day."""
     written = benchmark(runs[0].continued, runs[1], True)
     assert counts(written)["checkpoint"] > GROUPS * GROUP_OFFSETS

@@ -3,9 +3,9 @@
     pytest bench/test_spark_rebuild.py                                  # 200 000 events
     KCORE_BENCH_SPARK_EVENTS=10000000 pytest bench/test_spark_rebuild.py
 
-The log: 100,000 offsets of 1,000 groups in eight partitions (all events, if there are fewer), committed repeatedly in
-batches of ten. The state has the same size for any length of the log, so that costs proportional to the length are
-visible.
+In the log, 1,000 groups in eight partitions commit 100,000 different offsets repeatedly, in batches of ten. If the log
+has fewer events, each event commits a different offset. A longer log does not have a larger state, so costs that are
+proportional to the length are visible.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def tree_cpu_s() -> float:
 
 
 def test_end_to_end(benchmark: Benchmark, spark: Any, events: Path, tmp_path: Path) -> None:
-    """Converts an export to tables in Parquet on two cores. The time includes Spark's jobs, but not its start."""
+    """Measures the conversion of an export to tables in Parquet on two cores, without the start of Spark."""
     cpu_s: list[float] = []
 
     def run() -> dict[str, int]:
@@ -204,7 +204,7 @@ def batches(events: Path) -> dict[tuple[str, int], list[Any]]:
 
 @pytest.fixture(scope="module")
 def states(events: Path) -> list[Rebuilt]:
-    """Returns the result for these batches."""
+    """Returns the rebuilt state of each partition that `parts_of` selects."""
     source = ExportSource(events)
     return [rebuilt(source, part) for part in parts_of(source)]
 
@@ -236,7 +236,7 @@ def test_split_decode_and_replay(benchmark: Benchmark, batches: dict[tuple[str, 
 
 
 def test_split_decode_and_replay_row_by_row(benchmark: Benchmark, batches: dict[tuple[str, int], list[Any]]) -> None:
-    """Measures decoding and replay with an object per row, as for transactions, groups and damaged records."""
+    """Measures decoding and replay with one object per row, the slower code for records other than offsets."""
 
     def run() -> int:
         rows = {
@@ -300,7 +300,10 @@ def test_the_engine_recovers_the_same(benchmark: Benchmark, folder: Path) -> Non
 
 
 def test_pandas_last_of_each_key(benchmark: Benchmark, events: Path) -> None:
-    """Finds the last record of each key with pandas, and decodes it. Ignores transactions and deleted groups."""
+    """Measures finding and decoding the last record of each key with pandas.
+
+    Ignores transactions and deleted groups.
+    """
 
     def run() -> int:
         files = sorted((events / f"topic={CONSUMER_OFFSETS}").glob("*/*.parquet"))
@@ -317,7 +320,7 @@ def test_pandas_last_of_each_key(benchmark: Benchmark, events: Path) -> None:
 
 
 def test_pandas_replays(benchmark: Benchmark, events: Path) -> None:
-    """Decodes every record and puts it into a dictionary: a simple replay in Python."""
+    """Measures a simple replay: reads the records with pandas, decodes them, and stores the values in a dictionary."""
 
     def run() -> int:
         state: dict[tuple[str, str, int], Any] = {}
@@ -351,7 +354,7 @@ print(part.end, before, peak_kb())
 
 
 def test_peak_memory(benchmark: Benchmark, events: Path, tmp_path: Path) -> None:
-    """Measures the peak memory of the largest partition's task, and its memory before the start."""
+    """Measures a process that runs the task of the largest partition: its memory before the task, and at the peak."""
     command = [sys.executable, "-c", PEAK, str(events), str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 

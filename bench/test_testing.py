@@ -1,4 +1,6 @@
-"""The testing kit: the start of a broker until its first response, its memory, and an hour of virtual time."""
+"""Measures the testing kit: the time from a broker's start to its first response, its memory, and the real duration of
+an hour of virtual time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The steps of a transactional id and its record for one transaction, compiled and in the reference implementation."""
+"""Measures the state changes of one transaction and the encoding of their records.
+
+The rows compare the compiled code with the reference implementation.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def uncompiled() -> None:
 @pytest.mark.parametrize("way", [compiled, uncompiled])
 @pytest.mark.benchmark(group="steps of a transaction")
 def test_begin_prepare_complete(benchmark: BenchmarkFixture, way: Any) -> None:
-    """Measures three steps with their checks, and their three records in a batch."""
+    """Measures the steps begin, prepare and complete with their checks, and encoding their records into a batch."""
     benchmark(way)
 
 

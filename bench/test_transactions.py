@@ -177,8 +177,9 @@ def test_transactions(
     sequence = 0
 
     def prepare() -> list[list[tuple[Any, int]]]:
-        """Returns the rounds of all producers. In version 2, each end of a transaction assigns a new epoch, which is
-        predictable.
+        """Returns the prepared requests of all rounds.
+
+        In version 2, each end of a transaction increases the producer epoch, so later requests can be prepared.
         """
         nonlocal identities, sequence
         rounds = []

@@ -53,7 +53,7 @@ def square(node: kcore.Node, source: str, target: str, fail_after: int | None = 
 
 
 def load(node: kcore.Node, topic: str, database: sqlite3.Connection, fail_at: int | None = None) -> None:
-    """Stores records until the table has all numbers."""
+    """Stores the records of a topic in the database until the table has all numbers."""
     consumer: kcore.Consumer
 
     def seek(event: kcore.Assigned) -> None:

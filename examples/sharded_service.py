@@ -35,7 +35,7 @@ ENGINE = {"group.initial.rebalance.delay.ms": "0", "group.consumer.assignment.in
 
 
 Fence = tuple[int, str]
-"""The epoch in which a worker got a shard, and its member id."""
+"""Type of a fence: (epoch in which a worker received a shard, member id of the worker)."""
 
 
 class Store:

@@ -83,7 +83,7 @@ class Worker:
         )
 
     def report(self) -> None:
-        """Sends a heartbeat with the worker's tasks. The coordinator may assign all other tasks to other workers."""
+        """Sends a heartbeat with the worker's tasks. The coordinator then knows that the worker has no other tasks."""
         active, standby = to_heartbeat(self.active), to_heartbeat(self.standby)
         self.heartbeat(active_tasks=active, standby_tasks=standby, warmup_tasks=[])
 
@@ -114,7 +114,7 @@ def from_heartbeat(entries: Iterable[TaskIds]) -> list[int]:
 
 
 def to_heartbeat(tasks: list[int]) -> list[TaskIds]:
-    """Returns tasks in the form of a heartbeat."""
+    """Converts task numbers to the task list of a heartbeat request."""
     return [TaskIds(subtopology_id="count", partitions=tasks)] if tasks else []
 
 

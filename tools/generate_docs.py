@@ -55,7 +55,7 @@ STEPS_OF_MEMBERS = (
     "revoke partitions.",
     "- *fence*: the coordinator refuses the heartbeat. The member must give up all partitions and join again.",
 )
-"""Texts for the table of consumer group members in docs: paragraphs and list items before the table."""
+"""Paragraphs and list items that precede the table of consumer group members in docs/states.md."""
 STEPS_OF_STREAMS_MEMBERS = (
     "The table shows the step of a heartbeat in a streams group (KIP-1071). States, inputs and steps are those of "
     "consumer groups, with tasks in place of partitions, except:",
@@ -64,7 +64,7 @@ STEPS_OF_STREAMS_MEMBERS = (
     "- *next, in the following epoch*: the member moves towards its target, and its epoch grows by one even if the "
     "member must revoke further tasks.",
 )
-"""Texts for the table of streams group members in docs: paragraphs and list items before the table."""
+"""Paragraphs and list items that precede the table of streams group members in docs/states.md."""
 CLASSIC_CLIENT = "Members of classic groups: the client side"
 CONSUMER_CLIENT = "Members of consumer groups: the client side"
 ABOUT = {

@@ -3,10 +3,10 @@
     python -m tools.sanitize --seconds 30        the build, the tests, and 30 s of fuzzing
 
 The sources are copied to `build/sanitize/tree` and built there, so that the build of the checkout stays unchanged. A
-second run builds only changed modules. Every report fails the run, including those of child processes of tests. The
-default is the tests of compiled code, of the log, the runtime, transactions, share groups and streams groups: about 20
-minutes of CPU after the build. The rest of the suite (servers, real clients, Spark) would take hours. Needs gcc with
-libasan and libubsan.
+second run builds only changed modules. The run fails if a sanitizer reports an error, also in a child process of a
+test. By default, it includes the tests of compiled code, the log, the runtime, transactions, share groups and streams
+groups, which take about 20 minutes of CPU after the build. The rest of the suite (servers, real clients, Spark) would
+take hours. The program needs gcc with libasan and libubsan.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Commits a record before it is processed (confluent-kafka).
 
-The bug: a crash between the commit and the processing loses the record, because the next process begins behind it.
+The bug: a crash between the commit and the processing loses the record, because the next process begins after it.
 The fix: process first, then commit. A crash between the two repeats the record; see `non_idempotent_handler`.
 """
 

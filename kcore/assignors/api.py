@@ -101,7 +101,7 @@ _KAFKA_CLASSES: dict[str, str] = {
     "org.apache.kafka.coordinator.group.assignor.SimpleAssignor": "simple",
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
 }
-"""Kafka's class name of an assignor -> the assignor's name. A setting may contain either of them."""
+"""Mapping from the class name of each of Kafka's assignors to its short name. A setting may contain either name."""
 
 
 def names(group_type: GroupType = "classic") -> tuple[str, ...]:
@@ -113,8 +113,9 @@ def get(name: str, group_type: GroupType = "classic") -> Any:
     """Returns an assignor by its name, or by "package.module:Class".
 
     Args:
-        name: a name of `names(group_type)`, Kafka's name of the class, or the location of a user's class. That class is
-            created without arguments; its results are validated (see `checked`).
+        name: a name of `names(group_type)`, the class name of one of Kafka's assignors, or "package.module:Class" for a
+            user's class. `get` calls the user's class without arguments. For classic and consumer groups, it wraps the
+            object in `checked`, which validates the results.
         group_type: "classic" (client side), "consumer" (KIP-848), "share" (KIP-932) or "streams" (KIP-1071).
 
     Returns:

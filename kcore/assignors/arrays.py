@@ -1,9 +1,9 @@
 """The assignors over numpy arrays: members, topics and partitions are numbers, without a Python object per partition.
 
-For simulations and planning: 10,000 members and 1,000,000 partitions take a few milliseconds and a few megabytes. All
-partitions of all topics are numbered together: the number of a topic's first partition, plus the index in the topic.
-Numbers stand for the order of names: member 0 is the member whose id sorts first, and topic 0 is the topic whose name
-(or id) sorts first.
+The module is for simulations and planning: 10,000 members and 1,000,000 partitions take a few milliseconds and a few
+megabytes. The partitions of all topics have consecutive numbers. The number of a partition is the number of its topic's
+first partition, plus the partition's index in the topic. Members and topics are numbered in the order of their names:
+member 0 has the id that sorts first, and topic 0 has the name (or id) that sorts first.
 """
 
 from collections.abc import Sequence

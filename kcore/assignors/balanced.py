@@ -1,4 +1,4 @@
-"""`kcore.balanced`: the best possible balance, then the fewest moves, then the most rack matches."""
+"""The assignor `kcore.balanced`, which optimizes the balance first, then the moves, then the rack matches."""
 
 from kcore.assignors.api import EAGER, GroupAssignment, Members, TopicLike
 from kcore_ext.assign import flow
@@ -7,9 +7,11 @@ from kcore_ext.assign import flow
 class BalancedAssignor:
     """kcore's own assignor: a minimum cost flow, optimal for equal and unequal subscriptions.
 
-    It minimises, in this order: the sum of squared loads (and thereby the largest load and the sum of differences); the
-    number of partitions that leave a member although it may keep them; the number of partitions off their member's
-    rack.
+    It minimises, in this order:
+
+    1. the sum of the squared loads, and thereby the largest load and the sum of the differences between loads
+    2. the number of partitions that a member loses although it may keep them
+    3. the number of partitions without a replica on their member's rack
 
     Member ids break ties. `Member.owned` or `previous` define the current owners. If two members claim a partition, the
     member of the newer generation keeps it; of equal generations, the member with the lower id.

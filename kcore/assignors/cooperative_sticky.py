@@ -7,9 +7,10 @@ from kcore_ext.assign import sticky
 class CooperativeStickyAssignor:
     """The sticky assignor in two phases: partitions that move are first revoked, and assigned in the next rebalance.
 
-    `Member.owned` (the subscription's owned partitions) defines the current owners; the generation comes from the
-    subscription, or else from the four bytes of its user data. `GroupAssignment.withheld` contains the partitions to
-    revoke. Their previous owners revoke them and rejoin, and the next call assigns them.
+    `Member.owned` (the subscription's owned partitions) defines the current owners. The generation comes from the
+    subscription. If the subscription has none, the first four bytes of its user data are the generation.
+    `GroupAssignment.withheld` contains the partitions to revoke. Their previous owners revoke them and rejoin, and the
+    next call assigns them.
     """
 
     name = "cooperative-sticky"

@@ -17,8 +17,8 @@ class Measures(NamedTuple):
         imbalance: the sum of the squared counts, which `kcore.balanced` minimises.
         moved: partitions that a member lost although it could keep them (0 without a previous assignment).
         gained: partitions that a member owns and did not own before.
-        rack_matches: partitions of members with a rack that have a replica on it.
-        rack_candidates: partitions of members with a rack.
+        rack_matches: partitions that have a replica on their member's rack.
+        rack_candidates: partitions whose member has a rack.
         withheld: partitions without an owner until they are revoked (cooperative-sticky).
         readers: smallest and largest number of members per assigned partition ((1, 1) except for share groups).
     """
@@ -46,8 +46,8 @@ def measure(
     Args:
         assignment: the assignment.
         previous: the previous assignment: member id -> topic -> partitions.
-        members: the members, for rack matches and for the partitions they may keep; if there are none, members may keep
-            every partition that exists.
+        members: the members with their racks and subscriptions. A member may keep the partitions of the topics to which
+            it subscribes. A member that is missing here may keep every partition that exists.
 
     Returns:
         The figures.

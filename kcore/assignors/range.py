@@ -8,8 +8,9 @@ class RangeAssignor:
     """The assignor that gives each subscriber of a topic a range of its partitions; the first members may get one more.
 
     Members are ordered by instance id, then by member id. Topics of equal size with the same subscribers give each
-    member the same partition numbers. If racks are known and not every partition is on all of them, members first get
-    partitions on their racks. Balance per topic takes precedence over co-partitioning, and co-partitioning over racks.
+    member the same partition numbers. Members first receive partitions with a replica on their own rack, unless every
+    partition has replicas on all racks of its topic. Balance per topic takes precedence over co-partitioning, and
+    co-partitioning over racks.
     The assignor is not sticky: it ignores owned partitions.
     """
 

@@ -43,7 +43,8 @@ class StickyTaskAssignor:
     """The assignor that keeps a task on its member, or else moves it to a member with a standby, or else to the least
     loaded process (as Kafka 4.3).
 
-    Ids and the layout of a binary heap break ties between equally loaded processes or members, as in Kafka.
+    Among equally loaded processes or members, the assignor chooses as Kafka does. The choice depends on their ids and
+    on the order in which Kafka's priority queue returns equal elements.
     """
 
     name = "sticky"

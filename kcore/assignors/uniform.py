@@ -21,9 +21,9 @@ class UniformAssignor:
             members: the members. A subscribed topic name that does not exist gets no partitions, but counts when
                 subscriptions are compared. A topic id that does not exist is an error.
             topics: the topics, keyed by name or by id (with `names` for members that subscribe by name).
-            previous: the previous target. Passing the GroupAssignment of the last call avoids conversions. With None,
-                the `owned` of each member is its previous target. This also applies to members that are not in
-                `previous`, so that a returning static member can have its predecessor's target.
+            previous: the previous target. Passing the GroupAssignment of the last call avoids conversions. If
+                `previous` is None or lacks a member, the member's `owned` is its previous target. So a returning static
+                member can keep the target of its predecessor.
 
         Raises:
             PartitionAssignorError: a subscribed topic id does not exist (KIP-848: the group keeps its old target).

@@ -33,7 +33,10 @@ VERBS: dict[str, tuple[str, str]] = {
 
 
 def parser_for(verb: str | None) -> argparse.ArgumentParser:
-    """Returns the command's parser, with the arguments of one verb (None: of all verbs, for the documentation)."""
+    """Returns the command's parser with the arguments of one verb.
+
+    None adds the arguments of all verbs, which the documentation needs.
+    """
     parser = argparse.ArgumentParser(
         prog="kcore", description="Kafka's coordinator as a Python library and as a server."
     )
@@ -99,7 +102,7 @@ def _escape_unencodable_characters() -> None:
 
 
 def _described(error: Exception) -> str:
-    """Formats an error with the errors of its partitions."""
+    """Returns the text of an error; for `PartitionErrors`, the texts of the errors of all partitions."""
     if isinstance(error, PartitionErrors):
         return "; ".join(map(str, error.exceptions))
     return str(error)

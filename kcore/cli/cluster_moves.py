@@ -1,4 +1,4 @@
-"""`kcore cluster move` and `rebalance`: requests to a node of the cluster, and the wait for their effect."""
+"""`kcore cluster move` and `rebalance`: sends a request to a node of the cluster, and waits until the leaders move."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def move(store: ClusterStore, partition: str, node_id: int, command_config: str 
     """Makes a node the leader of a partition, and waits until it leads.
 
     Args:
-        store: knows the addresses of the nodes.
+        store: the cluster's store, which contains the addresses of the nodes.
         partition: `TOPIC-NUMBER`.
         node_id: the next leader.
         command_config: the properties file with the security of the connection, or None.

@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 STEP_OBJECTS: Final = 50_000
-"""The number of objects in the oldest generation, without frozen objects, at which a full collection begins. A
-collection visits an object in a quarter of a microsecond."""
+"""Number of unfrozen objects in the oldest generation that triggers a full collection.
+
+A collection takes a quarter of a microsecond for each object.
+"""
 _THRESHOLDS: Final = (10_000, 5, 1_000_000)
 """The garbage collector's thresholds between full collections.
 
 With Python's defaults 700, 10 and 10, collections would take a fifth of a busy server's time.
 """
 _AT_ONCE: Final = (10_000, 0, 0)
-"""Thresholds with which the next collection is a full collection.
+"""Thresholds that make the next collection a full collection.
 
-The end of a collection cannot itself start a full collection.
+`SteppedCollector` sets them when a partial collection ends, because it cannot start a full collection itself there.
 """
 _MIDDLE: Final = 1
 _OLDEST: Final = 2

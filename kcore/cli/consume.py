@@ -205,7 +205,7 @@ class Reader:
 
 
 class Membership:
-    """The position at which a member begins to read its partitions, and the end at which it stops.
+    """The offsets at which a group member begins and stops to read its partitions.
 
     Args:
         node: the cluster.

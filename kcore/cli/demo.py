@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the demonstration; returns 1 if a count was wrong or a job failed."""
+    """Runs the demonstration. Returns 1 if the clients counted words wrongly, or if an audit or a Spark job failed."""
     if options.spark:
         return _run_spark(options)
     file = own_readme() if options.file is None else options.file
@@ -65,10 +65,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def own_readme() -> Path:
-    """Returns README.md of a checkout, or the file that pip installed.
+    """Returns the path of kcore's README.md in the checkout, or of the installed metadata that contains its text.
 
     Raises:
-        ConfigError: neither exists.
+        ConfigError: neither file exists.
     """
     readme = Path(kcore.__file__).parents[1] / "README.md"
     if readme.is_file():

@@ -79,8 +79,8 @@ COLUMNS = (
 def describe(node: Node, group_ids: list[str], form: str) -> int:
     """Prints a row for each member, and a row for each group without members. Returns 1 if a group does not exist.
 
-    Consumer groups (KIP-848) and streams groups (KIP-1071) have epochs, targets and pending steps. Share groups
-    (KIP-932) have no targets. Classic groups have none of these columns.
+    The rows of consumer groups (KIP-848) and streams groups (KIP-1071) show the members' epochs, their targets, and the
+    steps for which they wait. Share groups (KIP-932) have no targets. Classic groups have none of these columns.
     """
     rows: list[dict[str, Any]] = []
     described = node.groups.describe(group_ids)
@@ -153,7 +153,10 @@ def _of_member(group: GroupDescription, member: MemberDescription, fault: str | 
 
 
 def _owned(protocol_type: str, member: MemberDescription) -> str | None:
-    """Formats an assignment as `topic:0,1 other:2`, or its size if the group does not use the consumer protocol."""
+    """Formats the assignment of a member of a classic group as `topic:0,1 other:2`.
+
+    An assignment in another format than that of the consumer protocol is shown as its size in bytes.
+    """
     if not member.raw_assignment:
         return None
     if protocol_type != "consumer" or not member.assignment_decoded:

@@ -17,9 +17,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Shrinks the folder's file: deletions leave free pages, which a running node reuses but never returns.
+    """Shrinks the folder's file by copying it without its free pages.
 
-    The records do not change: the node itself compacts them by key.
+    Deletions leave free pages in the file. A running node reuses these pages, but never returns them to the file
+    system. This command removes no records: the running node compacts topics by key.
 
     Raises:
         DataFolderError: the folder cannot be opened, for example because a server has it open, or it is damaged.

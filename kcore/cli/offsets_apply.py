@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Applies a plan; returns 1 if any row is not applied, including rows that the plan itself refuses."""
+    """Applies a plan. Returns 1 if a row was not applied, for example because the plan marks it as refused."""
     from kcore.spark.restore.apply import apply  # noqa: PLC0415
     from kcore.spark.restore.plan import load  # noqa: PLC0415
     from kcore.spark.restore.target import open_target  # noqa: PLC0415

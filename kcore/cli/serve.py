@@ -28,8 +28,8 @@ logger = logging.getLogger("kcore.serve")
 MIN_DESCRIPTORS = 64
 """Minimum number of files and sockets that the process must be able to open.
 
-A node with one listener and one client needs a third of it. An event loop without a free descriptor could not report
-its error.
+A node with one listener and one client needs a third of this number. If an event loop has no free file descriptor, it
+cannot even report the resulting error.
 """
 
 

@@ -1,4 +1,4 @@
-"""`kcore serve --cluster`: one node of a cluster, which registers again after another node has fenced it."""
+"""`kcore serve --cluster`: runs one node of a cluster. If another node fences it, the node registers again."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def serve_node(
     Args:
         config: the node's settings.
         open_store: opens the cluster's store.
-        stop: ends the node.
+        stop: the request to end the node.
         ready: called whenever the node has begun to serve.
 
     Returns:
@@ -93,7 +93,10 @@ async def serve_node(
 
 
 async def _started(member: ClusterMember, stop: Stop) -> bool:
-    """Starts a node, unless a signal comes first. Returns False if it cannot start; the cause is printed."""
+    """Starts a node. Returns False if the node cannot start, or if a request to stop comes first.
+
+    Prints the cause if the node cannot start.
+    """
     starting = asyncio.ensure_future(member.start())
     try:
         await _first(stop.requested.wait(), starting)
@@ -121,7 +124,7 @@ async def _http(node: ClusterNode, config: Config) -> HttpServer | None:
 
 
 async def _first(*waits: Awaitable[object]) -> None:
-    """Waits until one of several awaitables ends; cancels the awaitables that only wait for an event."""
+    """Waits until one of several awaitables ends, then cancels the others. Does not cancel tasks and futures."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task, wait in zip(tasks, waits, strict=True):

@@ -1,7 +1,8 @@
 """One of the processes of `kcore serve --processes`: a node of the cluster that they form.
 
-The supervisor starts it as `python -m kcore.cli.serve_process`. Its standard input has one line, a JSON object, and
-stays open as long as the supervisor lives. At the end of the input this process ends, too.
+The supervisor starts the process as `python -m kcore.cli.serve_process`. The first line of the standard input is a JSON
+object with the settings. The input stays open as long as the supervisor lives. At the end of the input, this process
+ends, too.
 """
 
 from __future__ import annotations
@@ -56,9 +57,10 @@ def main() -> int:
 
 
 def _next_line() -> bytes:
-    """Waits for a line of the standard input; returns b"" at its end.
+    """Waits for the next line of the standard input. Returns b"" at the end of the input.
 
-    `sys.stdin` has a lock: a thread that waits in it aborts the process when the interpreter ends.
+    The function does not use `sys.stdin`, because a thread holds the lock of `sys.stdin` while it waits for a line.
+    The interpreter would abort the process if it ended at this time.
     """
     with io.FileIO(STANDARD_INPUT, closefd=False) as stdin:
         return stdin.readline()

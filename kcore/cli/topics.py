@@ -88,8 +88,8 @@ def _for_each(done: str, names: list[str], change: Callable[[str], None], ignora
         done: the change as the output names it, such as "created".
         names: the topics.
         change: changes one topic.
-        ignorable: the error code which shows that a topic needs no change.
-        ignore: True to skip a topic with this error without a message.
+        ignorable: the error code of a topic that needs no change, for example because it exists already.
+        ignore: True to skip topics with the error `ignorable`, without a message.
     """
     status = 0
     for name in names:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kcore.node.types import ProducerState
 
 HANGING_MINUTES = 15
-"""The broker's default of transaction.max.timeout.ms. A live coordinator ends every transaction within this time."""
+"""Kafka's default of transaction.max.timeout.ms, in minutes. A live coordinator ends transactions within this time."""
 
 OPEN_COLUMNS = (
     "topic",
@@ -110,9 +110,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def describe(node: Node, transactional_ids: list[str], form: str) -> int:
-    """Prints a row for each partition of each transaction, and a row for each id whose transaction has no partitions.
+    """Prints a row for each partition of each transaction. A transactional id without partitions has one row.
 
-    Returns 1 if an id is unknown.
+    Returns 1 if a transactional id is unknown.
     """
     described = node.transactions.describe(transactional_ids)
     states = {key: state for key, state in described.items() if not isinstance(state, KafkaError)}
@@ -184,7 +184,7 @@ def abort(node: Node, options: argparse.Namespace) -> int:
 
 
 def terminate(node: Node, options: argparse.Namespace) -> int:
-    """Ends the open transaction of an id, and prints the id's previous state. Returns 1 if the id is unknown."""
+    """Prints the state of a transactional id, then ends its open transaction. Returns 1 if the id is unknown."""
     status = describe(node, [options.transactional_id], options.format)
     if status == 0:
         node.transactions.terminate(options.transactional_id)

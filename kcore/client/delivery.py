@@ -18,14 +18,14 @@ from typing import Final
 from kcore_ext.client.accumulator import PartitionQueue, ProducerBatch
 
 MAX_IN_FLIGHT: Final = 5
-"""The largest number of requests in flight to a broker, which recognizes only the last five batches of a partition."""
+"""The largest number of requests in flight to a broker. Brokers recognize only the last five batches of a partition."""
 
 OPEN: Final = 0
 """The state of a sequence that new batches continue."""
 UNCERTAIN: Final = 1
 """The state of a sequence after a batch failed: the broker may have stored the batch and its successors, or not."""
 ENDED: Final = 2
-"""The state of a sequence in which the broker will store no more batches."""
+"""The state of a sequence of which the broker will store no more batches."""
 
 NO_SEQUENCE: Final = (-1, -1, 0)
 MAX_SEQUENCE: Final = 0x7FFFFFFF
@@ -104,7 +104,8 @@ def note_out_of_order(queue: PartitionQueue, batch: ProducerBatch) -> bool:
 def note_split(queue: PartitionQueue, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> bool:
     """Records that the broker refused a batch as too large, and that smaller batches replace it in the queue.
 
-    The parts share the sequence of the batch, so that the batches sent after it still follow the last part.
+    The smaller batches divide the batch's sequence numbers among themselves. So the batches that were sent after it
+    still continue the sequence.
 
     Returns:
         True if the partition needs a new producer id.

@@ -25,7 +25,7 @@ MALFORMED: Final = (
 """Exceptions that code may raise when it reads a response with missing rows or invalid values."""
 
 MAX_CAUSE: Final = 300
-"""Maximum length of the cause in a message: a value of the response may be long."""
+"""Maximum length of the cause in an error message. The cause may quote a long value of the response."""
 
 
 def malformed(broker: Broker | None, request: Any, error: Exception | str) -> KafkaError:

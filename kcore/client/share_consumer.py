@@ -48,7 +48,7 @@ class SharePartition(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """A range of offsets that a broker has locked for a worker, and their delivery count."""
+    """A range of offsets that a broker has locked for the member, and their delivery count."""
 
     first: int
     last: int
@@ -373,7 +373,7 @@ def count_accepted(request: ShareFetchRequest | ShareAcknowledgeRequest) -> int:
 def acquired_ranges(row: Any) -> list[Acquired]:
     """Returns the acquired offsets of a fetched partition, in disjoint ascending ranges.
 
-    A range may have any length, because the log need not have a record at each of its offsets.
+    A range may be longer than the number of fetched records, because the log need not have a record at each offset.
     """
     ranges: list[Acquired] = []
     begin = 0

@@ -1,4 +1,4 @@
-"""Version limits of requests in the client API, which does not use their newest versions.
+"""Version limits of requests. The client API does not use the newest versions of these requests.
 
 Some newest versions name topics by id instead of by name (KIP-516). Others belong to the second version of the
 transaction protocol (KIP-890), or only brokers send them.

@@ -1,14 +1,14 @@
-"""The interface between a node and the coordination part of a store that several nodes share.
+"""The interface of a store that several nodes share: registration, leases and leadership.
 
-A `ClusterStore` has the nodes, their leases and the leaders of partitions; the `SharedStorage` of a node has the logs.
-Both belong to the same store, so one transaction can check a leader and write its batches.
+A `ClusterStore` gives access to the nodes, their leases and the leaders of partitions. The `SharedStorage` of a node
+gives access to the logs. Both belong to the same store, so one transaction can check a leader and write its batches.
 
 Leases have names: `controller`, and `node/7` for node 7. All times of leases come from the store's clock. A node reads
 its monotonic clock before it sends a renewal, and computes its own deadline from this time, so that it stops before the
 store's deadline.
 
-The methods block. They may be called on any thread, but for each store object only one method at a time. Each call is
-one transaction, and may be repeated after StoreUnavailableError, even if the interrupted attempt has succeeded.
+The methods block. Any thread may call them, but an object supports only one call at a time. Each call is one
+transaction. The caller may repeat it after StoreUnavailableError, even if the interrupted attempt has succeeded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 METADATA: Final = PartitionKey(METADATA_TOPIC_ID, 0)
 """The metadata log. The node that holds the lease `controller` leads it, in the epoch of that lease."""
 METADATA_NUMBER: Final = 0
-"""The number of the metadata log in every shared store: `kcore cluster init` creates it."""
+"""The number of the metadata log's partition. It is the same in every shared store."""
 CONTROLLER_LEASE: Final = "controller"
 
 
@@ -133,7 +133,14 @@ class RegisteredNode(NamedTuple):
 
 
 class PartitionLeader(NamedTuple):
-    """The leader of a partition in the store. The metadata log has the same leader."""
+    """The leader of a partition, as the store records it. The metadata log must record the same leader.
+
+    Attributes:
+        number: the partition's number in the store.
+        key: the partition.
+        leader: the node; -1 for none.
+        leader_epoch: the leader epoch.
+    """
 
     number: int
     key: PartitionKey
@@ -148,7 +155,7 @@ class Initialised(NamedTuple):
         cluster_id: the cluster's id.
         before: the version of the schema before the call; 0 if there was none.
         after: the version of the schema after the call.
-        warnings: settings of the store that may surprise an operator.
+        warnings: texts about settings of the store that reduce durability or availability.
     """
 
     cluster_id: str
@@ -158,7 +165,7 @@ class Initialised(NamedTuple):
 
 
 class ClusterStore(ABC):
-    """The coordination part of a shared store, as one node or one command sees it.
+    """The nodes, leases and partition leaders of a shared store. Each node or command opens its own object.
 
     Every method raises:
 
@@ -195,9 +202,9 @@ class ClusterStore(ABC):
 
     @abstractmethod
     def storage(self) -> SharedStorage:
-        """Returns the logs for the node that registered last with this object.
+        """Returns the logs, for the incarnation that this object has registered last.
 
-        The storage is closed together with this object.
+        `close` of this object also closes the storage.
         """
 
     def reader(self) -> SharedStorage:
@@ -290,10 +297,10 @@ class ClusterStore(ABC):
 
     @abstractmethod
     def listen(self, callback: Callable[[], None]) -> None:
-        """Sets a function that is called when nodes, leases of the controller or the metadata log may have changed.
+        """Sets the function that the store calls when nodes, the controller or the metadata log may have changed.
 
-        The function is called on any thread. Notifications may be late, repeated or lost. They only save time, because
-        a node also polls.
+        The store may call the function on any thread. Notifications may be late, repeated or lost. They only save time,
+        because a node also polls.
         """
 
     @abstractmethod

@@ -54,7 +54,7 @@ def store_of_node(url: str, config: Config) -> Callable[[], ClusterStore]:
         config: the node's settings.
 
     Raises:
-        ConfigError: the node has a data folder.
+        ConfigError: the settings name a data folder, which a node of a cluster must not have.
     """
     if config.kcore_data_dir:
         raise ConfigError(
@@ -71,8 +71,8 @@ def initialise(url: str, node_role: str | None = None) -> Initialised:
         node_role: the role as which nodes connect, if the store distinguishes roles.
 
     Raises:
-        ConfigError: the first node creates this kind of store without a command, or the schema is newer than this
-            version.
+        ConfigError: this kind of store needs no initialisation, because its first node creates it; or the schema is
+            newer than this version of kcore.
         LogError: the store cannot be reached, or refuses a change.
     """
     module, _ = _module(url)

@@ -1,4 +1,4 @@
-"""Settings of groups whose bounds are other settings."""
+"""Checks the settings of groups against the settings that contain their minimum and maximum."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ if TYPE_CHECKING:
 def beyond_bounds(config: Config, name: str, value: Any) -> str | None:
     """Describes the problem of a value that is out of its bounds; None if the value is within them.
 
+    For example, the bounds of `group.share.session.timeout.ms` are the settings `group.share.min.session.timeout.ms`
+    and `group.share.max.session.timeout.ms`.
+
     Args:
-        config: the settings with the bounds, `group.KIND.min.REST` and `group.KIND.max.REST`.
-        name: the setting, `group.KIND.REST`.
+        config: the settings, which contain the bounds.
+        name: the name of the group setting.
         value: the value.
     """
     _, kind, rest = name.split(".", 2)

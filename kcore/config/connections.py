@@ -1,4 +1,4 @@
-"""Limits on the connections of single addresses: `max.connections.per.ip.overrides`."""
+"""Parses `max.connections.per.ip.overrides`, the connection limits of particular client addresses."""
 
 from __future__ import annotations
 

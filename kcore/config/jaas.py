@@ -16,7 +16,10 @@ USER_PREFIX = "user_"
 OTHER_MECHANISMS = re.compile(
     r".+\.(scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.sasl\.jaas\.config", re.IGNORECASE
 )
-"""Names, without `listener.name.`, of the JAAS configurations of mechanisms other than PLAIN."""
+"""Pattern of the JAAS settings of mechanisms other than PLAIN, such as `NAME.oauthbearer.sasl.jaas.config`.
+
+The prefix `listener.name.` of the settings is not part of the pattern.
+"""
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|//[^\n]*|/\*.*?\*/)"""
@@ -37,8 +40,8 @@ def plain_users(text: str) -> Mapping[str, str]:
         text: the login module, its control flag and its options, closed by a semicolon.
 
     Raises:
-        ConfigError: the text is not one entry of PlainLoginModule. The message has no part of the text, which contains
-            passwords.
+        ConfigError: the text is not one entry of PlainLoginModule. The message quotes no part of the text, because the
+            text contains passwords.
     """
     module, options = login_module(text)
     if module != PLAIN_MODULE:
@@ -59,7 +62,8 @@ def login_module(text: str) -> tuple[str, list[tuple[str, str]]]:
     """Returns the class of a JAAS configuration's login module, and its options.
 
     Raises:
-        ConfigError: the text is not one entry. The message has no part of the text, which contains passwords.
+        ConfigError: the text is not one entry. The message quotes no part of the text, because the text contains
+            passwords.
     """
     tokens = _tokens(text)
     if len(tokens) < 3 or tokens[-1] != (";", True):
@@ -83,9 +87,9 @@ def login_module(text: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def other_jaas_fault(text: str) -> str | None:
-    """Describes the problem of a JAAS configuration of any mechanism; None if it is valid.
+    """Describes the problem of a JAAS configuration for any mechanism; None if it is valid or empty.
 
-    The description has no part of the text, which contains passwords.
+    The description quotes no part of the text, because the text contains passwords.
     """
     if not text:
         return None
@@ -99,9 +103,9 @@ def other_jaas_fault(text: str) -> str | None:
 
 
 def jaas_fault(text: str) -> str | None:
-    """Describes the problem of a JAAS configuration of PLAIN; None if it is valid or empty.
+    """Describes the problem of a JAAS configuration for PLAIN; None if it is valid or empty.
 
-    The description has no part of the text, which contains passwords.
+    The description quotes no part of the text, because the text contains passwords.
     """
     if not text:
         return None
@@ -113,7 +117,11 @@ def jaas_fault(text: str) -> str | None:
 
 
 def _tokens(text: str) -> list[tuple[str, bool]]:
-    """Splits a JAAS configuration into tokens: pairs of the text without quotes, and True for a sign such as `;`."""
+    """Splits a JAAS configuration into tokens.
+
+    Returns:
+        Pairs of the token's text without quotes, and True if the token is one of the signs `=` and `;`.
+    """
     tokens: list[tuple[str, bool]] = []
     position = 0
     while position < len(text):

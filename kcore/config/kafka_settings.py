@@ -1,8 +1,8 @@
-"""The settings that Apache Kafka's brokers have and kcore does not use, from a list generated from Kafka's own.
+"""Apache Kafka's broker settings that kcore does not use, from the generated file `kafka_settings.json`.
 
-These settings are validated, stored and described as in Kafka, so that Kafka's configuration files and tools work. Most
-of them have no meaning in kcore: numbers of threads, sizes of buffers, replication, the quorum. A few would change what
-clients may do; a node refuses them unless they have their default.
+kcore validates, stores and describes these settings as Kafka does, so that Kafka's configuration files and tools work.
+Most of them have no meaning in kcore: numbers of threads, sizes of buffers, replication, the quorum. A node refuses the
+settings in `UNSUPPORTED` unless they have their default values, because other values would change what clients may do.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ UNSUPPORTED: Mapping[str, str] = {
     "transaction.two.phase.commit.enable": "two-phase commits are not supported",
     "unstable.api.versions.enable": "unstable versions are not served",
 }
-"""Settings that kcore refuses, with the reason or the remedy.
+"""Mapping from each setting that kcore refuses to the reason or the alternative.
 
-If kcore ignored them, it would weaken a limit or break a promise.
+If kcore ignored these settings, a limit or a guarantee that the operator has configured would be missing.
 """
 
 UNDERSTOOD = frozenset(
@@ -51,9 +51,9 @@ UNDERSTOOD = frozenset(
         "security.inter.broker.protocol",
     }
 )
-"""Kafka settings, not in kcore's own table of settings, that `Config.without_effect` does not list.
+"""Names of Kafka settings that have an effect in kcore, or that name listeners, but that kcore's own table lacks.
 
-They have an effect in kcore, or they name listeners.
+`Config.without_effect` does not list them.
 """
 
 KEPT_FOR_TOOLS = frozenset(
@@ -105,7 +105,7 @@ def kafka_settings() -> Mapping[str, Setting]:
 
 @cache
 def described_order() -> Mapping[str, int]:
-    """Returns the position of each setting that DescribeConfigs lists, in Kafka's order."""
+    """Returns a mapping from each setting in Kafka's DescribeConfigs response to its position there."""
     return {row["name"]: row["position"] for row in _rows() if row.get("listed", True)}
 
 

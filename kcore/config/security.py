@@ -18,7 +18,7 @@ CALLBACK_HANDLERS = frozenset(
     f"org.apache.kafka.common.security.oauthbearer.{package}OAuthBearerValidatorCallbackHandler"
     for package in ("", "secured.")
 )
-"""The two class names of Kafka's handler of OAUTHBEARER tokens."""
+"""The two class names of Kafka's callback handler for OAUTHBEARER tokens. kcore accepts no other callback handler."""
 
 
 def _handler_fault(name: str) -> str | None:
@@ -198,16 +198,19 @@ PER_LISTENER = frozenset(
     for name in SecuritySettings.__annotations__
     if name.startswith(("ssl_", "sasl_", "kcore_ssl_", "kcore_sasl_", "plain_sasl_", "connections_max_reauth"))
 )
-"""Attributes of the settings that may be set for one listener."""
+"""Attribute names of the settings that may be set for a single listener."""
 
 LISTENER_LIMITS = frozenset(("max_connections", "max_connection_creation_rate"))
-"""Attributes of limits that a listener may have besides the limits of the server. They may change at run time."""
+"""Attribute names of limits that apply to the server, and that may also be set for a single listener.
+
+They may change at run time.
+"""
 
 OF_OAUTHBEARER = ("sasl.oauthbearer.", "sasl.server.callback.")
-"""Prefixes of the settings that may also be set for a mechanism: listener.name.NAME.oauthbearer.SETTING."""
+"""Prefixes of the settings that may also be set for one mechanism, as listener.name.NAME.oauthbearer.SETTING."""
 
 RELOADABLE = frozenset(name for name in PER_LISTENER if name.startswith(("ssl_key", "ssl_truststore", "kcore_ssl_key")))
-"""Attributes of the settings that may change for one listener at run time: keys and certificates."""
+"""Attribute names of the settings of a single listener that may change at run time: keys and certificates."""
 
 
 def listener_prefixes(listeners: tuple[str, ...]) -> tuple[str, ...]:

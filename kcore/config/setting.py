@@ -53,10 +53,10 @@ class Setting(NamedTuple):
         doc: the meaning.
         low: the minimum, inclusive; None: the minimum of the type.
         high: the maximum, inclusive; None: the maximum of the type.
-        choices: the allowed values, if they are few; None: any.
+        choices: the allowed values, if the setting has a fixed set of values; else None.
         ignore_case: True if the case of `choices` does not matter.
         dynamic: True if it can be changed while the server runs.
-        check: an additional check, which returns the problem of a value, or None.
+        check: a function that returns the problem of a value, or None if it finds no problem; None: no such function.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Setting(NamedTuple):
         return str(value)
 
     def _bounds(self) -> tuple[int, int]:
-        """Returns the minimum and the maximum of a whole number: the setting's own, else its type's."""
+        """Returns the minimum and the maximum of an integer setting: its own bounds, or else the bounds of its type."""
         low, high = WIDTHS[self.type]
         return low if self.low is None else int(self.low), high if self.high is None else int(self.high)
 
@@ -192,7 +192,7 @@ def _shown(value: Any) -> str:
 
 
 class Declared:
-    """A setting in a class body; `declared` adds its name and its type."""
+    """The arguments of a `setting(...)` line in a class body. `declared` makes a `Setting` of them."""
 
     __slots__ = ("arguments", "kind")
 
@@ -224,7 +224,7 @@ def setting(
         ignore_case: True if the case of `choices` does not matter.
         dynamic: True if it may be changed while the server runs.
         kind: the type, if the annotation (int, bool, str, float, tuple) does not determine it: LONG, PASSWORD, …
-        check: an additional check, which returns the problem of a value, or None.
+        check: a function that returns the problem of a value, or None if it finds no problem.
     """
     return Declared(
         kind,

@@ -23,7 +23,7 @@ SAME_AS = {
     "log.dir": "kcore.data.dir",
     "sasl.jaas.config": "plain.sasl.jaas.config",
 }
-"""Name of a setting in Kafka -> its name in kcore, where the names differ."""
+"""Mapping from the names of Kafka's settings to kcore's names of the same settings, where the names differ."""
 
 
 class Effective(NamedTuple):
@@ -79,8 +79,9 @@ class ConfigValues(SecuritySettings):
         self._sources[name] = source
 
     def _set_foreign(self, name: str, value: Any, source: str) -> None:
-        """Stores a setting that kcore does not have under this name; also sets kcore's equivalent setting, if there is
-        one.
+        """Stores one of Kafka's settings that kcore's own table of settings lacks.
+
+        If kcore has an equivalent setting (`SAME_AS`), this method also sets this equivalent, unless it was set directly.
         """
         from kcore.config.kafka_settings import UNSUPPORTED, single_value  # noqa: PLC0415  # most nodes need none
 
@@ -168,12 +169,12 @@ class ConfigValues(SecuritySettings):
         return default if own is None else own.value
 
     def for_listener(self, listener: str, changed: Mapping[str, Any] | None = None) -> SecuritySettings:
-        """Returns the security settings of one listener: its own values, else the values for all listeners.
+        """Returns the security settings of one listener: values set for it, or else the values for all listeners.
 
         Args:
             listener: the listener's name.
-            changed: values that replace the listeners' present values, by name with the listener's prefix in lower
-                case. None removes a listener's own value.
+            changed: values that replace the present values of listeners. A key is a setting's name with the listener's
+                prefix, in lower case. None removes the value that was set for the listener.
         """
         settings = SecuritySettings()
         own: dict[str, Any] = {name: entry.value for name, entry in self._of_listeners.items()}

@@ -1,1 +1,1 @@
-"""The demonstration: a real server and real clients, some of which are killed. `kcore demo`, or `make demo`."""
+"""The demonstrations of `kcore demo` and `make demo`: real clients use a real server, and some processes are killed."""

@@ -1,6 +1,7 @@
-"""The demonstration on a cluster: compares jobs over S3 on two workers with local jobs.
+"""The Spark demonstration on a cluster of two workers: compares the results of its jobs with those of local jobs.
 
-During a job, an executor of the cluster is killed. The results must still be equal.
+The cluster's jobs read and write S3. During a job, the demonstration kills an executor of the cluster. The results must
+still be equal.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ TABLES: Final = {"rebuild": "state", "audit": "audit", "timeline": "timeline"}
 
 
 class ClusterStory(SparkStory):
-    """One run of the demonstration.
+    """One run of the Spark demonstration on a cluster.
 
     Args:
         folder: the output folder.
@@ -62,7 +63,7 @@ class ClusterStory(SparkStory):
         return self._end()
 
     def _run_on_cluster(self, data: Path, more: Mapping[str, tuple[str, ...]], moment: tuple[str, ...]) -> None:
-        """Runs the jobs on the cluster, and compares their results with the local ones."""
+        """Runs the jobs on the cluster, and compares their results with the results of the local jobs."""
         (self.folder / "cluster").mkdir()
         with Cluster(self.folder / "cluster", self._jars) as cluster, in_environment(cluster.environment()):
             self.show.say("cluster", f"{cluster.master}: a master and two workers; S3 at {cluster.endpoint}")
@@ -80,13 +81,13 @@ class ClusterStory(SparkStory):
             self._compare_plans()
 
     def _continue(self, cluster: Cluster, place: str, moment: tuple[str, ...]) -> None:
-        """Rebuilds the state at a moment and writes checkpoints, from which it continues to the end of the log."""
+        """Rebuilds the state as of a point in time, then continues from its checkpoints to the end of the log."""
         for out, arguments in (("middle", (*moment, "--checkpoint")), ("continued", ("--since", f"{place}/middle"))):
             self._spark("rebuild", f"{place}/events", f"{place}/{out}", arguments, cluster.master, cluster.settings())
         self._compare(cluster, TABLES["rebuild"], "continued")
 
     def _export_to(self, data: Path, uri: str) -> None:
-        """Exports straight to S3, without Spark."""
+        """Exports the event log of a data folder to S3 without Spark, and verifies the export."""
         from kcore.spark.events.sources import open_source  # noqa: PLC0415
         from kcore.spark.export.exporter import export, verify  # noqa: PLC0415
 

@@ -24,7 +24,7 @@ SETTINGS: Final = {
 
 
 class Nodes:
-    """Node processes over one database.
+    """The node processes of a cluster whose store is a database.
 
     Args:
         url: the URL of the database.
@@ -44,7 +44,7 @@ class Nodes:
         return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
 
     def command(self, *arguments: str) -> str:
-        """Runs `kcore cluster`, and returns its output.
+        """Runs `kcore cluster` with these arguments, and returns its output.
 
         Raises:
             KcoreError: the command failed.

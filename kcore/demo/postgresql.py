@@ -58,7 +58,7 @@ def require_programs() -> Path:
 
 
 def free_port() -> int:
-    """Returns a TCP port of this machine that is free at the moment."""
+    """Returns a TCP port of this machine that no process uses."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
@@ -180,7 +180,7 @@ class Server:
         return found
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends a signal to all processes of this server: SIGSTOP and SIGCONT."""
+        """Sends a signal, such as SIGSTOP or SIGCONT, to all processes of this server."""
         for pid in self._processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)

@@ -1,6 +1,6 @@
 """The demonstration of a cluster: four client libraries share a group, while nodes and the database's primary fail.
 
-The records and their counts must be right at the end, and the audit of the exported log must find nothing.
+At the end, each record must be counted once, and the audit of the exported log must have no findings.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ WORK_S: Final = 75.0
 """The planned duration of the consumers' work, long enough for every failure to happen during the work."""
 NODES: Final = (1, 2, 3)
 PAUSE_S: Final = 5.0
-"""The time for which a node is stopped: longer than its lease of 3 s."""
+"""The time in seconds for which SIGSTOP suspends a node: longer than the node's lease of 3 s."""
 
 
 class PostgresqlStory(Story):
-    """One run over one file, on a cluster of three nodes over PostgreSQL with a synchronous standby.
+    """One run of the demonstration, in which consumers count the words of a file.
+
+    The cluster has three nodes. Its store is a PostgreSQL server with a synchronous standby.
 
     Args:
         path: the text file.

@@ -12,10 +12,10 @@ from typing import Any
 
 
 class Worker:
-    """A consumer process; its events arrive in a queue as (name, event).
+    """A consumer process, whose events a thread puts into a queue as (library, event).
 
     Args:
-        library: its client library, which is also its name.
+        library: the client library that the process uses.
         arguments: bootstrap, group, topic, pause.
         events: the queue.
     """

@@ -34,7 +34,7 @@ MASTER: Final = "local[2]"
 
 
 class SparkStory:
-    """One run.
+    """One run of the Spark demonstration.
 
     Args:
         folder: the output folder of data, export, tables and report; replaces the results of an earlier run.

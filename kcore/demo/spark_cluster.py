@@ -32,7 +32,10 @@ AWS: Final = {
         "amazon-s3-analyticsaccelerator-s3.version",
     ),
 }
-"""Packages that hadoop-aws needs -> their group, and the property of Hadoop's project file with their version."""
+"""Mapping from each package that hadoop-aws needs to its Maven group and a property name.
+
+This property of Hadoop's project file contains the version of the package.
+"""
 
 
 def s3_jars(folder: Path | None = None) -> list[Path]:
@@ -164,7 +167,7 @@ class Cluster:
                 process.wait()
 
     def _start(self, name: str, command: list[str], own: Path) -> None:
-        """Starts a process in its own folder, which also has its temporary files."""
+        """Starts a process in its own working folder, with a subfolder for its temporary files."""
         for place in (own, own / "tmp"):
             place.mkdir(parents=True, exist_ok=True)
         environment = {
@@ -250,7 +253,7 @@ class Cluster:
 
 
 def _until(message: str) -> Iterator[None]:
-    """Yields repeatedly until the time to wait is over; then raises KcoreError with `message`."""
+    """Yields every `POLL_S` seconds for `START_S` seconds, then raises KcoreError with `message`."""
     end_s = time.monotonic() + START_S
     while time.monotonic() < end_s:
         yield

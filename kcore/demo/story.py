@@ -32,7 +32,7 @@ TAIL_EVENTS = 12
 
 
 class Story:
-    """One run over one file.
+    """One run of the demonstration, in which consumers count the words of a file.
 
     Args:
         path: the text file.
@@ -209,7 +209,7 @@ class Story:
             raise KcoreError(f"the {library} consumer ended unexpectedly")
 
     def _look(self) -> None:
-        """Fetches the owners from the server, and prints a completed rebalance."""
+        """Fetches the partition owners from the server. Prints a completed rebalance and, at intervals, the progress."""
         assert self._watch is not None
         owners = self._watch.owners()
         if owners is not None and owners != self.owners:

@@ -25,7 +25,7 @@ SETTINGS: Final = {
     "group.consumer.min.heartbeat.interval.ms": "100",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
-"""The server's settings: short timeouts, so that a history fits into half a minute."""
+"""The server's settings. Timeouts are short, so that many rebalances fit into a traffic of half a minute."""
 
 TOPICS: Final = {"orders": 6, "payments": 6, "clicks": 4, "invoices": 2}
 RECORDS_PER_S: Final = 400
@@ -46,7 +46,7 @@ GROUPS: Final = {
     "click-counters": Cast("cooperative", "clicks", 2),
     "invoicing": Cast("transactional", "orders", 2),
 }
-"""Group -> its initial members."""
+"""Mapping from each group id to the group's protocol, topic and initial number of members."""
 STORMY: Final = "payment-desk"
 """The group whose members come and go in quick succession near the end."""
 
@@ -96,7 +96,7 @@ class Traffic:
         self.produced = 0
 
     def play(self, seconds: float) -> None:
-        """Runs the script for `seconds`. The members that are alive at the end leave their groups."""
+        """Performs the events of the script for `seconds`. At the end, the running members leave their groups."""
         make_topics(self._bootstrap, TOPICS)
         done = threading.Event()
         feeder = threading.Thread(target=self._feed, args=(done,), daemon=True)

@@ -1,4 +1,4 @@
-"""Threads that write to the log for a driver: commits, freed space, and full areas of the journal."""
+"""Threads that write to the log for a driver: they write commits, free space, and empty full areas of the journal."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Writer:
 
 
 class JournalMover:
-    """The thread that moves full areas of a log's journal; it starts with the first move.
+    """The thread that moves batches from full areas of a log's journal to the log; it starts with the first move.
 
     Args:
         log: the log.
@@ -139,7 +139,7 @@ class WriteTask:
 
 
 def reclaim_on(writer: Writer, reclaim: Callable[[], bool]) -> None:
-    """Runs `reclaim` on the writing thread until it returns False; commits are written between two calls.
+    """Runs `reclaim` on the writing thread until it returns False. The thread may write commits between two calls.
 
     Args:
         writer: the writing thread.

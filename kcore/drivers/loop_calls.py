@@ -23,7 +23,8 @@ def start_on_loop(
 
     Args:
         loop: an event loop that runs in another thread.
-        function: the coroutine function; it is called in the order of the calls of `call_soon_threadsafe`.
+        function: the coroutine function. The loop calls it after all functions that were passed to the loop's
+            `call_soon_threadsafe` before.
 
     Returns:
         A future of the coroutine's result. Cancelling the future cancels the task.

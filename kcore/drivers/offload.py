@@ -12,7 +12,7 @@ T = TypeVar("T")
 MAX_BLOCKED_REQUESTS = 0.1  # a thread adds about 100 µs to a commit, a third of the time that a blocked request waits
 
 GATHER_TURNS = 2
-"""Number of turns of a shared event loop without a new call after which a round stops waiting for more calls."""
+"""Number of consecutive turns without a new call, after which a round of a shared event loop waits no longer."""
 
 
 class CommitOffloadPolicy:
@@ -20,7 +20,7 @@ class CommitOffloadPolicy:
 
     The policy estimates the number of delayed requests: the number of read-only rounds that fit into the time of a
     write. If every round writes, an inline commit delays no read-only request. A single client that reads and then
-    commits does not delay itself, unless it is very fast.
+    commits delays no other request. Its commits stay inline, unless the client is very fast.
 
     Args:
         max_blocked_requests: the average number of delayed requests above which commits are offloaded.
@@ -49,7 +49,7 @@ class CommitOffloadPolicy:
         return too_many
 
     def wrote(self, took_s: float) -> None:
-        """Adds the duration of a write to the moving average. One slow write does not predict the next."""
+        """Adds the duration of a write to the moving average, in which a single slow write has little weight."""
         self.average_write_s += (took_s - self.average_write_s) / 8
 
 
@@ -57,8 +57,8 @@ class Gathering:
     """The rule that decides how long the open round of a shared loop waits for more calls.
 
     The tasks that a commit has woken call again in the next turns of the loop, some later than others. If the first of
-    these calls were committed alone, the other calls would share only every second flush. So a round waits for as many
-    calls as the last round had, but only while calls arrive, and at most for the duration of a write.
+    these calls were committed alone, the other calls would have to wait for the next flush. So a round waits for as
+    many calls as the last round had, but only while calls arrive, and at most for the duration of a write.
     """
 
     __slots__ = ("_idle_turns", "_likely", "_since_s", "_waiting")

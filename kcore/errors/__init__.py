@@ -34,7 +34,7 @@ def class_name(code: ErrorCode) -> str:
 
 
 class KafkaError(Exception):
-    """A refused request, which gets a response with an error code.
+    """The error of a refused request. The server sends the error code in the response.
 
     `kcore.errors` has a subclass for each code, for example `kcore.errors.FencedMemberEpochError`. The client API
     raises these subclasses; the engine's own code raises this class with a code.
@@ -93,33 +93,34 @@ _MAX_SHOWN = 10
 
 
 class PartitionErrors(ExceptionGroup[KafkaError]):
-    """A request that failed for some partitions, or for several reasons.
+    """An exception group for a request that failed for some of its partitions, or with several error codes.
 
     Attributes:
-        errors: the error of each partition that was refused; the request succeeded for all other partitions.
+        errors: the error of each refused partition. For all other partitions the request succeeded.
     """
 
     errors: Mapping[TopicPartition, KafkaError]
 
     def __new__(cls, message: str, exceptions: Sequence[KafkaError]) -> PartitionErrors:
-        """Creates the group from errors that name their partitions."""
+        """Creates the exception group. Each error lists the partitions that it concerns."""
         self = super().__new__(cls, message, exceptions)
         self.errors = {partition: error for error in exceptions for partition in error.partitions}
         return self
 
     def derive(self, excs: Sequence[Any]) -> Any:
-        """Returns a group of the same class with some of the errors, for `except*`."""
+        """Returns an exception group of the same class with the given errors. Python calls it for `except*`."""
         return type(self)(self.message, excs)
 
 
 def raise_partition_errors(
     action: str, codes: Mapping[TopicPartition, int | tuple[int, str | None]], total: int
 ) -> None:
-    """Raises the errors of a response that names a code for each partition; returns if all codes are 0.
+    """Raises an exception if a response has an error code for any partition.
 
     Args:
-        action: the failed operation, for the message of a `PartitionErrors`: "commit of group 'g'".
-        codes: partition -> its error code, or its code and the server's message; partitions without error are optional.
+        action: the requested operation, such as "commit of group 'g'", for the message of a `PartitionErrors`.
+        codes: partition -> its error code, or the tuple (error code, server's message). Code 0 means success, and so
+            does a missing partition.
         total: the number of partitions that the request named.
 
     Raises:
@@ -163,9 +164,9 @@ class EngineClosedError(KcoreError):
 
 
 class EngineInterruptedError(EngineClosedError):
-    """An exception interrupted a change of the engine's memory, for example an exception of a signal handler.
+    """An exception, for example of a signal handler, interrupted the engine while it changed its state in memory.
 
-    The engine decides and writes nothing any more, because its memory may not match its log. Every acknowledged write
+    The engine's memory may no longer match its log, so the engine stops deciding and writing. Every acknowledged write
     is in the log. Close the engine, which releases the data folder, and open it again.
     """
 
@@ -174,11 +175,15 @@ class EngineInterruptedError(EngineClosedError):
 
 
 class ReentrantCallError(KcoreError, RuntimeError):
-    """A call that would wait for itself, because the calling code runs inside a callback of the engine or of a member.
+    """A call that could never return, because the calling code itself runs inside the engine or the member.
 
-    Either a signal handler or a group's watcher called the engine on a thread that is inside the engine, or a listener
-    or a callback of a member closed the member or its node. Instead, let a signal handler set a flag or raise an
-    exception, and let a watcher or a listener pass the event to other code.
+    This error has two causes:
+
+    - A signal handler or a group's watcher called the engine while its thread was running the engine's code.
+    - A listener or another callback of a member closed the member or its node.
+
+    Instead, let a signal handler set a flag or raise an exception. Let a watcher or a listener pass the event to code
+    that runs later.
     """
 
     def __init__(
@@ -192,16 +197,17 @@ class ReentrantCallError(KcoreError, RuntimeError):
 class ConcurrentCallError(KcoreError, RuntimeError):
     """Two tasks or threads waited for the records of one consumer, or for the events of one member, at the same time.
 
-    The second call raises this error, because it would count the records or the event of the first call as processed.
-    Let one task or thread poll and pass records to the others. Any task or thread may close the consumer.
+    The second call raises this error, because each call marks the records or the event of the call before it as
+    processed. Let one task or thread poll and pass records to the others. Any task or thread may close the consumer.
 
-    An embedded node of an event loop also refuses the calls of other loops and threads. Make such a call with
-    `asyncio.run_coroutine_threadsafe`.
+    An embedded node that was opened on an event loop also raises this error for calls from other loops and threads.
+    They must use `asyncio.run_coroutine_threadsafe`.
     """
 
 
 class CloseConnectionError(KcoreError):
-    """A request without an error response in the protocol failed. Only closing the connection can notify its client."""
+    """A failed request for which the protocol has no error response. The server closes the client's connection instead.
+    """
 
 
 class ConnectionClosedError(KcoreError, ConnectionError):

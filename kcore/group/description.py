@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 NAMES_A_MICROSECOND: Final = 5
-"""The number of topic names that a step converts per microsecond, to estimate the cost of the step."""
+"""The number of topic names that a step converts in a microsecond. The cost of the step is estimated from it."""
 
 
 class Description(NamedTuple):

@@ -1,4 +1,4 @@
-"""The common part of consumer, share and streams groups: epochs, sessions of members, and the counted state.
+"""The base class of consumer, share and streams groups: epochs, sessions of members, and metrics of the state.
 
 Members of these groups only send heartbeats (KIP-848, KIP-932, KIP-1071). A change that affects the assignment raises
 the group epoch. A target assignment is computed for that epoch, and heartbeats bring each member to its target.
@@ -43,7 +43,7 @@ class GroupMember(ShardTimer):
 
 
 class NamedState(Protocol):
-    """The state of a group; each kind of group has its own enumeration.
+    """The interface of a group's state. Each kind of group has its own enumeration of states.
 
     Attributes:
         kafka_name: Kafka's name of the state.
@@ -60,22 +60,22 @@ class EpochGroup(Group, Generic[Member, Assignment]):
     """A group whose members only send heartbeats.
 
     Args:
-        shard: the state machine that holds the group.
+        shard: the state machine that contains the group.
         group_id: its id.
         live: True if members have timers.
-        registered: True if it is one of the shard's groups. False for a tentative group, which a decision builds before
-            its records are replayed, and which has no watchers, metrics or topics.
+        registered: True if the shard contains the group. False for a tentative group, which a decision builds before
+            its records are replayed. Changes of a tentative group do not affect watchers, metrics or topics.
 
     Attributes:
-        shard: the state machine that holds the group.
+        shard: the state machine that contains the group.
         group_epoch: counts changes that affect the assignment.
         metadata_hash: hash of the group's topics as of that epoch.
         assignment_epoch: the group epoch for which the target assignment was computed.
         assigned_at_ms: time of that computation, milliseconds since the epoch; 0 for never.
         members: by member id, in the order of joining.
         targets: target assignments by member id.
-        counted_state: the state under which the shard's table counts the group.
-        live: whether members have timers: False during replay and in a tentative group.
+        counted_state: the state in which `GroupTable` currently counts the group.
+        live: whether members have timers. False while the shard is loading, and in a tentative group.
     """
 
     __slots__ = (
@@ -142,7 +142,7 @@ class EpochGroup(Group, Generic[Member, Assignment]):
     def set_epoch(self, epoch: int, metadata_hash: int) -> None:
         """Sets the group epoch and the hash of the group's topics.
 
-        Outside of a load, counts and logs a new epoch.
+        Unless the shard is loading, counts and logs a new epoch.
         """
         if self.live and self._registered and epoch > self.group_epoch:
             self.shard.meters.new_epochs[self.group_type.value] += 1
@@ -171,7 +171,7 @@ class EpochGroup(Group, Generic[Member, Assignment]):
             self.targets[member_id] = target
 
     def count_state(self) -> None:
-        """Updates the counts of groups by state, and logs the state, if a change moved the group to another state."""
+        """Updates the counts of groups by state and logs the change, if the state of the group has changed."""
         state = self.state
         if state is not self.counted_state:
             before, self.counted_state = self.counted_state, state

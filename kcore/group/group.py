@@ -30,8 +30,8 @@ class ExpirationBase(NamedTuple):
     (KIP-496).
 
     Attributes:
-        timestamp_ms: start of the retention time of every offset, in ms since the epoch; None: the commit time of
-            each offset.
+        timestamp_ms: start of the retention time of all offsets, in ms since the epoch. None if the retention time of
+            each offset starts at its commit.
         subscribed_topics: topics whose offsets never expire.
     """
 
@@ -40,7 +40,7 @@ class ExpirationBase(NamedTuple):
 
 
 COMMIT_TIMESTAMP = ExpirationBase(None)
-"""Expiration base with which the retention time of every offset starts at the commit of that offset."""
+"""An `ExpirationBase` with which the retention time of each offset starts at its commit."""
 
 
 class Group(ABC):
@@ -52,8 +52,8 @@ class Group(ABC):
         members: its members by id.
         protocol_type: the protocol type that its members declare ("consumer", "connect", ...); "" for a group that
             never had members.
-        metadata_bytes: the counted size of its members' metadata; see `metadata_bound`.
-        shard: the state machine that holds the group.
+        metadata_bytes: the size of its members' metadata, which `metadata_bound` limits.
+        shard: the state machine that contains the group.
     """
 
     __slots__ = ("_registered", "group_id", "metadata_bytes", "protocol_type")
@@ -63,11 +63,11 @@ class Group(ABC):
     shard: GroupShard
 
     def __init__(self, group_id: str, registered: bool = True) -> None:
-        """Sets the id.
+        """Creates a group without members.
 
         Args:
             group_id: its name.
-            registered: whether it is one of its shard's groups. False for a tentative group, which a decision builds
+            registered: True if its shard contains the group. False for a tentative group, which a decision builds
                 before its records are replayed.
         """
         self.group_id = group_id
@@ -76,9 +76,9 @@ class Group(ABC):
         self._registered = registered
 
     def count_metadata(self, size_bytes: int) -> None:
-        """Adds `size_bytes` to the counted size of the members' metadata; a negative number subtracts.
+        """Adds `size_bytes`, which may be negative, to the size of the members' metadata.
 
-        The node counts only registered groups.
+        The total of the node includes only registered groups.
         """
         meters = self.shard.meters
         own_bytes, node_bytes = self.metadata_bytes + size_bytes, meters.metadata_bytes + size_bytes
@@ -95,7 +95,7 @@ class Group(ABC):
         return self.state_name().lower()
 
     def topic_changed(self) -> None:  # noqa: B027  # only some kinds of groups depend on topics
-        """Handles a created, extended or deleted topic that the group depends on."""
+        """Reacts to the creation, extension or deletion of a topic on which the group depends."""
 
     @abstractmethod
     def is_empty(self) -> bool:
@@ -124,9 +124,9 @@ class Group(ABC):
 
     @abstractmethod
     def offset_commit_accepted(self, member_id: str) -> None:
-        """Re-arms the member's session after an accepted OffsetCommit, if this kind of group does so.
+        """Re-arms the member's session after an accepted OffsetCommit. Only classic groups do this.
 
-        A TxnOffsetCommit does not extend the session.
+        The caller does not call this method for TxnOffsetCommit, which does not extend the session.
         """
 
     @abstractmethod
@@ -149,7 +149,7 @@ class Group(ABC):
 
     @abstractmethod
     def offset_expiration_base(self) -> ExpirationBase | None:
-        """Returns the start of the offsets' retention time; None while none of them may expire."""
+        """Returns the start of the offsets' retention time; None while no offset of the group may expire."""
 
     @abstractmethod
     def validate_delete(self) -> ErrorCode:
@@ -165,7 +165,10 @@ class Group(ABC):
 
     @abstractmethod
     def on_unloaded(self) -> None:
-        """Cancels the armed timers, which would keep the group in memory. The runtime completes pending responses."""
+        """Cancels the group's timers, because a scheduled timer would keep the group in memory.
+
+        The runtime completes the pending responses.
+        """
 
     def on_replaced(self) -> None:
         """Ends the group when a group of another kind takes its id in the same shard."""

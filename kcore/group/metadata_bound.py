@@ -4,7 +4,7 @@ Kafka has no such limit. A member's metadata may be as long as a request, and th
 hour.
 
 Members with equal subscriptions share one set of names, which counts once. The matches of patterns do not count,
-because they name existing topics. Groups that a shard loads from its log count, even beyond the limit.
+because they name existing topics. Groups that a shard loads from its log count as well, and may exceed the limit.
 """
 
 from __future__ import annotations
@@ -20,24 +20,30 @@ if TYPE_CHECKING:
     from kcore.group.group import Group
 
 MAX_GROUP_SHARE: Final = 8
-"""Divisor: the node's limit divided by this number is the limit of one group."""
+"""The limit for all groups of a node, divided by this number, is the limit for one group."""
 SMALL_GROUP_BYTES: Final = 65_536
-"""Size up to which a group may grow even if the node's limit is exceeded, so that small groups keep working."""
+"""Size in bytes up to which a group may grow even if the node has reached its limit.
+
+It keeps small groups working.
+"""
 
 FEW_PROTOCOLS: Final = 4
-"""Number of a member's protocols above which each further protocol also counts `PROTOCOL_BYTES`.
+"""Number of a member's protocols for which only the texts count. Each further protocol counts `PROTOCOL_BYTES` more.
 
-Clients have one or two protocols.
+Clients usually have one or two protocols.
 """
 PROTOCOL_BYTES: Final = 256
-"""The memory of an empty protocol.
+"""The memory of a protocol without its texts, in bytes.
 
-Counting it limits the number of a group's protocols, and so the time to count them.
+It limits the number of protocols in a group, and thus the time to count them.
 """
 NAME_BYTES: Final = 200
-"""The memory of a name besides its characters: its entries in a set of names and in the assignor's set."""
+"""The memory of a topic name in a set of names, besides its characters, in bytes. Includes the assignor's set."""
 TOPIC_BYTES: Final = 384
-"""The memory of a topic that members of a group name: its counter, and its entry in the table of dependent groups."""
+"""The memory of a topic to which members of a group subscribe, in bytes.
+
+It consists of the group's counter of subscribers, and of an entry in the shard's table of groups by topic.
+"""
 
 
 def protocols_bytes(protocols: tuple[tuple[str, bytes], ...]) -> int:
@@ -75,7 +81,7 @@ def has_room(group: Group, growth: int) -> bool:
 
 
 def check_room(group: Group, growth: int) -> None:
-    """Refuses the metadata of a member, or a topology, with which the group or the node would exceed the limit.
+    """Refuses the metadata of a member, or a topology, if the group or the node would then exceed its limit.
 
     Args:
         group: the group, which may be tentative and may then replace another group with the same id.
@@ -100,7 +106,7 @@ class NameSets:
     Most members of a group have equal subscriptions. They share one set, which takes memory once.
 
     Attributes:
-        size_bytes: the counted memory of all sets.
+        size_bytes: the memory of all sets for the metadata limit, in bytes.
     """
 
     __slots__ = ("_sets", "size_bytes")
@@ -110,7 +116,7 @@ class NameSets:
         self._sets: dict[frozenset[str], tuple[frozenset[str], int]] = {}  # a set -> the same object, its members
 
     def shared(self, names: frozenset[str]) -> frozenset[str]:
-        """Returns the equal set of another member, or else `names`."""
+        """Returns the stored set that equals `names`; returns `names` itself if there is none."""
         entry = self._sets.get(names)
         return names if entry is None else entry[0]
 
@@ -133,11 +139,11 @@ class NameSets:
                 sets[before] = (kept, members - 1)
 
     def growth(self, named: Mapping[str, int], before: frozenset[str], after: frozenset[str]) -> int:
-        """Returns the growth of the group's memory, in bytes, if a member replaces its names.
+        """Returns the number of bytes by which the group's memory grows if a member replaces its names.
 
         Args:
-            named: for each topic name, the number of members that name it.
-            before: the names of the member until now.
+            named: for each topic name, the number of members that subscribe to it.
+            before: the current names of the member.
             after: its new names.
         """
         if before is after or before == after:

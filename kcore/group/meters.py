@@ -16,22 +16,22 @@ They range from the duration of a commit to the longest common rebalance timeout
 """
 
 REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
-"""Names of the states in which members of a group, of any type, wait for their assignment."""
+"""The names of all states in which a group is rebalancing, for every type of group."""
 
 
 class GroupMeters:
-    """Counters of the groups of a node since it was opened. Loading a shard does not change them.
+    """Counters of the groups of a node since its start. Loading a shard does not change them.
 
     Attributes:
         joins: number of new members by kind of group. The members of a group that is migrated to another kind count as
             new members of that kind.
         leaves: number of members that left or were removed, by kind of group.
-        expirations: number of members that were removed because their session or rebalance timeout ended, by kind of
-            group.
+        expirations: number of members that were removed because their session or rebalance timeout expired, by kind
+            of group.
         new_epochs: number of new group epochs by kind of group; 0 for classic groups.
-        rebalance_times: the durations of rebalances by kind of group, in seconds: from the change that begins a
-            rebalance until every member has its assignment. Share groups have none, as in Kafka.
-        metadata_bytes: the present counted size of the metadata of the members of all groups; see `metadata_bound`.
+        rebalance_times: the durations of rebalances by kind of group, in seconds. A rebalance lasts from the change
+            that begins it until every member has its assignment. Share groups have no rebalances, as in Kafka.
+        metadata_bytes: the current size of the metadata of the members of all groups, which `metadata_bound` limits.
     """
 
     __slots__ = ("expirations", "joins", "leaves", "metadata_bytes", "new_epochs", "rebalance_times")

@@ -1,6 +1,7 @@
-"""The limit on the different topics that all members of a consumer group or share group name.
+"""The limit on the number of different topics to which the members of a consumer group or share group subscribe.
 
-A member may name topics that do not exist. Each change of the group's topics visits all of them in one slice.
+Members may subscribe to topics that do not exist, so their number is not limited otherwise. Each change of the group's
+topics visits all of its topics in one slice.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ def check_names(
 
     Args:
         group_id: the group.
-        named: for each topic name, the number of members that name it.
-        before: the names of the member until now.
+        named: for each topic name, the number of members that subscribe to it.
+        before: the current names of the member.
         after: its new names.
         max_elements: the maximum number of elements of one request.
 

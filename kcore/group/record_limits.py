@@ -28,7 +28,7 @@ class GroupRecordLimits(MetadataListener):
         self._limit = limit
 
     def on_config_changed(self, resource_type: int, name: str) -> None:
-        """Applies the limit, which settings of the topic or of the broker may have changed."""
+        """Applies the current limit to all group shards, because a setting of the topic or the broker may define it."""
         limit = self._limit()
         for shard in self._groups:
             if shard.max_batch_bytes != limit:

@@ -1,7 +1,7 @@
 """Steps of replay that consumer, share and streams groups (KIP-848, KIP-932, KIP-1071) have in common.
 
-The records of these groups have the same order. Any record of a group creates it. A tombstone of a group or of a member
-is valid only after the tombstones of its parts.
+The records of these groups follow the same rules. Each record creates its group if the group is missing. The tombstone
+of a member must follow the tombstones of its assignments. The tombstone of a group must follow those of its members.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     G = TypeVar("G", bound=EpochGroup[Any, Any])
 
 NO_EPOCH: Final = -1
-"""The epoch of an assignment after its tombstone, until the tombstone of the group or member follows."""
+"""The epoch of a deleted assignment, until the tombstone of its member or group follows."""
 
 
 class ReplayError(ValueError):
@@ -75,7 +75,7 @@ def put_assignment_epoch(shard: GroupShard, key: Any, kind: type[G], value: Any)
 
 
 def delete_current(shard: GroupShard, key: Any, kind: type[G], no_member: Any) -> None:
-    """Deletes a member's current assignment: the member gets `no_member` until its own tombstone."""
+    """Deletes a member's current assignment. The assignment is `no_member` until the tombstone of the member."""
     group = find(shard, key.group_id, kind)
     member = None if group is None else group.members.get(key.member_id)
     if group is not None and member is not None:
@@ -98,7 +98,7 @@ def delete_member(shard: GroupShard, key: Any, kind: type[G]) -> None:
 
 
 def check_deletable(group: EpochGroup[Any, Any]) -> None:
-    """Checks that the parts of a group are deleted before the group.
+    """Checks that the members, the targets and the assignment epoch of a group are deleted before the group.
 
     Raises:
         ReplayError: a member, a target or the assignment epoch still exists.

@@ -23,7 +23,7 @@ class GroupSettings(Protocol):
 
 
 class BrokerSettings:
-    """The settings of groups without settings of their own: the broker's settings."""
+    """A `GroupSettings` for clusters in which groups have no settings of their own: returns the broker's settings."""
 
     __slots__ = ("_config",)
 
@@ -36,7 +36,9 @@ class BrokerSettings:
 
 
 class SettingsCache(Generic[S]):
-    """A base of services: caches the settings of each group until a setting changes or the group is deleted.
+    """The base class of consumer, share and streams services: caches the settings of each group.
+
+    The cache is valid until a setting changes or the group is deleted.
 
     Args:
         source: the effective settings of groups.

@@ -55,7 +55,7 @@ REPLAY: dict[type, ReplayFunction] = {
 """Class of a record's key -> function that replays the record, for all records of group shards."""
 
 FEW_READERS: Final = 1_000
-"""Maximum number of groups that are notified at once of the change of a topic."""
+"""Maximum number of groups that are notified of a topic change without slices."""
 READERS_PER_SLICE: Final = 20_000
 NO_READERS: Final[dict[str, None]] = {}
 
@@ -151,8 +151,7 @@ class GroupShard:
         """Returns the group of that id. If there is none, creates a *simple group*: classic, Empty, without protocol
         type.
 
-        A simple group holds offsets but never had members. The group has no record, and exists as long as it has
-        offsets.
+        A simple group has offsets but never had members. The group has no record, and exists as long as it has offsets.
         """
         group = self.groups.get(group_id)
         if group is None:
@@ -260,8 +259,9 @@ class GroupShard:
         return typed_key, None if value is None else decode_value(typed_key, value)
 
     def on_loaded(self) -> None:
-        """Starts every member's session with the full session timeout, other soft state of the groups, and the timer
-        for the expiration of offsets.
+        """Initializes the soft state after a load.
+
+        Starts the session of every member with the full session timeout, and the timer of the offset expiration.
         """
         self.live = True
         self.groups.measure(self.meters, self.now)

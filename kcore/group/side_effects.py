@@ -1,7 +1,8 @@
 """Side effects of a record that apply to a new decision and not during a load: arming timers, waking members.
 
-If a record creates a member or a group, soft state of this object can be set only after the record is applied. The
-record's value then carries the side effect. The log contains only the encoded value, so recovery has no side effects.
+If a record creates a member or a group, a decision cannot set soft state of the new object, because the object exists
+only after the replay of the record. Therefore the record's value carries the side effect. The log contains only the
+encoded value, so recovery has no side effects.
 """
 
 from __future__ import annotations

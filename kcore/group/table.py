@@ -32,7 +32,7 @@ class GroupTable(dict[str, "Group"]):
         self._now: Now | None = None
 
     def measure(self, meters: GroupMeters, now: Now) -> None:
-        """Measures rebalances from now on. The changes during a load of the shard do not count."""
+        """Starts measuring the durations of rebalances. Called after a load, so that replayed changes do not count."""
         self._meters = meters
         self._now = now
 
@@ -47,7 +47,7 @@ class GroupTable(dict[str, "Group"]):
                 self._measure(group.group_id, kind, state, self._now.now_ms)
 
     def _measure(self, group_id: str, kind: str, state: str, now_ms: int) -> None:
-        """Stores the start time of a rebalance, or measures a rebalance that has ended with an assignment."""
+        """Stores the time at which a rebalance begins. Records its duration when the group becomes Stable."""
         if state in REBALANCING:
             self._began_ms.setdefault(group_id, now_ms)
             return

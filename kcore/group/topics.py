@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class GroupTopics(MetadataListener):
-    """The link that forwards changes of topics and settings to the group shards.
+    """A metadata listener that forwards changes of topics, settings and features to the groups of this node.
 
-    Groups of the new protocols react to changed topics and settings. The offsets of a deleted topic are removed, too.
+    Consumer, share and streams groups react to these changes. Offsets of a deleted topic are removed from all groups.
 
     Args:
         groups: the group shards.
-        consumer: the consumer group services, which cache topic metadata.
-        streams: the streams group services, which use that cache and have their own settings.
+        consumer: the consumer group services, which cache settings, and topic metadata for all kinds of groups.
+        streams: the streams group services, which cache settings.
         share: the share group services, which cache settings; None: there are no share groups.
     """
 
@@ -44,7 +44,7 @@ class GroupTopics(MetadataListener):
         self._streams = streams
 
     def on_topic_created(self, topic: TopicInfo) -> None:
-        """Makes groups check the topic at their next heartbeat if they wait for it, or if a pattern may match it."""
+        """Makes groups that subscribe to the topic, or to patterns, check their topics at their next heartbeat."""
         self._consumer.metadata.created(topic.name)
         self._changed(topic)
 
@@ -72,7 +72,7 @@ class GroupTopics(MetadataListener):
             self._share.settings_changed()
 
     def on_feature_changed(self, name: str, level: int) -> None:
-        """Updates the availability of the protocols of consumer, streams and share groups."""
+        """Enables or disables the protocols of consumer, streams and share groups according to the new level."""
         self._consumer.feature_changed()
         self._streams.feature_changed()
         if self._share is not None:

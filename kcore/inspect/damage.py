@@ -82,7 +82,7 @@ class FolderReader:
         return self._rehearsal.refusal(topic, key, batch)
 
     def close(self) -> None:
-        """Releases the resources of the assessment."""
+        """Closes the rehearsal of coordinator loads, if there is one."""
         if self._rehearsal is not None:
             self._rehearsal.close()
             self._rehearsal = None
@@ -121,7 +121,10 @@ class FolderReader:
     # ---- lost metadata
 
     def amend(self, plan: Plan, batches: Batches) -> None:
-        """Restores the lost metadata of topics whose partitions exist, and advances the producer ids."""
+        """Restores the lost metadata of topics whose partitions exist.
+
+        If the log contains producer ids that the metadata does not record as allocated, records their allocation.
+        """
         by_topic: dict[bytes, list[PartitionPlan]] = {}
         for partition in plan.partitions:
             topic_id = partition.key.topic_id

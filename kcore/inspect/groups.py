@@ -22,7 +22,7 @@ class OffsetRow(NamedTuple):
         topic: its topic.
         partition: its partition.
         offset: the committed offset. For a share group, the start offset: all records before this offset are
-            acknowledged or archived; None before the first fetch of a member.
+            acknowledged or archived. None: no member of the share group has fetched yet.
         end: the offset after the last record of the partition; None: the partition does not exist.
         lag: the number of records that the group has not processed; None: unknown.
         metadata: the text that was committed with the offset; None if there is no text.

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 AWAY_EPOCH: Final = -2
 NOT_READY: Final = "NotReady"
 ROLES: Final = ("", "standby ", "warmup ")
-"""The prefixes of a member's active, standby and warmup tasks."""
+"""Prefixes of tasks in texts, in the order: active, standby and warmup tasks."""
 
 
 class MemberProgress(NamedTuple):
     """The reconciliation progress of a member.
 
     Attributes:
-        state: "Stable"; "Unrevoked" while the member owns partitions outside of its target; "Unreleased" while target
-            partitions are missing; "Behind" if only the member's epoch is old; "Away" for a static member that may
-            return; "Stale" for a streams member with an old topology.
-        waits_for: the next required step; None for a member that has its target, unless a newer target is due.
+        state: "Unrevoked" if the member owns partitions outside of its target; "Unreleased" if it lacks partitions of
+            its target; "Behind" if only its epoch is old; "Away" for a static member that may return; "Stale" for a
+            streams member with an old topology; otherwise "Stable".
+        waits_for: the next required step; None if the member has its target, and no newer target is due.
     """
 
     state: str
@@ -62,7 +62,8 @@ def share_progress(group: GroupDescription, member: MemberDescription) -> Member
 def task_progress(group: GroupDescription, member: MemberDescription) -> MemberProgress:
     """Returns the reconciliation progress of a member of a streams group (KIP-1071).
 
-    The description does not contain the tasks that a member must still revoke: such a member is "Behind".
+    A group's description does not contain the tasks that a member must still revoke. The function returns "Behind" for
+    a member that must revoke tasks.
     """
     has, target = _task_set(member.assigned_tasks), _task_set(member.target_tasks)
     if group.topology is not None and member.topology_epoch < group.topology.epoch:
@@ -101,7 +102,7 @@ def _shown_task_set(tasks: Iterable[tuple[int, str, int]]) -> str | None:
 
 
 def _holders(group: GroupDescription, member: MemberDescription, lacking: set[TopicPartition]) -> str:
-    """Describes which members own the partitions that a member lacks."""
+    """Lists the members that own the partitions which a member lacks, with these partitions."""
     waits = []
     free = set(lacking)
     for other in group.members:

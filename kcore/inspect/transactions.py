@@ -34,7 +34,7 @@ class StableOffset(NamedTuple):
 
 
 def all_partitions(node: Node, topic: str | None = None, partition: int | None = None) -> list[TopicPartition]:
-    """Returns every partition with a leader, of all topics or of the named topic."""
+    """Returns the partitions that have a leader. `topic` and `partition` limit the result."""
     topics = node.topics.describe(None if topic is None else [topic], missing_ok=True)
     return [
         TopicPartition(found.name, row.partition)
@@ -45,10 +45,10 @@ def all_partitions(node: Node, topic: str | None = None, partition: int | None =
 
 
 def named_partitions(node: Node, topic: str, partition: int | None = None) -> list[TopicPartition]:
-    """Returns the partitions of a topic that have a leader, or only the named one.
+    """Returns the partitions of a topic that have a leader. `partition` limits the result to one partition.
 
     Raises:
-        KcoreError: there is no such partition with a leader.
+        KcoreError: the topic or the partition does not exist, or has no leader.
     """
     partitions = all_partitions(node, topic, partition)
     if not partitions:

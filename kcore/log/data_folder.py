@@ -23,7 +23,7 @@ COMPACT_NAME: Final = "data.mdb.compact"
 REPAIR_NAME: Final = "data.mdb.repair"
 FOLDER_MODE: Final = 0o700
 LMDB_LOCK_BYTES: Final = 64 << 10
-"""Space that is allocated for LMDB's lock file. The table of readers in this file needs less."""
+"""Space that is allocated for LMDB's lock file: more than the table of readers in this file needs."""
 FILE_MODE: Final = 0o600
 """Mode of the files: only their owner may read them, because they contain all records and the users' SCRAM keys."""
 OWN_NAMES: Final = frozenset((LOCK_NAME, DATA_NAME, JOURNAL_NAME, LMDB_LOCK_NAME, COMPACT_NAME, REPAIR_NAME))
@@ -107,8 +107,8 @@ class DataFolder:
     def _refuse_orphaned_journal(self) -> None:
         """Refuses a folder that lost its data file, because a new log would overwrite the last records in the journal.
 
-        A folder whose creation a crash interrupted is not refused: its journal has no entry yet, because kcore writes
-        the first entry after the data file.
+        If a crash interrupted the creation of the folder, the folder is not refused. Its journal has no entry yet,
+        because kcore writes the first entry after the data file.
         """
         if entry_at(read_file(self.path), 0) is not None:
             what = (
@@ -162,7 +162,7 @@ class DataFolder:
         return f"closed {status.st_size} {status.st_mtime_ns}\n".encode("ascii")
 
     def mark_closed(self) -> None:
-        """Records that the data file was closed cleanly or checked. The owner must not write it afterwards."""
+        """Records that the data file was closed cleanly or checked. Afterwards the owner must not change that file."""
         if self._lock_fd >= 0:
             line = self._closing_line()
             os.ftruncate(self._lock_fd, 0)
@@ -191,7 +191,7 @@ class DataFolder:
         """Refuses to continue with a deleted data file: the kernel accepts writes to it until the process ends.
 
         Raises:
-            LogError: the file was deleted, also by another machine that uses the file system (ESTALE).
+            LogError: the file was deleted, by this machine or by another machine with the same file system (ESTALE).
         """
         if self._data_lock is None or self._data_lock.descriptor < 0:
             return

@@ -39,7 +39,9 @@ class FailureReason(Enum):
     UNAVAILABLE = "unavailable"
     """The store of the cluster cannot be reached now: nothing was written."""
     UNKNOWN_OUTCOME = "unknown_outcome"
-    """The connection to the store ended during the commit: `Storage.settle` determines if the write set is stored."""
+    """The connection to the store ended during the commit: `Storage.resolve_write` determines if the write set is
+    stored.
+    """
     DELETED = "deleted"
     """The data file was deleted while the engine uses it: nothing was written."""
     DATA_LOST = "data_lost"
@@ -93,7 +95,7 @@ class StoreUnavailableError(LogError):
 
 
 class UnknownOutcomeError(LogError):
-    """The connection ended during a commit. `Storage.settle` determines whether the write set is stored."""
+    """The connection ended during a commit. `Storage.resolve_write` determines whether the write set is stored."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what, FailureReason.UNKNOWN_OUTCOME)

@@ -9,8 +9,8 @@ Offsets of a partition: `log_start_offset <= high_watermark <= end_offset`. `end
 `high_watermark` is the committed end, and readers see only batches below it.
 
 Threads: one thread owns an engine (appends, seal, finish, fail, open, drop). At the same time another thread may run
-`write(write_set)` or `reclaim()`, and a third thread the functions of `move_beside`. Any number of threads may read
-(`read`, `batches`, `find_by_timestamp`, `read_snapshot`).
+`write(write_set)` or `reclaim()`, and a third thread may run the functions that `move_beside` passes to it. Any number
+of threads may read (`read`, `batches`, `find_by_timestamp`, `read_snapshot`).
 """
 
 from __future__ import annotations
@@ -167,9 +167,10 @@ class PartitionLog(ABC):
         is at or above `stop` (None: the high watermark when the iteration begins). The storage is read in bounded
         slices, and no transaction stays open between them. Checks that the offsets are contiguous and, unless
         `check_crc` is False, the CRC of each batch. If the log is compacted during the iteration, a returned batch may
-        be merged from several, and its first records may repeat records of an earlier batch. Raises CorruptLogError at
-        the first damaged batch, and OffsetOutOfRangeError as `read` does, also during the iteration if retention
-        deletes the next batch.
+        be merged from several batches. Its first records may then repeat records of an earlier returned batch.
+
+        Raises CorruptLogError at the first damaged batch. Raises OffsetOutOfRangeError as `read` does, and during the
+        iteration if retention has deleted the next batch.
         """
 
     @abstractmethod
@@ -196,8 +197,8 @@ class PartitionLog(ABC):
         changed, because it alone determines the end of the log.
 
         Readers see all changes or none. A batch that retention has deleted in the meantime stays deleted. Raises
-        OffsetOutOfRangeError if `cleaned_to` is at or above the high watermark, InvalidBatchError for bytes that are
-        not a batch, have another base offset or end above `cleaned_to`.
+        OffsetOutOfRangeError if `cleaned_to` is at or above the high watermark. Raises InvalidBatchError for bytes that
+        are not a batch, have another base offset or end above `cleaned_to`.
         """
 
     @abstractmethod
@@ -218,8 +219,8 @@ class PartitionLog(ABC):
     def index_steps(self) -> Iterator[int]:
         """Reads batch headers for `find_by_timestamp`, `max_timestamp_batch` and `size_bytes` in steps.
 
-        Without this call, searches read the headers of all new batches at once. Yields the cost of each step in
-        microseconds, unless one step reads all headers.
+        Without this call, a search reads the headers of all batches since the previous search at once. Yields the cost
+        of each step in microseconds, except for the last step.
         """
 
     @abstractmethod

@@ -3,8 +3,8 @@
 An LMDB transaction needs two flushes: its pages must be on the device before the meta page that refers to them. It also
 writes each changed page as a whole: 4 KiB for a batch of 150 bytes, and a partition's batches have pages of their own.
 A write set that only appends a few batches is therefore one entry of the journal file: one write and one flush. Entries
-have numbers from 0. The file has two areas, which are used in turn: once an area is full, one transaction moves its
-batches to the log, many batches to a page. During the move, new entries go to the other area.
+have numbers from 0. The file has two areas, which are used in turn. Once an area is full, one transaction moves its
+batches to the log, where many batches share a page. During the move, new entries go to the other area.
 
 Invariants:
 
@@ -16,8 +16,8 @@ Invariants:
   overwritten only after LMDB has flushed these batches.
 * Any other transaction that writes or deletes batches in LMDB first moves the batches of the journal there.
 * Memory also has the batches of the journal, for readers.
-* If an exception interrupts the write of an entry, the file is not written again until a transaction has moved the
-  acknowledged batches from memory and stored a new identity. So the interrupted entry never becomes valid, and a failed
+* If an exception interrupts the write of an entry, a transaction first moves the acknowledged batches from memory and
+  stores a new identity. Only then the file is written again. So the interrupted entry never becomes valid, and a failed
   flush is not repeated.
 * No two entries of a journal have the same number: if an area is used again, its entries have higher numbers than all
   earlier entries.
@@ -63,7 +63,7 @@ MAX_ENTRIES: Final = 256
 MAX_SIZE_BYTES: Final = 1 << 20
 """Size of the entries at which an area is full. Moving an area of this size takes a few milliseconds."""
 LAST_NUMBER: Final = 1 << 31
-"""Number after which a new journal must begin: the number of an entry has 32 bits."""
+"""Highest number of an entry. After this number, a new journal begins, because entry numbers have 32 bits."""
 NO_IDENTITY: Final = b""
 """Value of an identity while no journal is in use."""
 
@@ -107,7 +107,7 @@ class Area:
 
     @property
     def batch_bytes(self) -> int:
-        """The size of the batches with their batch heads, without the entry heads."""
+        """The size of the batches with their partition numbers, offsets and sizes, without the heads of the entries."""
         return self.size_bytes - self.entries * ENTRY_HEAD.size
 
     @property
@@ -178,7 +178,7 @@ class Journal:
     def waiting(self) -> list[Batches]:
         """Returns the journal's batches by area, oldest first.
 
-        Readers may keep the result, because a move replaces these lists by new lists.
+        Readers may keep the result, because a move creates new lists and does not change the returned lists.
         """
         with self._lock:
             return [area.batches() for area in self._areas]
@@ -195,7 +195,7 @@ class Journal:
 
     @property
     def reference(self) -> Reference:
-        """The reference that LMDB must have now, if a journal is in use and no transaction has an unknown result."""
+        """The reference that LMDB must have now, if a journal is in use and every transaction has a known result."""
         return Reference(self.identity, self._areas[0].first_number, self._before)
 
     # ---- opening
@@ -223,8 +223,8 @@ class Journal:
         """Encodes a write set for the journal, and begins the other area if the present area has no room for the entry.
 
         Returns:
-            The entry, or None if the write set must go to the log: no journal is in use, it is full, or the write set
-            is too large or does more than append batches.
+            The entry. None if the write set must go to the log: no journal is in use, the journal is full, the write
+            set is too large, or it does more than append batches.
         """
         identity = self.identity
         if not identity or write_set.metas or write_set.drops or write_set.next_number:
@@ -270,7 +270,7 @@ class Journal:
     def restore(self, write_set: WriteSet) -> None:
         """Adds a durable write set again after an exception in `append`, so that the next move includes the write set.
 
-        If memory already has the write set, its batches are not added twice, because each base offset occurs once.
+        Memory may already have the write set. This is harmless: a batch with a known base offset is not added again.
         """
         with self._lock:
             self._areas[-1].fresh.append(write_set)
@@ -459,7 +459,7 @@ def _put_pairs(txn: Any, environment: LmdbEnvironment, pairs: list[tuple[bytes, 
 def behind(
     waiting: list[Batches], number: int, offset: int, limit: int, found: list[tuple[int, bytes]]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yields the batches of a partition that are in the journal and follow the batches that were read from its log.
+    """Yields the batches of a partition in the journal that follow the batches read from the partition's log.
 
     Args:
         waiting: the journal's content. The caller gets it before it reads the log, so that no batch is missed that

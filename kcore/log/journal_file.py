@@ -6,10 +6,10 @@ first area and overwrites an earlier journal. Its identity, 16 random bytes that
 entries from the entries of earlier journals.
 
 While a full area is moved to the log, entries go to the start of the other area. The entries of both areas are
-numbered together. LMDB also has the number of the first entry that was not moved; entries with lower numbers are
-invalid. LMDB also has the identity that the file had at its start when the journal began. A file that has neither this
-identity nor the journal's identity belongs to another folder or to another state of this folder, and lacks acknowledged
-entries.
+numbered together. LMDB also stores the number of the first entry that was not moved; entries with lower numbers are
+invalid. LMDB also stores the identity that the file had at its start before the journal began. A file with neither that
+identity nor the journal's own identity lacks acknowledged entries: it belongs to another folder, or to another state of
+this folder.
 
 An entry (big-endian):
 
@@ -116,7 +116,7 @@ class Entry(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The size of the batches with their batch heads, without the entry head."""
+        """The size of the batches with their partition numbers, offsets and sizes, without the head of the entry."""
         return self.end - self.start
 
 
@@ -218,8 +218,8 @@ def read_file(folder: str) -> bytes:
 def load_entries(data: bytes, stored: bytes) -> list[Entry]:
     """Returns the entries of the journal to which LMDB refers.
 
-    If an entry that was not flushed is missing, the result ends before it, even if the file has later entries: a power
-    failure may lose an entry and keep later entries.
+    A power failure may lose an entry that was not flushed, and keep later entries. The result then ends before the lost
+    entry.
 
     Args:
         data: the bytes of the file.
@@ -356,7 +356,7 @@ def _write_all(fd: int, data: bytes | memoryview, at: int) -> None:
 _FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
 """The command that makes macOS flush the device's own cache, which fsync does not; None on other systems."""
 _FLUSH: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
-"""Flushes the data of a file whose size and blocks have not changed."""
+"""The function that flushes the data of a file whose size and blocks have not changed."""
 
 
 def _sync(fd: int, synchronize: Callable[[int], None]) -> None:

@@ -72,8 +72,9 @@ def copy_folder(path: str, destination: str) -> int:
 
 
 def _require_outside(source: str, target: str) -> None:
-    """Raises LogError if the copy would be inside the folder: it would be lost together with the folder, and backups of
-    the folder would include it.
+    """Raises LogError if the copy would be inside the folder.
+
+    Such a copy would be lost together with the folder, and backups of the folder would include it.
     """
     ancestor = os.path.realpath(target)
     while (parent := os.path.dirname(ancestor)) != ancestor:
@@ -149,8 +150,8 @@ def _begin(env: lmdb.Environment, source: str) -> tuple[lmdb.Transaction, bytes 
         several processes by node id.
 
     The function reads the reference to the journal before and after the journal file. If both references are equal, no
-    batch has left the journal meanwhile. If the server wrote entries meanwhile, the bytes may lack an entry and have a
-    later entry; the function then reads the file again.
+    batch has left the journal meanwhile. If the server wrote entries meanwhile, the bytes that were read may lack an
+    entry and contain a later entry. The function then reads the file again.
 
     Raises:
         DataFolderError: the journal is damaged.

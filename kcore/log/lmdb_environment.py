@@ -18,7 +18,7 @@ from kcore_ext.util.lock import Lock
 DEFAULT_MAP_SIZE_BYTES: Final = 256 << 20
 """Size of the first map. It uses address space and limits the file, but takes no memory or disk space."""
 MAX_MAP_SIZE_BYTES: Final = 1 << 46
-"""Maximum size of a map, which x86-64 and arm64 can still map."""
+"""Maximum size of a map. x86-64 and arm64 have enough address space for it."""
 SPARE_READERS: Final = 4
 ROUND_OVERHEAD_BYTES: Final = 256 << 10
 """Upper bound of the size of the tree pages that a commit rewrites, in addition to its batches."""
@@ -106,7 +106,7 @@ class LmdbEnvironment:
         self.snap_db: Any = None
 
     def open(self, create: bool) -> None:
-        """Opens the environment. If `create` is True, the databases may be missing. Raises lmdb.Error or OSError."""
+        """Opens the environment. If `create` is True, creates missing databases. Raises lmdb.Error or OSError."""
         size = self._map_size_bytes
         data = os.path.join(self._path, "data.mdb")
         # LMDB would create a missing file: an empty log in place of one that is temporarily unreachable.

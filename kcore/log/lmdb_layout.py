@@ -31,8 +31,8 @@ contains the identity at the start of the file.
 SHARED_VERSION: Final = 500 + FORMAT_VERSION
 """The version of a folder that several processes serve.
 
-Each node has a journal of its own, so a process that does not know these journals must not open the folder. `fold`
-changes it to `FORMAT_VERSION`.
+Each node has a separate journal, so a process that does not know these journals must not open the folder. `fold`
+changes the version to `FORMAT_VERSION`.
 """
 SHARED_VERSIONS: Final = (504, 505, SHARED_VERSION)
 """The versions of shared folders that this code opens. The journals of version 504 have one area."""
@@ -78,9 +78,9 @@ SNAP_KEY: Final = struct.Struct(">IQI")
 _PARTITION: Final = struct.Struct(">16si")
 
 Migration = Callable[[Any, Mapping[bytes, Any]], None]
-"""Migrates a folder from one version to the next, within the transaction that then writes the new version.
+"""The type of functions that migrate a folder from one version to the next.
 
-Called with the write transaction and the open databases by name.
+The arguments are the write transaction, in which the new version is written afterwards, and the open databases by name.
 """
 
 

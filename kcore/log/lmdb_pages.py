@@ -25,7 +25,7 @@ PAGE_HEADER_SIZE: Final = 16
 MAX_LEAVES_AT_OPEN: Final = 1 << 18
 """Maximum number of leaf pages that kcore reads when it opens a file.
 
-They are 1 GiB, which takes about a second if the file is in the page cache.
+These pages have 1 GiB in total. Reading them takes about a second if the file is in the page cache.
 """
 MAX_MS_AFTER_CLEAN_CLOSE: Final = 1_000
 """Time after which an opening stops reading leaf pages if the file was closed cleanly and has not changed since.
@@ -43,7 +43,10 @@ _META_SIZE: Final = _META.size + 2 * DB.size + _TAIL.size
 
 
 class Meta(NamedTuple):
-    """The content of a meta page: records of two unnamed databases, last page number, transaction id."""
+    """The content of a meta page.
+
+    `free` and `main` are the records of LMDB's two unnamed databases: the free pages, and the named databases.
+    """
 
     page_size: int
     free: bytes
@@ -129,7 +132,7 @@ def check_file(path: str, name: str, max_leaves: int = MAX_LEAVES_AT_OPEN, deep:
 
 
 def check_snapshot(path: str, name: str, txn_id: int) -> bool:
-    """Checks the state that a read transaction sees of a file that is being written.
+    """Checks the pages that a read transaction sees, while another process may write the file.
 
     Args:
         path: the folder.

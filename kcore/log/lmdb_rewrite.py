@@ -1,4 +1,4 @@
-"""Compaction's part of a write transaction: replaces stored batches by others."""
+"""Replaces stored batches in a write transaction, for compaction."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ FILE_OVERHEAD_BYTES: Final = 4 << 20
 """Space for an empty file and for the file system's own data, generously rounded up."""
 
 Check = Callable[[str], Sequence[Finding]]
-"""Verifies the folder at a path; any finding stops the repair."""
+"""The type of a function that verifies the folder at a path. If it returns findings, the repair stops."""
 
 
 class Repair(NamedTuple):
@@ -84,8 +84,8 @@ def repair_folder(
 ) -> Repair:
     """Repairs a folder that no process has open.
 
-    The new file is built and verified beside the old file, and replaces it with one rename: after a crash the folder is
-    either unchanged or repaired.
+    The new file is built and verified beside the old file. Then one rename replaces the old file, so that after a crash
+    the folder is either unchanged or repaired.
 
     Args:
         path: the folder.

@@ -1,7 +1,7 @@
 """Plan of a repair: the batches of a damaged folder that are kept, the replacements of other batches, and the losses.
 
 Records keep their offsets. An empty batch, like the batches that Kafka's compaction leaves, covers the offsets of lost
-batches: no offset is assigned to another record, and consumers continue after the gap.
+batches. So no other record gets these offsets, and consumers continue after the gap.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _COUNT: Final = struct.Struct(">i")
 
 
 class Reader(Protocol):
-    """The rules of the components that load the log, for one plan."""
+    """The checks of the components that load the log: they decide which batches of a plan can be loaded."""
 
     def judge(self, key: PartitionKey, base: int, batch: bytes) -> str | None:
         """Returns the reason for which a sound batch cannot be loaded, or None.
@@ -187,7 +187,7 @@ def make_plan(salvage: Salvage, reader: Reader) -> Plan:
 
 
 def _is_damaged(meta: dict[bytes, bytes], repaired: dict[bytes, bytes]) -> bool:
-    """Returns True if an opening would refuse the versions and counters in `meta`. `repaired` then replaces them."""
+    """Returns True if an opening would refuse the versions and counters in `meta`; `repaired` has the new values."""
     number = meta.get(NEXT_NUMBER_KEY, U32.pack(0))
     return (
         meta.get(FORMAT_KEY) != repaired[FORMAT_KEY]

@@ -1,4 +1,4 @@
-"""A consistent view of a data folder that several processes serve: a transaction, and the journals of its state."""
+"""A consistent view of a data folder that several processes serve: a read transaction, and the matching journals."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def write_journals(target: str, journals: dict[int, bytes]) -> None:
 
 @contextmanager
 def _all_locked(source: str, nodes: list[int]) -> Iterator[None]:
-    """Holds the locks of all nodes, in the order in which the nodes take them."""
+    """Holds the locks of all nodes while the `with` block runs; acquires them in the order that the nodes use."""
     with ExitStack() as opened:
         for node_id in nodes:
             opened.enter_context(_locked(os.path.join(node_folder(source, node_id), LOCK_NAME)))

@@ -147,8 +147,9 @@ class WriteSet:
     """The data that one commit makes durable. `partitions` ascend by number.
 
     `next_number` is the lowest partition number that was never assigned, or 0 if the write set creates no partition.
-    The storage sets `is_durable` once the write set is durable; after an interrupted write, `Storage.settle` sets it.
-    `cluster` has the controller's changes in a store that several nodes share; in such a store, `drops` is empty.
+    The storage sets `is_durable` once the write set is durable; after an interrupted write, `Storage.resolve_write`
+    sets it. `cluster` has the controller's changes in a store that several nodes share; in such a store, `drops` is
+    empty.
     """
 
     __slots__ = ("cluster", "drops", "is_durable", "metas", "next_number", "partitions")

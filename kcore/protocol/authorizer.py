@@ -41,7 +41,7 @@ class ResourceType(IntEnum):
 
 
 CLUSTER_NAME = "kafka-cluster"
-"""The name of the cluster as a resource. Type CLUSTER has no other resource."""
+"""The resource name of the cluster. It is the only resource of type CLUSTER."""
 
 SUPPORTED_OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
     ResourceType.TOPIC: (
@@ -71,10 +71,10 @@ SUPPORTED_OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
         Operation.IDEMPOTENT_WRITE,
     ),
 }
-"""Resource type -> the operations that exist for it. Each operation is a bit in the authorized operations (KIP-430)."""
+"""Resource type -> the operations that Kafka defines for it. `authorized_operations` reports these operations."""
 
 OPERATIONS_NOT_REQUESTED = -(1 << 31)
-"""The authorized operations in a response if the client did not request them (KIP-430)."""
+"""The value of the field `authorized_operations` of a response whose client did not request the field (KIP-430)."""
 
 
 class Authorizer(Protocol):
@@ -95,7 +95,9 @@ class Authorizer(Protocol):
 def authorized_operations(
     authorizer: Authorizer | None, context: Any, resource_type: ResourceType, resource_name: str
 ) -> int:
-    """Returns the authorized operations on a resource, one bit each (KIP-430).
+    """Returns the operations that a client may perform on a resource, as a bit field (KIP-430).
+
+    The bit with the number of an `Operation` is set if the client may perform the operation.
 
     Args:
         authorizer: the authorizer; None allows all.

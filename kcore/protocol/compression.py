@@ -83,10 +83,11 @@ _FREE_PIECES: Final = 1000
 _MIN_PIECE_BYTES: Final = 64
 
 STEP_BYTES: Final = 1 << 20
-"""Number of bytes that one step of `decompress_in_steps` outputs in about 3 ms. A large block or frame may exceed it.
+"""Number of output bytes of one step of `decompress_in_steps`; a step takes about 3 ms. A step that decompresses a
+large block or frame outputs more bytes.
 """
 PIECE_COST_BYTES: Final = 1_024
-"""Number of output bytes whose decompression costs as much time as the start of another gzip member or snappy block."""
+"""Cost of starting another gzip member or snappy block: decompressing this many output bytes takes the same time."""
 NO_LIMIT: Final = 1 << 62
 PIECE_BYTES: Final = 262_144
 """Number of bytes that `compress_in_steps` compresses in one step. It is a multiple of the size of a snappy block."""
@@ -193,7 +194,7 @@ def decompress_in_steps(codec: int, data: Buffer, max_size_bytes: int) -> Genera
         max_size_bytes: the largest output.
 
     Yields:
-        The cost of each step except the last step, as the number of bytes whose decompression takes as long.
+        The cost of each step except the last, in output bytes: decompressing that many bytes takes about the same time.
 
     Returns:
         The decompressed bytes.
@@ -221,10 +222,12 @@ def _decompression(codec: int, data: Buffer, max_size_bytes: int) -> Decompressi
 
 
 def prepared(records: bytes | None) -> Callable[[int, Buffer, int], bytes]:
-    """Returns a replacement for `decompress`, which returns the records of one batch that was decompressed before.
+    """Returns a function with the parameters of `decompress`, for one batch whose records are decompressed already.
+
+    The function ignores its arguments and returns `records`.
 
     Args:
-        records: the decompressed records of that batch; None: the batch is not compressed.
+        records: the decompressed records of the batch; None: the batch is not compressed.
     """
 
     def unpacked(codec: int, data: Buffer, max_size_bytes: int) -> bytes:
@@ -246,15 +249,15 @@ def _decompress_none(data: Buffer, max_size_bytes: int) -> bytes:
 
 
 def check_pieces(codec: str, count: int, size_bytes: int) -> None:
-    """Refuses data that is cut into too many pieces: gzip members or snappy blocks.
+    """Refuses data that consists of too many pieces, which are gzip members or snappy blocks.
 
-    Writers produce one member, and blocks of 1 KiB or more. The bound allows a piece for every 64 bytes of output. Such
-    a piece costs less to decompress than its records cost to read.
+    Known writers produce a single gzip member, and snappy blocks of at least 1 KiB. The limit is one piece for every 64
+    bytes of output. Decompressing a piece of that size costs less than reading its records.
 
     Args:
         codec: name of the codec.
         count: number of pieces decompressed so far.
-        size_bytes: size of their output.
+        size_bytes: total output size of these pieces.
 
     Raises:
         CompressionError: the number of pieces is too high.
@@ -273,7 +276,8 @@ class Decompression(ABC):
     Attributes:
         data: the compressed block.
         max_size_bytes: the largest output.
-        step_bytes: the cost of the last step, as the number of output bytes whose decompression usually takes as long.
+        step_bytes: the cost of the last step, in output bytes: decompressing that many bytes usually takes the same
+            time.
         parts: the pieces of output so far.
         size_bytes: the total size of `parts`.
     """
@@ -303,8 +307,9 @@ class Decompression(ABC):
 class _Gzip(Decompression):
     """The decompression of one or more gzip members.
 
-    A decompressor copies the data that follow its member. Therefore, only the first member gets all data, because it is
-    nearly always the only member. Each further member gets pieces, which begin small and double in size.
+    zlib copies all input that follows the end of a member. Passing the whole remaining input for each member would
+    therefore take quadratic time. Only the first member, which is nearly always the only member, is decompressed from
+    the whole input. For each further member the input is passed in pieces that begin small and double in size.
     """
 
     __slots__ = ("_has_more", "_member", "_members", "_piece", "_piece_bytes", "_used")
@@ -315,7 +320,7 @@ class _Gzip(Decompression):
         self._begin(len(self.data))
 
     def _begin(self, piece_bytes: int) -> None:
-        """Begins a member; its first piece has `piece_bytes`."""
+        """Begins a member, whose first piece of input has at most `piece_bytes` bytes."""
         self._member = zlib.decompressobj(_GZIP_WBITS)
         self._piece: Buffer = b""  # input that the decompressor has not taken yet
         self._piece_bytes = piece_bytes
@@ -340,7 +345,7 @@ class _Gzip(Decompression):
         return False
 
     def _continue(self) -> None:
-        """Decompresses the next piece of the present member."""
+        """Decompresses the next piece of the current member."""
         if not self._piece and not self._has_more:
             if self._used == len(self.data):
                 raise CompressionError("gzip", "the data is cut short")
@@ -360,7 +365,7 @@ class _Gzip(Decompression):
 def _inflated(member: Any, piece: Buffer, most_bytes: int) -> bytes:
     """Decompresses a piece of a gzip member.
 
-    This function is short on purpose: when memory runs out in a long function, CPython 3.11 unwinds it again and again.
+    This code is a separate short function, because CPython 3.11 unwinds a long function repeatedly if memory runs out.
     """
     try:
         out: bytes = member.decompress(piece, most_bytes)

@@ -119,10 +119,10 @@ def _decompress_snappy_block(block: memoryview, size_before: int, max_size_bytes
 
 
 class _Frames(Decompression):
-    """The decompression of frames into a buffer that doubles until it is large enough, because frames may omit or
-    misstate their size.
+    """The decompression of frames into a buffer of sufficient size.
 
-    A step can have several attempts.
+    Frames may omit or misstate the size of their output. The first buffer is an estimate; whenever the output does not
+    fit, the decompression starts again with a buffer of twice the size. One step can include several attempts.
 
     Args:
         codec: the name of the codec.
@@ -142,7 +142,7 @@ class _Frames(Decompression):
         self._room_bytes = min(max_size_bytes, max(_FIRST_OUTPUT_BYTES, 4 * len(data)))
 
     def run(self, limit_bytes: int) -> bool:
-        """Tries buffers of increasing size; see `Decompression.run`."""
+        """Decompresses the frames into buffers of increasing size; see `Decompression.run`."""
         self.step_bytes = 0
         while self.step_bytes < limit_bytes:
             out = bytearray(self._room_bytes)
@@ -174,7 +174,8 @@ COMPRESSORS: Final[dict[int, Callable[[Buffer, int | None], bytes]]] = {
     CompressionType.LZ4: _compress_lz4,
     CompressionType.ZSTD: _compress_zstd,
 }
-"""Codec -> function that compresses data. It gets the data and the level (None: the default); snappy ignores the level.
+"""Codec -> function that compresses data. Its arguments are the data and the level (None: the codec's default). Snappy
+ignores the level.
 """
 
 PACKERS: Final[dict[int, Callable[[int | None], Any]]] = {
@@ -182,11 +183,15 @@ PACKERS: Final[dict[int, Callable[[int | None], Any]]] = {
     CompressionType.LZ4: lambda level: cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False),
     CompressionType.ZSTD: lambda level: cramjam.zstd.Compressor(level=level),
 }
-"""Codec -> function that gets the level and returns an object with the methods `compress(piece)` and `finish()`."""
+"""Codec -> function that returns a compressor with the methods `compress(piece)` and `finish()`. Its argument is the
+level.
+"""
 
 DECOMPRESSORS: Final[dict[int, Callable[[Buffer, int], Decompression]]] = {
     CompressionType.SNAPPY: _Snappy,
     CompressionType.LZ4: _lz4,
     CompressionType.ZSTD: _zstd,
 }
-"""Codec -> function that gets the complete compressed block and the maximum number of output bytes."""
+"""Codec -> function that returns a `Decompression`. Its arguments are the complete compressed block and the maximum
+number of output bytes.
+"""

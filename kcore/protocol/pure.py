@@ -31,7 +31,7 @@ class DecodeError(ValueError):
 
     Attributes:
         position: the offset in the buffer at which decoding failed.
-        reason: the expected and the found bytes.
+        reason: a text that describes the expected and the actual bytes.
     """
 
     def __init__(self, position: int, reason: str) -> None:
@@ -101,9 +101,10 @@ def encode_response(*_: Any) -> NoReturn:
 
 
 def as_java(error: UnicodeError) -> tuple[str, int]:
-    """Replaces bytes that are not UTF-8 as Java does: one U+FFFD for an encoded surrogate, where Python makes three.
+    """Replaces bytes that are not valid UTF-8 with U+FFFD, as Java does.
 
-    An error handler for `codecs`, registered as `kcore.java`.
+    Java replaces the three bytes of an encoded surrogate with a single U+FFFD; Python's handler "replace" makes three.
+    The module registers this function as the error handler `kcore.java` of `codecs`.
     """
     if not isinstance(error, UnicodeDecodeError):
         raise error

@@ -69,7 +69,7 @@ _SPAN = re.compile(r"(\d+)(?:(\+)|-(\d+))?")
 
 
 class _Options:
-    """The arguments of `field(...)`, until its class is created."""
+    """The arguments of a `field(...)` call. `StructMeta` converts them to a `FieldSpec`."""
 
     __slots__ = ("compact", "default", "factory", "ignorable", "nullable", "tag", "tagged", "versions")
 
@@ -112,9 +112,9 @@ def field(
 
     Args:
         versions: the versions that have the field: ``"3+"``, ``"0-7"`` or ``"2"``.
-        default: Kafka's default. The field has this value if the constructor does not get the field, or if the decoded
-            version lacks it.
-        default_factory: the struct class, for a field that holds a struct and is not null by default.
+        default: Kafka's default. The field has this value if the constructor is called without the field. The field
+            also has this value after decoding a version that lacks the field.
+        default_factory: the class of the struct, for a field that contains a struct and whose default is not null.
         nullable: the versions that allow null; all versions of the field if the annotation allows None.
         tag: the number of a tagged field (KIP-482); None for a field in the fixed part.
         tagged: the versions in which the field is tagged; by default all versions of the field.
@@ -176,7 +176,7 @@ _SCALARS: Final = {
         String, NullableString, Bytes, NullableBytes, Records, NullableRecords,
     )
 }  # fmt: skip
-"""Identity of a type annotation -> its wire type. With this cache, about a thousand annotations need no analysis."""
+"""Identity of a scalar type annotation -> its wire type. It saves `_wire_type` calls for about a thousand fields."""
 
 
 def _field_spec(owner: str, name: str, annotation: Any, value: Any) -> FieldSpec:
@@ -239,9 +239,9 @@ class StructMeta(type):
 class Struct(frames.StructBase, metaclass=StructMeta):
     """A structure inside of messages: keyword-only constructor, equality by value, no instance dictionary.
 
-    Values are str, int, bool, float, bytes (uuids have sixteen), sequences, None, and structs. They are validated only
-    when they are encoded. A struct field that neither the constructor nor the decoder has set gets a new default at its
-    first access.
+    Values are str, int, bool, float, bytes, sequences, None, and structs. A uuid is a bytes object of length 16. Values
+    are validated only when they are encoded. A field whose default is a struct receives a new struct at its first
+    access, unless the constructor or the decoder has set it.
     """
 
     __slots__ = ()

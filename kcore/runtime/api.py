@@ -48,7 +48,7 @@ class Guard(NamedTuple):
 
     Attributes:
         fast: the API's fast path, or None. The server calls it only while `lease` is valid.
-        handle: the API's `handle` with all checks.
+        handle: the API's `handle`, preceded and followed by a check of the lease.
         lease: the node's lease.
         checked: checks a response of `fast`, because the lease may have ended since the request. It takes context,
             request and response. It returns the response, or an error response if the lease has ended. For a parked
@@ -96,8 +96,8 @@ class Api(ABC, Generic[Request, Response]):
     """True if a response is at most about as long as its request.
 
     Any number of a connection's small responses may wait for one commit. While a response of another API waits for a
-    commit, the connection's later requests wait too, because a request of a few bytes may cause a response of a million
-    bytes."""
+    commit, the connection's later requests wait too. Otherwise many tiny requests could fill the memory with large
+    responses."""
     storage_error: ClassVar[ErrorCode] = ErrorCode.NOT_COORDINATOR
     """The error code of the response if the commit fails.
 

@@ -25,7 +25,7 @@ M = TypeVar("M", bound=StateMachine)
 class LateShards(Generic[M]):
     """The base of a coordinator whose shards are loaded when their topic is created.
 
-    It defines no slots, because a subclass may also have a compiled base. The subclass has `shards`, `_make` and
+    It defines no slots, because a subclass may also have a compiled base. The subclass defines `shards`, `_make` and
     `_pipeline`.
 
     Attributes:

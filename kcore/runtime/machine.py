@@ -62,8 +62,8 @@ class Record(NamedTuple):
 class RecordBlock(Protocol):
     """Many records of one type as one object, which is encoded and replayed faster than the single records.
 
-    It is also a sequence of these `Record`s, which define its meaning: encoding and replaying the records one by one
-    gives the same batch and the same state.
+    It is also a sequence of these `Record`s. Encoding and replaying them one by one must give the same batch and the
+    same state.
     """
 
     @property
@@ -115,7 +115,7 @@ class BlockReplay(Protocol):
 
         Args:
             first_offset: the offset of the block's first record; the other records follow without gaps.
-            producer_id: the producer whose transaction has the block, or -1.
+            producer_id: the producer whose transaction contains the block, or -1.
             block: the `RecordBlock`.
         """
         ...
@@ -133,7 +133,7 @@ class StateMachine(Protocol):
 
         Args:
             offset: the record's offset in the shard's log. Offsets may have gaps (compacted logs).
-            producer_id: the producer whose transaction has the record, or -1.
+            producer_id: the producer whose transaction contains the record, or -1.
             key: the typed key.
             value: the typed value, or None for a tombstone.
         """

@@ -210,8 +210,8 @@ class Shard(ShardCore, Generic[M]):
             name: the name of the work in log lines; None: `action`.
 
         Returns:
-            The error code for which the records of the decision were refused; None if they were appended or there were
-            none.
+            The error code if the records of the decision were refused. None if they were appended, or if there were
+            no records.
         """
         if self.state is not ShardState.ACTIVE:
             return self.refusal

@@ -118,7 +118,7 @@ class Shards(Generic[M]):
             ahead.stop_reading_ahead()
 
     def unload(self, index: int, leader_epoch: int | None = None) -> None:
-        """Unloads the shard of a partition that another node owns since `leader_epoch`, or that is deleted (None).
+        """Unloads the shard of a partition that another node owns since `leader_epoch`; None: the partition is deleted.
 
         The call is ignored if the epoch is not newer than the shard's.
         """

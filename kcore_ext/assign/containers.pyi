@@ -1,1 +1,1 @@
-"""Memory of the assignors. Only compiled code uses this module."""
+"""Memory allocation of the assignors, with growing lists, an index and sorts. Only compiled code uses this module."""

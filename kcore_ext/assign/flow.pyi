@@ -1,4 +1,4 @@
-"""kcore.balanced: a minimum cost flow."""
+"""The assignor `kcore.balanced`, which computes the most balanced assignment as a minimum-cost flow."""
 
 from collections.abc import Iterable, Mapping
 

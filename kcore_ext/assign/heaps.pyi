@@ -1,1 +1,1 @@
-"""The least loaded subscriber of a topic, updated as loads change."""
+"""Tournament trees that find the least loaded subscriber of a topic."""

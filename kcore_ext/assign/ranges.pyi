@@ -1,4 +1,7 @@
-"""The range assignors of servers and of clients: contiguous partitions of each topic; on clients by rack (KIP-881)."""
+"""The range assignors of servers and clients, which assign contiguous partitions of each topic to a member.
+
+The assignor of clients also matches the racks of members and partitions (KIP-881).
+"""
 
 from collections.abc import Iterable, Mapping
 

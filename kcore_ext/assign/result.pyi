@@ -1,4 +1,4 @@
-"""Assignments as value objects over arrays: rows become Python objects at their first access."""
+"""Assignments as value objects that store arrays. They create a member's Python objects at the first access."""
 
 from collections.abc import Iterable, Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""The partitions of each member as arrays, and the comparison of two such assignments."""
+"""The partitions of each member as arrays, and the comparison of two assignments in this form."""
 
 from kcore_ext.assign.model import Topics
 
@@ -7,7 +7,7 @@ class AssignedRows:
 
     Attributes:
         topics: the assigned topics.
-        exclusive: True if a partition has one owner (all but share groups).
+        exclusive: True if a partition has at most one owner. This is False only for share groups.
     """
 
     topics: Topics

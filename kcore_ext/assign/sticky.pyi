@@ -1,4 +1,8 @@
-"""The sticky and cooperative-sticky assignors: resolve claims, run one of two paths, then withhold moved partitions."""
+"""The sticky and cooperative-sticky assignors.
+
+They resolve conflicting claims, and then run the algorithm for equal or the algorithm for unequal subscriptions. The
+cooperative-sticky assignor finally withholds the partitions that move between members (KIP-429).
+"""
 
 from collections.abc import Iterable, Mapping
 

@@ -43,8 +43,8 @@ class BatchBuilder:
     def transactional(self) -> bool: ...
     @property
     def marker(self) -> tuple[int, bool, int] | None:
-        """The tuple (coordinator epoch, True for a commit, transaction.version) of an end marker; None for another
-        batch.
+        """The tuple (coordinator epoch, True for a commit, transaction.version) if the batch is an end marker, else
+        None.
         """
     def append(
         self,
@@ -63,9 +63,9 @@ class BatchBuilder:
     ) -> bytearray: ...
 
 def copy_records(reader: Iterator[Record], builder: BatchBuilder, max_records: int, max_bytes: int) -> bool:
-    """Copies the next records of a batch with new offsets. Headers are copied as bytes, however many there are.
+    """Copies the next records of a batch with new offsets. Headers are copied as bytes, without decoding them.
 
-    The first record of an empty builder sets the base timestamp, unless the builder has an append time.
+    If the builder is empty, the first copied record sets the base timestamp, unless the builder has an append time.
 
     Args:
         reader: the result of `iter_records`.
@@ -90,15 +90,18 @@ def marker_builder(
     timestamp_ms: int,
     transaction_version: int = 0,
 ) -> BatchBuilder:
-    """Builds the end marker of a transaction: the only record of a transactional control batch without a sequence.
+    """Returns the builder of a transactional control batch whose only record is the end marker of a transaction.
+
+    The batch has no sequence number.
 
     Args:
         control_type: 0 ABORT, 1 COMMIT.
-        coordinator_epoch: the epoch of the deciding transaction coordinator.
+        coordinator_epoch: the epoch of the transaction coordinator that ended the transaction.
         producer_id: the producer of the transaction.
-        producer_epoch: the epoch that the marker carries.
+        producer_epoch: the producer epoch in the marker.
         timestamp_ms: the time of the marker.
-        transaction_version: the transaction.version of the end: not written, but kept in `marker`.
+        transaction_version: the transaction.version with which the transaction ended. The batch does not contain it;
+            only the property `marker` of the builder does.
 
     Raises:
         ValueError: control_type is neither 0 nor 1.

@@ -11,7 +11,14 @@ class CorruptBatchError(ValueError):
     def __init__(self, position: int, reason: str, fault: str = "record") -> None: ...
 
 class SplitBatches(NamedTuple):
-    """The result of `split_batches`."""
+    """The batches that `split_batches` found in a buffer.
+
+    Attributes:
+        batches: the tuple (position, size in bytes) of each whole batch, in order.
+        end: the position after the last whole batch.
+        error: the reason why the bytes from `end` on are not a batch; None if there are none, or if they may be the
+            beginning of a batch.
+    """
 
     batches: list[tuple[int, int]]
     end: int

@@ -1,4 +1,4 @@
-"""Runs of stored batches: lists of (base offset, batch) from the log's storage, walked in C."""
+"""Compiled loops over runs, which are lists of (base offset, batch) from the storage of a log."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -21,13 +21,14 @@ class SimpleRun(NamedTuple):
     next_offset: int
 
 def gather(entries: Iterator[tuple[bytes, bytes]], number: int, limit: int, max_bytes: int, max_batches: int) -> Run:
-    """Takes a partition's batches from entries of the storage.
+    """Returns the next batches of a partition from an iterator over entries of the storage.
 
     Args:
-        entries: (key, batch), where a key is a partition's number (4 bytes) and a base offset (8 bytes), big-endian.
-        number: the number of the partition; the first entry of another partition ends the run.
-        limit: the first batch with this base offset or a higher one ends the run.
-        max_bytes: the function stops after the batch with which the total size reaches this number.
+        entries: pairs (key, batch). A key consists of the partition's number (4 bytes) and the base offset (8 bytes),
+            both big-endian.
+        number: the number of the partition. The run ends before the first entry of another partition.
+        limit: the run ends before the first batch whose base offset is at least this offset.
+        max_bytes: the run ends as soon as the total size of its batches is at least this number.
         max_batches: the maximum number of batches.
 
     Raises:
@@ -35,20 +36,23 @@ def gather(entries: Iterator[tuple[bytes, bytes]], number: int, limit: int, max_
     """
 
 def count_sound(run: Run, offset: int, cleaned_to: int, check_crc: bool) -> int:
-    """Counts the leading batches that are whole and contiguous, and contain their own base offset.
+    """Counts the batches at the beginning of a run that are complete and contiguous.
+
+    The base offset in a batch must equal the base offset under which the batch is stored.
 
     Args:
         run: the batches.
-        offset: required start of the first batch. Each further batch must start at the end of the batch before it.
-        cleaned_to: below this offset a batch may also start later, because compaction leaves gaps.
-        check_crc: True to check the CRC as well.
+        offset: the required base offset of the first batch. Each further batch must begin at the offset at which the
+            batch before it ends.
+        cleaned_to: up to this offset, gaps between batches are allowed, because compaction leaves gaps.
+        check_crc: True to check the CRC of each batch as well.
     """
 
 def simple_run(run: Run, index: int) -> SimpleRun:
-    """Counts the simple batches from `index` on.
+    """Finds the simple batches that follow each other from `index` on.
 
     A simple batch is neither a control batch, nor transactional, nor compressed, nor empty.
     """
 
 def replay_producers(run: Run, replay: Callable[[bytes], object]) -> None:
-    """Calls `replay` for each batch that has a producer id."""
+    """Calls `replay(batch)` for each batch of a run that has a producer id."""

@@ -8,15 +8,16 @@ class BatchSurvey:
         buffer: bytes, bytearray or memoryview with the batch at its beginning; bytes after the batch are ignored.
 
     Raises:
-        CorruptBatchError: the batch is invalid; `fault` names the failed check. The methods raise it, too.
+        CorruptBatchError: the batch is invalid; the attribute `fault` of the error names the failed check. The
+            constructor and the methods raise this error.
 
     Attributes:
         codec: the codec of the batch.
-        earliest_ms: the smallest timestamp of all records with a timestamp; 2^63 - 1 if there is no such record.
-        latest_ms: the largest timestamp of all records; -1 if no record has a timestamp. In a batch with an append
+        earliest_ms: the smallest timestamp of the records; 2^63 - 1 if no record has a timestamp.
+        latest_ms: the largest timestamp of the records; -1 if no record has a timestamp. In a batch with an append
             time, every record has that time.
         keyless: the number of records without a key.
-        consecutive: True if the records are numbered 0, 1, 2, ...
+        consecutive: True if the offset deltas of the records are 0, 1, 2, ...
     """
 
     def __init__(self, buffer: Any) -> None: ...
@@ -33,15 +34,16 @@ class BatchSurvey:
     def open(
         self, decompress: Callable[[int, Any, int], bytes] | None = None, max_decompressed_bytes: int = ...
     ) -> None:
-        """Decompresses the records with `decompress(codec, data, max_size_bytes)`, if they are compressed.
+        """Begins the check of the records. If they are compressed, calls `decompress(codec, data, max_size_bytes)`.
 
         Raises:
-            ValueError: the batch is compressed and there is no `decompress`.
+            ValueError: the batch is compressed, and `decompress` is None.
         """
 
     def advance(self, records: int = ..., size_bytes: int = ...) -> bool:
-        """Checks at most `records` further records, and stops after the record with which their size reaches
-        `size_bytes`. Returns True once all records were checked.
+        """Checks the next records; returns True once all records of the batch were checked.
+
+        Stops after `records` records, or as soon as their total size is at least `size_bytes`.
         """
 
 def survey(

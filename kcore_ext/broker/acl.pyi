@@ -10,7 +10,7 @@ class AclTableCore:
 
     Args:
         implied_by: operation -> the operations that imply it in an ALLOW entry.
-        canonical: returns the same text for all notations of a host.
+        canonical: converts the text of a host address to its canonical form.
 
     Attributes:
         patterns: the number of different resource patterns of all entries.
@@ -87,4 +87,4 @@ class AclAuthorizerCore:
 
     @abstractmethod
     def denied(self, principal: str, client_host: str, operation: int, resource_type: int, name: str) -> None:
-        """Logs a denial. This class calls the method for each denial."""
+        """Logs a denial. `allowed` calls the method whenever it denies an operation."""

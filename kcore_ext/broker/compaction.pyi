@@ -7,25 +7,26 @@ from kcore_ext.batch.run import Run
 from kcore_ext.broker.compaction_map import OffsetMap
 
 def filtered(batch: bytes, stays: bytes, horizon_ms: int) -> bytes:
-    """Returns a batch with only some of its records, at least one, and with unchanged offsets and timestamps.
+    """Returns a copy of a batch without the removed records. Offsets and timestamps of the other records do not change.
 
     Args:
         batch: an uncompressed batch.
-        stays: a byte for each record, 0 for a removed one.
+        stays: a byte for each record; 0 means that the record is removed. At least one record must remain.
         horizon_ms: the time in ms since the epoch from which the batch's tombstones or marker may be removed (KIP-534);
             -1: the batch has neither.
 
     Raises:
-        ValueError: the batch is compressed, the number of flags is wrong, or no record stays.
+        ValueError: the batch is compressed, `stays` has the wrong length, or no record remains.
         CorruptBatchError: the batch cannot be read.
     """
 
 def merged(batches: list[bytes]) -> bytes:
-    """Merges batches into one batch. The batches have one leader epoch, ascending offsets, no producers and no
+    """Merges batches into one batch. They must have the same leader epoch, ascending offsets, no producer and no
     attributes.
 
-    A coordinator commits after a few requests, so its log has many small batches, of which compaction leaves one or two
-    records each. The duration of a load depends on the number of batches as well as on the number of records.
+    The log of a coordinator has many small batches, because a coordinator commits after a few requests. After
+    compaction, each of them has only one or two records. The log then loads faster from merged batches, because the
+    duration of a load also depends on the number of batches.
 
     Raises:
         ValueError: a batch has attributes.
@@ -39,14 +40,15 @@ class Sweep:
 
     Args:
         map: the result of the first half.
-        changes: collects the changed batches, in the form of `PartitionLog.rewrite`.
+        changes: a dictionary to which the sweep adds each changed batch, in the form that `PartitionLog.rewrite`
+            requires.
         now_ms: the wall-clock time, ms since the epoch.
-        delete_retention_ms: the time in ms for which tombstones stay from now on.
+        delete_retention_ms: the time in ms for which a tombstone is retained after the first pass that reads it.
         max_merged_bytes: the largest size of a merged batch. A batch of at least half that size is not merged, so that
             later passes do not rewrite merged batches.
 
     Attributes:
-        size_bytes: total size of the remaining batches, without batches that `flush` has not merged yet.
+        size_bytes: total size of the remaining batches. Small batches count after they have been merged.
         next_horizon_ms: earliest time at which a retained tombstone or marker may be removed; -1 if there is none.
     """
 
@@ -62,31 +64,39 @@ class Sweep:
         max_merged_bytes: int,
     ) -> None: ...
     def judge(self, batch: bytes, decompress: Decompress, work: int = ...) -> tuple[int, int, bytes] | None:
-        """Finds the records of a batch that remain. Changes nothing.
+        """Determines the records of a batch that remain, without removing any record.
 
         Args:
-            batch: the batch. If `sweep` or `judge` has read a part of the batch, the call reads the rest.
+            batch: the batch. If an earlier call of `sweep` or `judge` has read a part of it, this call reads the rest.
             decompress: decompresses records.
             work: maximum number of records to read; by default all.
 
         Returns:
-            The number of remaining records, the number of tombstones among them, and a byte for each record, which is 0
-            if the record is removed; None if the next call must continue.
+            None if unread records are left: call the method again with the same batch. Otherwise a tuple: the number of
+            remaining records, the number of tombstones among them, and a byte for each record, which is 0 if the record
+            is removed.
 
         Raises:
             CorruptBatchError: the batch cannot be read.
         """
 
     def horizon(self, horizon_ms: int) -> int:
-        """Returns the time from which retained tombstones or a marker may be removed. This is `horizon_ms`, or the end
-        of a delete retention that begins now if `horizon_ms` is -1.
+        """Returns the time from which the tombstones or the marker of a batch may be removed, in ms since the epoch.
+
+        Args:
+            horizon_ms: the time that an earlier pass has set for the batch; -1: none. The time is then the end of a
+                delete retention that begins now.
         """
 
     def sweep(self, run: Run, index: int, position: int, work: int, decompress: Decompress) -> tuple[int, int, int]:
-        """Compacts batches up to the first batch that the caller must compact.
+        """Compacts consecutive batches, up to the first batch that the caller must compact by other means.
 
-        The caller must compact batches of transactions and markers, batches that begin below `position`, compressed
-        batches with a change, and batches of a producer without remaining records.
+        The caller must compact these batches:
+
+        - markers, and batches of transactions,
+        - batches that begin below `position`,
+        - large compressed batches, and compressed batches of which a record is removed,
+        - batches of a producer if no record remains.
 
         Args:
             run: the batches, all valid.
@@ -98,7 +108,7 @@ class Sweep:
 
         Returns:
             The index after the last compacted batch, the offset after that batch, and the remaining work units. If no
-            work remains, call this again with this index; a batch that was read in part is continued.
+            work units remain, call the method again with this index and offset. It then continues even within a batch.
 
         Raises:
             CorruptBatchError: a batch cannot be read.

@@ -9,13 +9,13 @@ ENTRY_BYTES: Final[int]
 """Approximate memory of an entry in bytes, without the bytes of its key."""
 
 class Sizes(NamedTuple):
-    """The result of `sizes`.
+    """The result of `sizes`. A batch is clean if an earlier pass has compacted it, and otherwise dirty.
 
     Attributes:
-        clean_bytes: total size of batches that end at or below `mark`.
-        dirty_bytes: total size of the other batches.
-        first_dirty_ms: largest timestamp of the first of the other batches, in ms since the epoch; -1: there is no such
-            batch, or it has no timestamp.
+        clean_bytes: total size of the clean batches.
+        dirty_bytes: total size of the dirty batches.
+        first_dirty_ms: largest timestamp of the first dirty batch, in ms since the epoch; -1: there is no dirty batch,
+            or it has no timestamp.
         next_offset: the offset after the last batch; -1: there is no batch.
     """
 
@@ -25,7 +25,11 @@ class Sizes(NamedTuple):
     next_offset: int
 
 def sizes(run: Run, mark: int) -> Sizes:
-    """Sums the sizes of batches below and above `mark`, the offset up to which compaction has cleaned the log.
+    """Returns the total sizes of the clean and the dirty batches.
+
+    Args:
+        run: the batches.
+        mark: the offset up to which earlier passes have compacted the log. Batches that end at or below it are clean.
 
     Raises:
         ValueError: a batch is shorter than a header.
@@ -33,15 +37,16 @@ def sizes(run: Run, mark: int) -> Sizes:
 
 @final
 class OffsetMap:
-    """The latest offset of each key in a part of a log, in bounded memory, and the live records of its batches.
+    """A map from each key in the surveyed batches to the offset of the key's latest record.
 
-    The map stores whole keys, so it never confuses two keys (Kafka stores digests).
+    It also counts the live records of each batch. A record is live if no later surveyed record has the same key. The
+    map stores whole keys; Kafka stores digests, which can be equal for two keys.
 
     Args:
         max_bytes: approximate memory limit.
 
     Attributes:
-        count: the number of batches that were read, which are numbered from 0 in the order of the log.
+        count: the number of surveyed batches. Their indexes begin at 0, in the order of the log.
     """
 
     count: int
@@ -49,11 +54,15 @@ class OffsetMap:
     def __init__(self, max_bytes: int) -> None: ...
     @property
     def full(self) -> bool:
-        """True if the memory is used up: the caller must end the survey, and a later pass compacts the rest."""
+        """True if the memory is used up. The caller then ends the survey, and a later pass compacts the other batches.
+        """
 
     @property
     def within_batch(self) -> bool:
-        """True if the work units ended within a batch: the next `survey` or `add` of that batch continues it."""
+        """True if the last call has read only a part of a batch, because its work units were used up.
+
+        The next `survey` or `add` of that batch reads the rest.
+        """
 
     def offset_of(self, key: bytes) -> int:
         """Returns the offset of the latest record of `key`; -1 if there is none."""
@@ -61,29 +70,31 @@ class OffsetMap:
     def survey(
         self, run: Run, index: int, start: int, newest_ms: int, work: int, decompress: Decompress
     ) -> tuple[int, int]:
-        """Surveys batches up to the first batch that is a marker, transactional or too young.
+        """Surveys batches up to the first batch that is a marker, transactional, compressed and large, or too young.
 
         Args:
             run: the batches, all valid.
             index: index of the first batch.
-            start: the log's start offset. A batch that begins below it is never removed without being read.
+            start: the log's start offset. A batch that begins below it is removed only after it was read.
             newest_ms: a batch with a larger timestamp, in ms since the epoch, is too young.
             work: the number of work units to use; one batch may exceed it. Each record, each batch and each 512 bytes
                 count as one unit.
             decompress: decompresses records.
 
         Returns:
-            The index after the last batch that was read to its end, and the remaining work units. If batches and work
-            remain and the map is not full, the caller must decide about the batch at this index.
+            The index after the last batch that was read to its end, and the remaining work units. If work units remain,
+            the map is not full, and there is a batch at this index, then the survey stopped at that batch. The caller
+            must pass the batch to `add` or `step_over`, or end the survey if the batch is too young.
 
         Raises:
             CorruptBatchError: a batch cannot be read.
         """
 
     def add(self, batch: bytes, decompress: Decompress, work: int = ...) -> int:
-        """Surveys one batch of any kind, or a part of it, as `survey` does; returns the remaining work units.
+        """Surveys one batch of any kind; returns the remaining work units.
 
-        The batch will not be removed unread. By default, `work` has no limit.
+        If the work units are used up within the batch, the next call continues. By default, `work` has no limit. The
+        sweep must read the batch, even if the batch has no live records.
         """
 
     def step_over(self, base_offset: int) -> None:
@@ -97,16 +108,17 @@ class OffsetMap:
         """
 
     def stretch(self, index: int, shortest: int) -> tuple[int, bool]:
-        """Finds the next sequence of batches from `index` on that can all be removed unread, or that must all be read.
+        """Finds the end of a sequence of batches that the sweep can treat alike: remove all, or read all.
+
+        A batch without live records can be removed without reading it.
 
         Args:
-            index: index of the first batch.
-            shortest: the smallest number of adjacent removable batches that form a sequence; fewer batches are read
-                with their neighbours.
+            index: index of the first batch of the sequence.
+            shortest: the smallest number of removable batches that form a sequence to remove. Fewer adjacent removable
+                batches belong to a sequence to read.
 
         Returns:
-            The index after the sequence, and True if all its batches can be removed. A sequence that must be read may
-            contain batches without live records.
+            The index after the sequence, and True if all its batches can be removed unread.
         """
 
     def remove(self, start: int, stop: int, changes: dict[int, bytes | None]) -> None:

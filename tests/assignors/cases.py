@@ -65,7 +65,7 @@ def plain(assignment: GroupAssignment, names: Mapping[bytes, str] | None = None)
 
 
 def member(assignor: str, entry: Mapping[str, Any], owned: Mapping[Any, tuple[int, ...]]) -> Member:
-    """Makes a member with its owned partitions in the field that this assignor reads."""
+    """Makes a member. Its owned partitions are in the user data for "sticky", and in `owned` for other assignors."""
     generation = entry.get("generation")
     known = -1 if generation is None else generation
     data = StickyAssignorUserData(owned, known).encode() if assignor == "sticky" and generation is not None else None

@@ -11,8 +11,10 @@ RACKS = ("r0", "r1", "r2")
 def groups(
     draw: st.DrawFn, *, equal: bool | None = None, racks: bool = True, owned: bool = True, static: bool = True
 ) -> tuple[list[Member], Topics]:
-    """Draws up to twelve members and forty partitions; claims of owned partitions may conflict, be out of date, or name
-    missing partitions."""
+    """Draws up to twelve members and forty partitions.
+
+    The owned partitions that members claim may conflict, be out of date, or not exist.
+    """
     names = [f"t{i}" for i in range(draw(st.integers(1, 5)))]
     counts = {name: draw(st.integers(0, 8)) for name in names}
     with_racks = racks and draw(st.booleans())

@@ -156,8 +156,9 @@ def test_values_are_immutable_and_compare_by_value() -> None:
 
 
 def test_members_that_keep_their_partitions_keep_their_row() -> None:
-    """The previous and the new result share one object for an unchanged row, whether the row is read alone or with all
-    rows. Changed rows are new objects.
+    """A member with unchanged partitions has the same row object in the previous and the new assignment.
+
+    This holds both for rows read one by one and for `to_dict`. Other members have new row objects.
     """
     uniform = get("uniform", "consumer")
     topics = Topics({"t": 4, "u": 2})
@@ -371,8 +372,10 @@ def test_user_data_bytes_are_kafkas() -> None:
 
 
 def test_the_newer_generation_wins_a_conflict() -> None:
-    """Since KIP-792 the subscription has the generation. Before that, cooperative-sticky sent its generation as four
-    bytes of user data.
+    """Two members claim the same partition, and the member with the newer generation keeps it.
+
+    One member sends its generation in the subscription (KIP-792). The other member sends it only as four bytes of user
+    data, as cooperative-sticky did before KIP-792.
     """
     old, new = (4).to_bytes(4, "big"), (5).to_bytes(4, "big")
     members = [

@@ -51,7 +51,7 @@ def score(members: list[Member], topics: Topics, owners: dict[tuple[str, int], i
 
 
 def best_score(members: list[Member], topics: Topics) -> Score:
-    """Tries every valid assignment."""
+    """Returns the lowest score of all valid assignments."""
     partitions = [(str(topic), p) for topic in topics for p in range(topics[topic])]
     choices = [[i for i, m in enumerate(members) if topic in m.topics] for topic, _ in partitions]
     kept = [(partition, who) for partition, who in zip(partitions, choices, strict=True) if who]
@@ -81,7 +81,9 @@ def test_no_assignment_is_better(group: tuple[list[Member], Topics]) -> None:
     ids=lambda c: c["name"],
 )
 def test_balance_and_moves_are_the_recorded_optimum(case: dict[str, Any]) -> None:
-    """Compares the counts and the number of moves of every recorded round with the results of an independent solver."""
+    """Compares the partition counts of the members, and the number of moves, with the recorded results of another
+    solver.
+    """
     for part in case["rounds"]:
         if "best_counts" not in part["measures"]:
             continue
@@ -117,7 +119,7 @@ def test_racks_are_matched_if_balance_and_moves_allow() -> None:
 
 
 def test_nothing_moves_for_a_rack_alone() -> None:
-    """A balanced assignment stays unchanged, because few moves rank before rack matches."""
+    """A balanced assignment stays unchanged, because few moves are more important than rack matches."""
     topics = Topics({"t": 2}, racks={"t": [["a"], ["b"]]})
     members = [Member("m0", ["t"], rack_id="a", owned={"t": [1]}), Member("m1", ["t"], rack_id="b", owned={"t": [0]})]
     assert get("kcore.balanced").assign(members, topics) == {"m0": {"t": (1,)}, "m1": {"t": (0,)}}

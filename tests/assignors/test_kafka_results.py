@@ -108,7 +108,7 @@ def test_previous_target_and_owned_partitions_are_the_same_input(case: dict[str,
 
 @pytest.mark.parametrize("case", [c for c in CASES if c["assignor"] != "streams-sticky"][::7], ids=lambda c: c["name"])
 def test_measures_equal_the_recorded_measures(case: dict[str, Any]) -> None:
-    """Compares balance, moves, rack matches and sharing with the recording."""
+    """Compares balance, moves, rack matches, and readers per partition with the recorded values."""
     for part in case["rounds"]:
         if "faults" in part or part.get("target"):
             continue

@@ -184,7 +184,10 @@ def test_share_partitions_have_readers_and_members_have_their_share(group: Group
 @settings(max_examples=15, deadline=None)
 @given(group=groups(equal=True, racks=False), data=st.data())
 def test_changed_members_are_those_whose_partitions_differ(group: Group, data: st.DataObject) -> None:
-    """KIP-848 writes a record for each changed member. Topics and members may come and go between two assignments."""
+    """`changed_members` returns the members with other partitions than before, also if topics and members came or went.
+
+    The coordinator writes a record for each of these members (KIP-848).
+    """
     members, topics = group
     before = assign("consumer", "uniform", group)
     grown = Topics({t: topics[t] + data.draw(st.integers(0, 2)) for t in topics if data.draw(st.booleans())})

@@ -29,7 +29,7 @@ class CommandResult(NamedTuple):
 
 
 class Terminal:
-    """Runs the command against a server of this process."""
+    """Runs the command against a server in this process."""
 
     def __init__(self, live: LiveServer) -> None:
         self.live = live

@@ -143,7 +143,10 @@ def test_following_prints_new_records(kcore: Terminal) -> None:
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_member_that_is_stopped_commits_and_leaves(kcore: Terminal, number: signal.Signals, status: int) -> None:
-    """The signal interrupts a fetch on the same connection that the member uses for leaving."""
+    """A signal stops the process during a fetch. Its group is empty afterwards, so the member has left.
+
+    The fetch uses the same connection as the request to leave.
+    """
     with following(kcore, "--group", "g") as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -48,7 +48,10 @@ def test_a_group_in_the_middle_of_a_rebalance_shows_who_waits_for_whom(run: Call
 
 
 def test_a_group_without_its_newest_target_shows_that(run: Callable[..., Ran], tmp_path: Path) -> None:
-    """Within the assignment interval (KIP-1263), members still have the last target and wait for the next one."""
+    """The group is in epoch 3, but the assignment interval (KIP-1263) delays the target assignment of this epoch.
+
+    The output shows the target of epoch 2, and that all members wait for the target of epoch 3.
+    """
     folder = tmp_path / "data"
     with kcore.open(folder, config={**SETTINGS, "group.consumer.assignment.interval.ms": "15000"}) as engine:
         make_topic(engine, "lines", 2)

@@ -91,8 +91,7 @@ def test_a_duration_of_zero_is_refused(capsys: pytest.CaptureFixture[str]) -> No
 def test_maven_downloads_the_packages_for_s3_in_matching_versions(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A program in place of Maven writes the files that its arguments name. In a second run, the
-    files exist already.
+    """A fake `mvn` program creates each requested file. A second call of `s3_jars` finds the files without a download.
     """
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
     monkeypatch.setattr(Path, "home", lambda: tmp_path)

@@ -148,7 +148,7 @@ def test_control_characters_of_a_text_are_escaped(text: str, shown: str) -> None
 
 
 def test_a_name_that_the_terminal_cannot_encode_does_not_stop_the_output(tmp_path: Path) -> None:
-    """The text has the characters that an ASCII terminal lacks as escapes."""
+    """On an ASCII terminal, the output has escapes in place of the characters that are not ASCII."""
     folder = tmp_path / "data"
     with kcore.open(folder, config=QUICK) as engine:
         make_topic(engine, "t")

@@ -79,7 +79,9 @@ def served(folder: Path) -> tuple[list[tuple[int, str]], dict[tuple[str, int], i
 
 
 def test_a_file_that_lmdb_cannot_open_is_rebuilt(run: Run, folder: Path) -> None:
-    """LMDB needs the flags of the main database in the meta pages to find the trees. The repair does not need them."""
+    """The flags of the main database are damaged in both meta pages, so LMDB cannot find the trees. The repair does not
+    need these flags.
+    """
     with (folder / "data.mdb").open("r+b") as file:
         for page in (0, 1):
             file.seek(page * 4096 + 92)
@@ -292,7 +294,8 @@ def test_a_missing_database_is_made_again(run: Run, folder: Path, database: byte
 
 
 def appended(folder: Path, count: int) -> list[tuple[int, int, bytes]]:
-    """Returns batches that continue the log of a topic, with the number of the topic's partition."""
+    """Returns new batches for the end of partition `lines-0`, as tuples (partition number in LMDB, base offset, bytes).
+    """
     engine = LmdbLogEngine(folder)
     log = engine.get(PartitionKey(topic_id(engine, "lines"), 0))
     assert log is not None
@@ -361,7 +364,10 @@ def test_sound_rounds_around_a_damaged_one_are_recovered(run: Run, folder: Path)
 
 
 def test_the_areas_of_a_damaged_journal_are_read_in_the_order_of_their_rounds(run: Run, folder: Path) -> None:
-    """Round 0 was moved to the log. The newest round is at the start of the file, and a round before it is damaged."""
+    """The second area of the journal has rounds 1 to 3, and the first area has the newer round 4. Round 2 is damaged.
+
+    The repair restores rounds 1, 3 and 4 in this order, and reports a gap.
+    """
     rounds = [encoded([one]) for one in appended(folder, 4)]
     edit(folder, META_DB, (JOURNAL_KEY, IDENTITY + U32.pack(1)))
     older = bytearray(entry(1, rounds[0]) + entry(2, rounds[1]) + entry(3, rounds[2]))

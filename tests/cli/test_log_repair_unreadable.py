@@ -49,7 +49,9 @@ def page_of(folder: Path, number: int, base: int) -> int:
 def test_a_page_that_the_device_cannot_read_does_not_stop_the_repair(
     run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The copy of the damaged file has zeros in place of this page, and all other pages."""
+    """The repair copies the damaged file. The copy has zeros in place of the unreadable page; all other pages are
+    equal.
+    """
     folder = tmp_path / "data"
     with kcore.open(folder, config=SETTINGS) as engine:
         populate(engine)

@@ -144,7 +144,10 @@ def test_the_whole_log_of_a_folder_is_dumped_with_its_metadata(run: Run, command
 
 @pytest.mark.parametrize("verb", [("log", "dump"), ("groups", "list"), ("groups", "describe"), ("offsets", "list")])
 def test_exactly_one_target_must_be_given(verb: tuple[str, str], run: Run) -> None:
-    """The command reads a positional argument as a folder. The error names the options for groups and topics."""
+    """The command refuses a call with neither a data folder nor `--bootstrap`, and a call with both.
+
+    The second error explains that `workers` was read as a folder, and names the options `--group` and `--topic`.
+    """
     ran = run(*verb)
     assert (ran.status, ran.err) == (1, "kcore: name a data folder, or --bootstrap HOST:PORT of a running server\n")
     ran = run(*verb, "workers", "--bootstrap", "localhost:1")
@@ -178,7 +181,8 @@ def test_a_folder_that_a_server_has_open_is_refused(run: Run, tmp_path: Path) ->
 
 
 def test_a_closed_pipe_is_no_failure(command_target: CommandTarget) -> None:
-    """Runs `kcore log dump … | head -1`."""
+    """If the reader of the output closes the pipe, as in `kcore log dump … | head -1`, the command ends with status 0.
+    """
     command = [sys.executable, "-m", "kcore", "log", "dump", *command_target.arguments]
     read, write = os.pipe()
     os.close(read)

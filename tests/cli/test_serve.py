@@ -152,8 +152,9 @@ def started(*arguments: str) -> subprocess.Popen[str]:
 
 
 def test_without_a_data_folder_a_warning_is_logged(run: Run, tmp_path: Path) -> None:
-    """The server logs the warning once at the start, unless the setting was explicit. The effective configuration shows
-    the missing folder, too.
+    """A server without a data folder logs one warning at its start. With `kcore.durability=memory` it logs no warning.
+
+    `--print-config` also shows that the data folder is missing.
     """
 
     def log_of(*arguments: str) -> str:

@@ -20,8 +20,10 @@ QUICK = ("-Xmx256m", "-XX:TieredStopAtLevel=1")  # options of a JVM that starts 
 
 @functools.cache
 def classpath(source: Path = SOURCE) -> str:
-    """Returns the class path of the compiled programs of a folder and their libraries, which are kept for the next run.
-    Skips the test if Java or Maven is missing, or if no repository can be reached.
+    """Returns the class path of the compiled programs of a folder and of their libraries. Keeps the files for later
+    test runs.
+
+    Skips the test if Java or Maven is missing, or if no Maven repository can be reached.
     """
     missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
     if missing:
@@ -44,8 +46,9 @@ def digest(*files: Path) -> str:
 
 
 def made_once(name: str, make: Callable[[Path], None]) -> Path:
-    """Returns a folder of the cache, and first makes the folder if it is missing. Several test runs may do so at the
-    same time.
+    """Returns a folder of the cache. Creates the folder with `make` if it is missing.
+
+    Several test runs may call this function at the same time.
     """
     folder = CACHE / name
     if not folder.exists():

@@ -45,11 +45,12 @@ class Member:
         bootstrap: HOST:PORT.
         group: its group.
         topics: its subscribed topics.
-        strategy: the assignor's name; "consumer" or "consumer:ASSIGNOR" for the protocol of KIP-848, which
-            confluent-kafka and Java support, and whose session timeout is the group's setting.
-        session_timeout_ms: its session timeout; the default is longer than any deadline of a test.
+        strategy: the name of the assignor. "consumer" or "consumer:ASSIGNOR" selects the protocol of KIP-848, which
+            only confluent-kafka and Java support.
+        session_timeout_ms: its session timeout; the default is longer than any deadline of a test. In the protocol of
+            KIP-848, the group's setting applies instead.
         instance_id: its group instance id; None for a dynamic member.
-        client_id: its client id, with which its member id may begin; only for "kcore".
+        client_id: its client id. Only "kcore" uses it.
 
     Attributes:
         owned: its partitions, None before its first event.

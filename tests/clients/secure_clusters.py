@@ -62,7 +62,7 @@ class SecureCluster:
         self._admins: dict[int, AdminClient] = {}
 
     def others(self, node_id: int) -> list[int]:
-        """Returns the other nodes, beginning with the node after this one."""
+        """Returns the ids of the other nodes, in ascending order from `node_id`, then from the first node."""
         return [(node_id + step - 1) % len(NODES) + 1 for step in range(1, len(NODES))]
 
     def controller(self) -> int:
@@ -76,7 +76,7 @@ class SecureCluster:
         return self.others(self.controller())[0]
 
     def admin(self, node_id: int) -> AdminClient:
-        """Returns an admin client of the super user, which is given the address of this node only."""
+        """Returns an admin client of the super user. The client has the address of only this node."""
         client = self._admins.get(node_id)
         if client is None:
             client = self._admins[node_id] = AdminClient(settings_of(self.addresses[node_id], ADMIN))

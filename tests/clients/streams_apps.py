@@ -128,7 +128,7 @@ class Applications:
             future.result()
 
     def produce(self, topic: str, *records: tuple[str, str]) -> None:
-        """Produces records to the partitions that Java's clients choose."""
+        """Produces records with Java's default partitioner, murmur2."""
         producer = Producer({**self._settings, "partitioner": "murmur2_random"})
         for key, value in records:
             producer.produce(topic, key=key, value=value)

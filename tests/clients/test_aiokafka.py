@@ -1,6 +1,6 @@
 """aiokafka: producing, consuming and offsets.
 
-This client uses the older, not flexible versions of the protocol.
+This client uses older versions of the protocol, without flexible encodings.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from tests.clients.go_programs import program
 from tests.kit import PRODUCE_VERSION, batch, make_topic, produce
 
 pytestmark = pytest.mark.long
-"""The tests need a minute of processor time on a new machine, to compile the program."""
+"""The marker `long`, because compiling the Go program takes a minute of processor time on a new machine."""
 
 GROUP_RESOURCE = 32
 SETTINGS = {"group.share.assignment.interval.ms": "0", "group.share.min.record.lock.duration.ms": "1000"}

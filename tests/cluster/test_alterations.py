@@ -99,13 +99,13 @@ def test_a_dry_run_changes_nothing(world: ClusterWorld) -> None:
 
 
 class Keys:
-    """The key stores of listeners. The keys in one file cannot be loaded."""
+    """A fake of the listeners' key stores. It refuses the file `damaged.pem` and accepts all other files."""
 
     def fault(self, changed: Mapping[str, str | None]) -> str | None:
         return "the file is damaged" if "damaged.pem" in changed.values() else None
 
     def reload(self) -> None:
-        """Does nothing in place of loading the keys."""
+        """Does nothing: there are no keys to load."""
 
 
 def test_a_node_refuses_key_stores_that_it_cannot_load(world: ClusterWorld) -> None:

@@ -33,8 +33,8 @@ def registered(store: ClusterStore, config: Config, clock: Clock) -> ClusterEngi
 
 
 DIFFERENT = {"wire/unknown_keys_close"}
-"""Scenarios that are left out, because they have requests that only Kafka's controllers serve. In a cluster, each node
-may be the controller.
+"""Names of scenarios that do not run. They expect Kafka's broker to refuse requests that only controllers serve, but
+every node of a kcore cluster may be the controller.
 """
 
 

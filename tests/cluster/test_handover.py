@@ -120,8 +120,10 @@ def test_a_partition_is_never_served_by_two_nodes(world: ClusterWorld, client: C
 def test_the_next_leader_stores_no_batch_before_one_that_it_refused(
     world: ClusterWorld, client: Client, partition: int
 ) -> None:
-    """A client that sends several batches at a time may address the next leader before that node
-    leads the partition.
+    """A client sends batches 0 and 1 to the next leader. The node refuses batch 0, because it does not lead the
+    partition yet.
+
+    Once the node is the leader, it refuses batch 1 until the client has sent batch 0 again.
     """
     target = others(world, world.leader("t", partition))[-1]
 
@@ -272,8 +274,9 @@ def test_a_plan_survives_the_compaction_of_the_metadata_log(world: ClusterWorld,
 
 @pytest.mark.parametrize("stored", [False, True], ids=["request-lost", "response-lost"])
 def test_a_plan_whose_commit_failed_leaves_the_leader(world: ClusterWorld, client: Client, stored: bool) -> None:
-    """The controller itself leads the partition, and may have released the partition for a plan that was never
-    stored.
+    """The controller leads a partition and plans to move it, but the commit of the plan has an unknown outcome.
+
+    If the store has the plan, the partition moves. Otherwise the controller still leads the partition.
     """
     controller = world.controller
     partition = next(index for index in range(6) if world.leader("t", index) is controller)

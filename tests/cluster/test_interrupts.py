@@ -44,7 +44,7 @@ async def interrupt(*_: Any) -> None:
 
 
 def test_an_interrupted_open_gives_up_the_lease(store: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closing the node takes several turns of its event loop."""
+    """An interrupt during the start closes the node completely, although this takes several turns of its event loop."""
     close_server = ClusterNode._close_server
 
     async def slow(self: ClusterNode) -> None:
@@ -65,7 +65,10 @@ def test_an_interrupted_open_gives_up_the_lease(store: MemoryCluster, monkeypatc
 def test_an_interrupt_before_the_wait_for_the_start_gives_up_the_lease(
     store: MemoryCluster, monkeypatch: pytest.MonkeyPatch, started: bool
 ) -> None:
-    """The event loop may be ahead of the thread that waits for it, for example on a busy machine."""
+    """The calling thread is interrupted before it waits for the node's start on the event loop.
+
+    On a busy machine, the event loop may have begun or even finished the start by then.
+    """
     starting = threading.Event()
 
     async def wait(*_: Any) -> None:

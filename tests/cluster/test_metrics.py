@@ -15,7 +15,7 @@ from tests.harness import EngineHarness
 
 
 class Observed:
-    """An engine without a server, as the metrics read it."""
+    """A stand-in for a server: it has only the engine, whose metrics the tests read."""
 
     def __init__(self, engine: object) -> None:
         self.engine = engine

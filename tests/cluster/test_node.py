@@ -132,7 +132,10 @@ def test_requests_reach_the_controller_over_tcp(loop_factory: LoopFactory) -> No
 
 
 def test_a_slow_poll_of_the_cluster_delays_no_renewal() -> None:
-    """A poll may wait for the locks of other nodes for longer than a lease lasts."""
+    """A poll of the store is blocked, and the node still renews its lease.
+
+    In production, locks of other nodes may block a poll for longer than a lease lasts.
+    """
     blocked, released, renewed = threading.Event(), threading.Event(), threading.Event()
 
     def intercept(operation: str, node_id: int, stored: bool) -> None:

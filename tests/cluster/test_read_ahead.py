@@ -97,7 +97,7 @@ def key_of(node: Node) -> PartitionKey:
 
 
 def followed(node: Node) -> list[PartitionKey]:
-    """Returns the handles of the logs that a node follows, without that of the metadata log."""
+    """Returns the keys of the partitions whose logs a node follows, except for the metadata log."""
     assert node.engine is not None
     log = node.engine.log
     return [key for key, handle in log._logs.items() if handle.owned_epoch < 0 and key.topic_id != bytes(15) + b"\x01"]

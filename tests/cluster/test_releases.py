@@ -24,7 +24,7 @@ PARTLY = AlterPartitionResponse(
 
 
 class World:
-    """Released partitions that all move to node 2, and the reports that reach the controller."""
+    """The part of a node that reports released partitions, with a fake controller. All partitions move to node 2."""
 
     def __init__(self) -> None:
         self.wheel = TimerWheel(0)

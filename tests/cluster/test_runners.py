@@ -64,7 +64,7 @@ def test_the_caller_gets_the_result_or_a_log_error(run: Callable[[Call], Any]) -
 
 
 def test_a_call_for_which_no_thread_can_be_started_fails() -> None:
-    """The membership counts the call as under way until the call gets a result."""
+    """The call returns a LogError. Without a result, the membership would consider the call unfinished forever."""
     executor = ThreadPoolExecutor(1)
     executor.shutdown()
     error = on_thread(lambda: 5, executor)

@@ -194,7 +194,9 @@ def test_any_node_has_the_topics_of_coordinators_created_despite_acls(
 
 
 def test_only_nodes_may_have_the_topics_of_coordinators_created(world: ClusterWorld) -> None:
-    """With an authorizer, the secret of a node does not suffice."""
+    """With an authorizer, the controller refuses a user's request to create such a topic, even with the secret of a
+    node.
+    """
     response = world.controller.send(own_request(TRANSACTION_STATE), 0, principal="User:app")
     assert isinstance(response, EnvelopeResponse)
     assert (response.error_code, secret_of(1) != "") == (31, True)

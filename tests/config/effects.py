@@ -1,8 +1,8 @@
 """Settings and the tests that verify their effect: a test fails if kcore ignores its setting.
 
 `NAMED` lists tests that set the setting themselves or in a helper of their module. `INDIRECT` lists tests that depend
-on the setting's default, or that set it by a command-line option. The second text is a value with which the test fails;
-"" stands for the default. test_ignored_settings.py checks that these tests fail.
+on the setting's default, or that set it by a command-line option. Each row of `INDIRECT` has a test and a value of the
+setting with which the test fails; "" stands for the default. test_ignored_settings.py checks that these tests fail.
 """
 
 from __future__ import annotations

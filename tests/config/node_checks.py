@@ -158,15 +158,16 @@ def controllers(setting: str) -> None:
 
 
 def described_without_warning(setting: str) -> None:
-    """A single node does not need the setting. Nevertheless no warning says that the setting has no effect, and
-    DescribeConfigs shows the setting.
+    """A single node accepts the setting without using it. DescribeConfigs shows the value.
+
+    No warning says that the setting has no effect.
     """
     config = Config.of({setting: "INTERNAL"})
     assert (config.get(setting), config.without_effect()) == ("INTERNAL", [])
 
 
 def other_name(setting: str) -> None:
-    """Kafka's name of the setting sets kcore's own setting."""
+    """A value for Kafka's name of a setting applies to the kcore setting that `SAME_AS` names."""
     config = Config.of({setting: "77"})
     assert str(config.get(SAME_AS[setting])) == "77"
 

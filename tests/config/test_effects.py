@@ -160,7 +160,7 @@ def internal_topic(setting: str) -> None:
 
 
 def of_the_cluster(setting: str) -> None:
-    """As in Kafka, the first start of a cluster stores the value for all brokers."""
+    """The first start of a cluster stores the setting's value as the default of all brokers, as in Kafka."""
     assert engine(**{setting: "2"}).control.topic_configs.defaults()[setting] == 2
     assert engine().control.topic_configs.defaults()[setting] == 1
 
@@ -249,7 +249,7 @@ def fetch_sessions(setting: str) -> None:
 
 
 def map_size(setting: str) -> None:
-    """The file of a new folder begins with this size."""
+    """The LMDB map of a new folder has the size that the setting gives."""
     with (
         tempfile.TemporaryDirectory() as folder,
         kcore.open(Path(folder) / "data", config={setting: 3_145_728}) as node,
@@ -273,7 +273,7 @@ def validator(setting: str) -> None:
 
 
 def session_of_a_login(setting: str) -> None:
-    """A login is valid for this time, and the client must authenticate again before the time has passed."""
+    """The setting limits how long a login is valid. The client must authenticate again before the end of this time."""
     users = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="secret";'
     values = {"sasl.enabled.mechanisms": "PLAIN", "plain.sasl.jaas.config": users, setting: "5000"}
     login = exchange_maker(Config.of(values).for_listener("X"), engine())()

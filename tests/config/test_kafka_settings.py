@@ -164,7 +164,10 @@ def test_mistakes_stay_fatal(setting: str, value: str, text: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(UNSUPPORTED))
 def test_settings_that_would_break_a_promise_are_refused(name: str) -> None:
-    """These values are refused in a file and at run time, with advice; the default values are accepted."""
+    """Some settings are valid only with their default. Another value is refused in a file and at run time.
+
+    The error of the file says that kcore does not support the value.
+    """
     setting = kafka_settings()[name]
     value = "true" if isinstance(setting.default, bool) else "x"
     with pytest.raises(ConfigError, match="is not supported by kcore: "):

@@ -12,7 +12,7 @@ from tests.consumer_coordinator.world import World
 
 @pytest.fixture
 def _defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sets a heartbeat interval of five seconds, and an assignment interval of a second."""
+    """Gives the tests a heartbeat interval of five seconds and an assignment interval of one second."""
     monkeypatch.setattr(worlds, "SETTINGS", {"offsets.topic.num.partitions": "1"})
 
 

@@ -91,8 +91,8 @@ class Chaos:
     def check(self) -> None:
         """Checks the properties that hold at every moment.
 
-        By the events of the members, no partition has two owners, unless the coordinator has removed one of these
-        members. No partition is gained or lost without an event.
+        No partition has two owners that are both members for the coordinator. Ownership follows the members' events. A
+        member gains or loses a partition only with an event.
         """
         for member in self.world.members:
             machine = member.machine

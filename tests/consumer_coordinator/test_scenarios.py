@@ -379,7 +379,9 @@ def test_a_failing_listener_is_reported(world: World, kind: dict[str, Any]) -> N
 
 
 def test_a_topic_that_is_created_later_is_soon_assigned(world: World, kind: dict[str, Any]) -> None:
-    """The result of an earlier look-up is not reused until its maximum age: the member looks the topic up again."""
+    """The member looks the missing topic up again soon. It does not wait until its earlier look-up reaches the maximum
+    age.
+    """
     one = world.member("one", "t", "u", **kind)
     world.until(lambda: len(one.owned) == 4)
     world.engine.send(create("u", partitions=2))
@@ -425,7 +427,11 @@ def test_a_member_adopts_no_partitions_before_the_response_to_its_report(world: 
 
 
 def test_a_leader_keeps_the_partitions_of_a_topic_whose_leaders_are_unknown(world: World) -> None:
-    """A node without a connection to its cluster returns no leaders. A later look-up finds the topic with a leader."""
+    """The group's leader gets LEADER_NOT_AVAILABLE for a topic, and still assigns the partitions of this topic.
+
+    A node returns this error while it has no connection to its cluster. A later look-up finds the topic without the
+    error.
+    """
     one = world.member("one", "t", protocol="classic")
     world.until(lambda: len(one.owned) == 4)
     two = world.member("two", "t", protocol="classic")

@@ -101,7 +101,7 @@ class Sent(NamedTuple):
         api_key: its API.
         version: its version.
         client_id: the client.
-        kinds: its acknowledgements.
+        kinds: its acknowledgements, as (partition, offset) -> acknowledgement type.
     """
 
     api_key: int

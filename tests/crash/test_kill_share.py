@@ -1,5 +1,5 @@
-"""Kills a server with SIGKILL at random moments while share consumers run. Accepted records are never delivered again,
-all others are.
+"""Kills a server with SIGKILL at random moments while share consumers run. The server delivers accepted records never
+again, and all other records again.
 """
 
 from __future__ import annotations

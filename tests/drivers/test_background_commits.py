@@ -147,8 +147,9 @@ async def test_a_heartbeat_does_not_wait_for_the_commit_of_another_group() -> No
 
 
 async def test_responses_of_a_shard_wait_for_its_background_commit() -> None:
-    """Sends heartbeats of stable members and offset fetches, which compiled code serves, to the
-    only shard of groups.
+    """While the only shard of groups commits in the background, heartbeats and offset fetches get no response.
+
+    The heartbeats are of stable members. Compiled code decides all of these requests.
     """
     node = Node(shards=1)
     await node.begin()

@@ -333,7 +333,10 @@ def test_advancing_the_clock_wakes_waiting_requests() -> None:
 
 
 async def test_due_timers_are_fired_in_several_turns_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one turn, 200 transactions with 10,000 partitions that time out together would block the loop for 1.2 s."""
+    """After a time limit, the driver fires the remaining due timers in a later turn of the loop.
+
+    Otherwise, for example, the timeouts of 200 transactions with 10,000 partitions would block the loop for 1.2 s.
+    """
     monkeypatch.setattr("kcore.drivers.event_loop.MAX_TIMERS_S", 0.0)  # each timer exceeds this limit
     engine, _ = faulty_engine(ManualClock())
     loop = asyncio.get_running_loop()

@@ -12,7 +12,11 @@ from tests.kit import wait_until
 
 
 def test_the_end_of_the_leadership_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """The leadership ends if, for example, another node has become the controller. The new leader frees the space."""
+    """The node no longer leads the partition whose space it frees. The writing thread stops and logs this without a
+    traceback.
+
+    The leadership ends if, for example, another node has become the controller. The new leader frees the space.
+    """
     results: list[bool | Exception] = [True, FencedWriteError("node 1 does not lead t-0", []), True]
 
     def reclaim() -> bool:

@@ -68,7 +68,7 @@ def test_held_responses_wait_since_the_first_of_them() -> None:
 
 
 def test_no_response_is_held_after_a_failed_round() -> None:
-    """The responses of the failed round are complete. Responses of later rounds start to wait with their own round."""
+    """A failed round completes its responses. The waiting time of a later response begins with its own round."""
     rounds = Rounds()
     rounds.at(10).began()
     rounds.at(11).held()

@@ -190,7 +190,9 @@ async def test_tasks_that_call_again_in_different_turns_share_a_flush(
 async def test_a_round_gathers_calls_no_longer_than_a_write_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a write takes no time, a round does not wait for calls of a later turn of the loop. Another round has them."""
+    """If a write takes no time, a round does not wait for calls of a later turn of the loop. The next round commits
+    those calls.
+    """
     async with slow_device(monkeypatch), kcore.open_async(tmp_path / "data", config=SETTINGS) as node:
         await node.send(create("t"))
         monkeypatch.setattr(CommitOffloadPolicy, "wrote", lambda *_: None)

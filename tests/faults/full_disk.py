@@ -1,7 +1,7 @@
 """A program in which a node works until its disk is full, gets space again, continues, and is opened again.
 
     python -m tests.faults.full_disk FOLDER limit        the file may not grow (RLIMIT_FSIZE)
-    python -m tests.faults.full_disk FOLDER volume       the volume is full; FOLDER/../ballast is what can be removed
+    python -m tests.faults.full_disk FOLDER volume       the volume is full; removing FOLDER/../ballast frees space
 
 Prints the numbers of acknowledged and refused writes. If an acknowledged write is missing, or a refused one exists, the
 program ends with a traceback.

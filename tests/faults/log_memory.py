@@ -19,12 +19,13 @@ from tests.faults import log_model
 from tests.faults.log_model import Subject
 
 QUIET = 60
-"""Number of faults in a row without an effect at which the program ends. They follow the last allocation of a commit.
+"""Number of runs in a row in which no fault had an effect. The program then ends: the faults come after the last
+allocation of the commit.
 """
 QUIET_BESIDE = 200
-"""The number in place of `QUIET` with the argument `beside`.
+"""Replaces `QUIET` if the program has the argument `beside`.
 
-It is larger, because the log only logs a failed move of the journal, so more faults have no visible effect.
+The number is larger, because the log only logs a failed move of the journal. More faults have no visible effect.
 """
 
 

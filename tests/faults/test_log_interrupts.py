@@ -31,7 +31,7 @@ from tests.faults.log_model import (
 ERRORS = [KeyboardInterrupt, MemoryError]
 ROOT = Path(__file__).parents[2]
 UNDISTURBED = 2
-"""Number of faults in a row without an effect at which a test ends. They follow the last call of a commit."""
+"""Number of runs in a row in which no fault had an effect. A test then ends: the faults come after the commit."""
 
 
 MEMORY, LMDB, MOVED_BESIDE = "memory", "lmdb", "lmdb, moved beside"

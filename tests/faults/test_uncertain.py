@@ -29,7 +29,11 @@ def code_of(engine: Any, offset: int) -> ErrorCode:
 def test_a_commit_of_unknown_result_fails_its_requests_until_the_file_can_be_read(
     tmp_path: Path, lands: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log has one line with the cause, without a traceback."""
+    """The commit fails, and the file cannot be read, so all requests fail. Later requests succeed once the file is
+    back.
+
+    The server logs the cause in one line, without a traceback.
+    """
     folder, hidden = tmp_path / "data", tmp_path / "hidden"
     clock = kcore.ManualClock()
     with kcore.open(folder, config=SETTINGS, clock=clock) as engine:

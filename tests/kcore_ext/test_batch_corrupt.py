@@ -206,7 +206,10 @@ DOCUMENTED = {"size", "magic", "crc", "count", "compression", "record"}
 
 
 def all_faults(data: bytes | bytearray | memoryview) -> set[str]:
-    """Runs every reader on the same bytes. Returns the faults that the readers found, and "split" for a wrong split."""
+    """Runs every reader on the same bytes. Returns the faults that the readers found.
+
+    Adds "split" if the sizes returned by `split_batches` do not match its end position.
+    """
     faults = set()
     readers: list[Callable[[], object]] = [
         lambda: parse_header(data),

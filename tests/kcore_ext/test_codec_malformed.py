@@ -472,8 +472,10 @@ def test_uuids_are_distinguished_and_repeated_ones_are_the_same_object(ids: list
 
 
 def test_an_error_names_its_field_with_a_cold_type_cache() -> None:
-    """The exception of a conversion is still set during the look-up of the class's name, which must not fail because of
-    this exception.
+    """A string cannot be converted, and the error names its class and field even if CPython's type cache is empty.
+
+    The codec looks the class's name up while the conversion's exception is set, and the look-up must ignore this
+    exception.
     """
     for _ in range(20):
         sys._clear_type_cache()

@@ -180,7 +180,9 @@ def test_a_batch_with_fewer_records_equals_one_made_record_by_record(
     horizon_ms: int,
     again_ms: int,
 ) -> None:
-    """A batch that has a delete horizon or gaps can be reduced again."""
+    """Removes records from a batch twice. Before the second time, the batch already has a delete horizon, and may have
+    gaps.
+    """
     kinds = {"producer_id": 9, "producer_epoch": 1, "base_sequence": 4, "transactional": True} if producer else {}
     batch = batch_of(7, records, log_append_time=append_time, **kinds)
     stays = bytes(chosen[: len(records)])

@@ -40,7 +40,9 @@ def make(folder: Path, batches: int = 5) -> list[bytes]:
 
 
 def refusal(folder: Path, **kwargs: Any) -> tuple[str, str]:
-    """Returns (what, where) of the error. Afterwards the folder must be unlocked, as before."""
+    """Returns the attributes `what` and `where` of the error. Closing the refused engine must leave the folder
+    unlocked.
+    """
     with pytest.raises(DataFolderError) as refused:
         LmdbLogEngine(folder, **kwargs).close()
     assert refused.value.path == folder

@@ -32,7 +32,7 @@ def append_rounds(engine: LmdbLogEngine, count: int) -> list[bytes]:
 
 @pytest.fixture(autouse=True)
 def small_areas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes a journal full after a few rounds."""
+    """Limits the journal to a few rounds, after which it is full."""
     monkeypatch.setattr(journal, "MAX_ENTRIES", ROUNDS)
 
 
@@ -122,7 +122,10 @@ def test_a_crash_before_the_first_entry_of_a_journal_is_no_damage(
 
 
 def test_a_file_whose_start_may_not_be_on_the_device_is_not_compared(folder: Path, state: State) -> None:
-    """Without flushes, a power failure may lose the start of the journal file but not LMDB's reference to it."""
+    """With durability `os`, the folder opens although an earlier copy replaces its journal file.
+
+    Without flushes, a power failure may lose the start of the journal file but not LMDB's reference to it.
+    """
     engine = LmdbLogEngine(folder, "os")
     earlier = state("earlier")
     stored = append_rounds(engine, ROUNDS + 2)

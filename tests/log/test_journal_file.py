@@ -165,7 +165,9 @@ def test_the_missing_part_of_a_file_is_filled_in_short_writes(
 def test_a_file_that_was_filled_in_part_is_completed_by_the_next_opening(
     failure: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each write of the filling fails once."""
+    """A new journal file is filled in several writes. In turn, each write fails, and the next call of `prepare`
+    completes the file.
+    """
     writes = Writes(monkeypatch)
     writes.failure = failure
     path = tmp_path / "journal"

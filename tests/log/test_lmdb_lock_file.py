@@ -43,7 +43,11 @@ def fill_disk(where: Path) -> None:
 
 
 def test_a_full_disk_without_the_lock_file_refuses_the_folder(small_disk: Path) -> None:
-    """The test runs in a separate process, which a mapped but unallocated file would end by SIGBUS."""
+    """The engine reports the full disk when LMDB's lock file cannot be created.
+
+    The test opens the folder in a child process, because access to a mapped but unallocated file would end it by
+    SIGBUS.
+    """
     folder = small_disk / "data"
     engine = LmdbLogEngine(folder)
     stored = fill(engine.open(key()), engine, 2)

@@ -42,7 +42,7 @@ class ReferenceTail:
 
 
 class ReferenceCache:
-    """A reference cache. When it is full, it removes the oldest batch of the tail that has the oldest entry."""
+    """A reference cache that removes batches when it is full, in the order in which they were added to any tail."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes

@@ -34,7 +34,7 @@ def read(name: str, engine: Any) -> dict[tuple[str, ...], float]:
 
 
 def totals(engine: Any, pause: Callable[[int], None] = lambda _: None) -> DataTotals:
-    """Counts the topics and partitions of an engine. Calls `pause` with the number of each pause."""
+    """Counts the topics and partitions of an engine. At the n-th pause of the count, calls `pause(n)`."""
     work, count = count_data(engine), 0
     while True:
         try:

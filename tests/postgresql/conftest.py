@@ -22,8 +22,9 @@ def primary() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def reused_url(primary: Server) -> str:
-    """Returns the URL of a database for the tests that empty it first. A database for each test would be slow, because
-    it has hundreds of files.
+    """Returns the URL of a database that several tests share. Each test empties it first.
+
+    To create a database for each test would be slow, because a database has hundreds of files.
     """
     primary.query("CREATE DATABASE reused")
     return primary.url("reused")

@@ -25,7 +25,7 @@ LISTS = st.one_of(
 
 
 class Context:
-    """The adapters of a session, without a connection."""
+    """A context for psycopg's dumpers, with the adapters of a session but without a connection."""
 
     connection = None
 

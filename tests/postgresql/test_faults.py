@@ -77,7 +77,7 @@ def persist(call: Callable[[], T]) -> T:
 
 
 def commit(engine: SharedLogEngine, stage: Callable[[], Any], is_stored: Callable[[], bool]) -> None:
-    """Stages and commits a change exactly once. Stages the change again only if the settled outcome is `not stored`."""
+    """Stages and commits a change exactly once. Stages it again only if the resolved outcome is `not stored`."""
 
     def attempt() -> bool:
         if not is_stored():

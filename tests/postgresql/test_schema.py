@@ -126,7 +126,10 @@ def test_standby_is_refused_and_the_primary_of_several_hosts_found(servers: Serv
 
 
 def test_returned_primary_is_skipped_after_a_promotion(servers: Servers) -> None:
-    """An old primary that starts again accepts writes, and libpq connects to the first host that accepts writes."""
+    """The old primary starts again after the promotion of a standby. New sessions connect to the standby.
+
+    Both accept writes, and libpq alone would connect to the first host in the URL that accepts writes.
+    """
     primary = servers.server("one").create()
     standby = servers.server("two").copy_of(primary)
     create(primary.url())

@@ -9,6 +9,6 @@ the shortened program. It counts the differences that `docs/differences.md` desc
 With `--logs`, the tool also compares the records in the logs after a program without a difference (`records.py`).
 Several programs run at the same time, because a program waits most of the time. With `--restart`, each program pauses
 at its middle step until both servers have restarted; the tool then does not shorten programs. `make differential` runs
-all areas. The tool starts Apache Kafka from Maven's libraries. `--kafka HOST:PORT` names a running broker instead, which
+all areas. The tool starts Apache Kafka from Maven's libraries. `--kafka HOST:PORT` names a running broker instead; it
 must have the settings of `tests/apache/broker.py`.
 """

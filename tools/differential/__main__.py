@@ -244,7 +244,7 @@ def run_seed(
 def results(
     servers: Servers, area: Area, seeds: range, options: argparse.Namespace, pool: ThreadPoolExecutor
 ) -> Iterator[Result]:
-    """Yields the results of the seeds of an area, which run in threads of the pool."""
+    """Runs the programs of an area in the threads of the pool, one for each seed. Yields their results."""
     if not options.restart:
         yield from pool.map(lambda seed: run_seed(servers.addresses, area, seed, options), seeds)
         return

@@ -1,4 +1,4 @@
-"""Access control lists. Programs run as a super user, so no request is refused."""
+"""The area of access control lists. Programs run as a super user, so the authorizer refuses no request."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _delete(side: Side, rows: list[dict[str, Any]], version: int) -> tuple[Any, 
 
 
 class Acls:
-    """Programs of ACLs for two principals."""
+    """Programs that create, describe and delete ACLs of two principals."""
 
     NAME = "acls"
     CALLS: Mapping[str, Call] = {

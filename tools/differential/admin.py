@@ -1,4 +1,4 @@
-"""Topics, their settings and partitions, settings of groups, and client quotas."""
+"""The area of administration: topics with their settings and partitions, settings of groups, and client quotas."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _topic_partitions(side: Side, names: list[str], limit: int) -> tuple[Any, in
 
 
 class Admin:
-    """Programs of three topics, a group and client quotas."""
+    """Programs that change three topics, a group and client quotas."""
 
     NAME = "admin"
     CALLS: Mapping[str, Call] = {

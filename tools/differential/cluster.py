@@ -1,4 +1,8 @@
-"""Coordinators, brokers, reassignments, folders, users, features, markers of transactions, and refused logins."""
+"""The area of requests about the servers themselves.
+
+They are requests about coordinators, brokers, reassignments, log folders, users, features and transaction markers, and
+logins that the server refuses.
+"""
 
 from __future__ import annotations
 

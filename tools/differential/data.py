@@ -1,4 +1,7 @@
-"""Records of ordinary topics: damaged and unusual batches, reads by offset and time, deletion, leader epochs."""
+"""The area of records in ordinary topics.
+
+Programs write valid, damaged and unusual batches, read by offset and by time, delete records, and use leader epochs.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +119,7 @@ def _epoch_end(side: Side, topic: str, partition: int, current: int, epoch: int,
 
 
 class Data:
-    """Programs of two topics with different settings."""
+    """Programs that write, read and delete records of two topics with different settings."""
 
     NAME = "data"
     CALLS: Mapping[str, Call] = {

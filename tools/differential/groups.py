@@ -1,4 +1,4 @@
-"""Classic and consumer groups, and their offsets."""
+"""The area of classic groups, consumer groups, and committed offsets."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _delete(side: Side, groups: list[str], version: int) -> tuple[Any, int]:
 
 
 class Groups:
-    """Programs of up to four members in two groups."""
+    """Programs that run up to four members in two groups."""
 
     NAME = "groups"
     CALLS: Mapping[str, Call] = {

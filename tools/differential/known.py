@@ -223,7 +223,7 @@ KNOWN: Final = (
 
 
 def described(area: str, last: Step, what: str) -> str | None:
-    """Returns the words of the page that describe a difference, or None if the page does not describe it.
+    """Returns the description of a difference in `docs/differences.md`, or None if the difference is not documented.
 
     Args:
         area: name of the area.

@@ -1,4 +1,7 @@
-"""Fetch sessions (KIP-227): partitions that are added, changed, forgotten, deleted and created again."""
+"""The area of fetch sessions (KIP-227).
+
+Programs add partitions to a session, change and forget them, and delete and recreate their topics.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,7 @@ def _delete_records(side: Side, topic: str, partition: int, offset: int) -> tupl
 
 
 class Sessions:
-    """Programs of two topics and the fetch sessions of two clients."""
+    """Programs that read two topics in the fetch sessions of two clients."""
 
     NAME = "sessions"
     CALLS: Mapping[str, Call] = {

@@ -1,4 +1,4 @@
-"""Share groups (KIP-932): membership, reading and acknowledging records, and start offsets."""
+"""The area of share groups (KIP-932): membership, reading and acknowledging records, and start offsets."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def _delete(side: Side, group: str) -> tuple[Any, int]:
 
 
 class Share:
-    """Programs of up to four members in a share group, and two topics with one partition each."""
+    """Programs that run up to four members of a share group, and use two topics with one partition each."""
 
     NAME = "share"
     CALLS: Mapping[str, Call] = {

@@ -1,4 +1,4 @@
-"""The states of share partitions, which the share coordinator stores for group coordinators and partition leaders."""
+"""The area of the share coordinator, which stores states of share partitions for group coordinators and leaders."""
 
 from __future__ import annotations
 

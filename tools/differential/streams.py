@@ -1,4 +1,4 @@
-"""Streams groups (KIP-1071): topologies, tasks, endpoints, and offsets of their members."""
+"""The area of streams groups (KIP-1071): topologies, tasks, endpoints, and offsets of their members."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _describe(side: Side, groups: list[str]) -> tuple[Any, int]:
 
 
 class Streams:
-    """Programs of up to two members in a streams group, with tasks of up to two subtopologies."""
+    """Programs that run up to two members of a streams group, with tasks of up to two subtopologies."""
 
     NAME = "streams"
     CALLS: Mapping[str, Call] = {

@@ -1,4 +1,4 @@
-"""Calls about topics and their records that several areas use."""
+"""Calls that several areas use: create topics and append records."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Transactional and idempotent producers: identifiers, partitions and offsets of transactions, and the records that
-readers see.
+"""The area of transactional and idempotent producers: their ids, partitions and offsets of transactions, and the
+records that consumers see.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _list(side: Side, states: list[str], version: int) -> tuple[Any, int]:
 
 
 class Transactions:
-    """Programs of three transactional ids and an idempotent producer, two topics and a group."""
+    """Programs that use three transactional ids, an idempotent producer, two topics and a group."""
 
     NAME = "transactions"
     CALLS: Mapping[str, Call] = {

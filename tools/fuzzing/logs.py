@@ -46,8 +46,9 @@ def unpacked(data: bytes) -> Iterator[tuple[int, int, bytes | None, bytes | None
 
 
 class Columns(Target):
-    """Records as typed columns: compares the compiled decoder with the pure Python decoder of executors without the
-    extension.
+    """Target for decoding records to typed columns.
+
+    Compares the compiled decoder with the pure Python decoder, which Spark executors without the extension use.
     """
 
     name = "columns"
@@ -96,7 +97,7 @@ class Columns(Target):
 
 
 class Replays(Target):
-    """A coordinator's log: compares replay by columns with replay by rows."""
+    """Target for coordinator logs: compares replay by columns with replay by rows."""
 
     name = "replays"
 

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 
 class Messages(Target):
-    """Every request and response in every version: a decoded message can be encoded and decoded again."""
+    """Target for requests and responses: a decoded message must survive an encode and a decode unchanged."""
 
     name = "messages"
 
@@ -100,7 +100,7 @@ class Messages(Target):
 
 
 class Records(Target):
-    """Records of the internal topics."""
+    """Target for the records of the internal topics."""
 
     name = "records"
     topics = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
@@ -130,7 +130,7 @@ class Records(Target):
 
 
 class Metadata(Target):
-    """Records of the metadata topic, with the frame that KRaft puts around them."""
+    """Target for the records of the metadata topic, including KRaft's frame around each record."""
 
     name = "metadata"
 
@@ -149,7 +149,7 @@ class Metadata(Target):
 
 
 class ConsumerProtocol(Target):
-    """Subscriptions and assignments that members send through the coordinator."""
+    """Target for the subscriptions and assignments that members exchange through the coordinator."""
 
     name = "consumer-protocol"
     classes = (ConsumerProtocolSubscription, ConsumerProtocolAssignment)
@@ -173,8 +173,10 @@ class ConsumerProtocol(Target):
 
 
 class Batches(Target):
-    """Record batches. A byte before the batch selects whether its checksum is repaired, so that inputs also reach the
-    code after the check.
+    """Target for record batches.
+
+    The first byte of an input is not part of the batch. It decides if the target repairs the batch's checksum, so that
+    damaged batches also reach the code after the checksum check.
     """
 
     name = "batches"

@@ -376,7 +376,7 @@ class Ledger:
         """Compares the engine's state with the acknowledged writes.
 
         Raises:
-            AssertionError: an acknowledged write is missing or duplicated, or a value was never sent.
+            AssertionError: an acknowledged write is missing or duplicated, or the engine has a value that was not sent.
         """
         self.until_acknowledged("transaction")  # ends any open transaction
         offset = self.committed("g")

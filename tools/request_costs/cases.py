@@ -79,7 +79,7 @@ def short_names(count: int) -> list[str]:
 
 
 class Cases:
-    """The requests for a state.
+    """The measured requests of all APIs that have no class of their own in another module.
 
     Args:
         state: the node that serves them.
@@ -104,7 +104,7 @@ class Cases:
             yield from build()
 
     def of(self, key: ApiKey, what: str, build: Callable[[int], Any], most: int = 1_000_000, version: int = -1) -> Case:
-        """Yields the case with the maximum number of entries."""
+        """Returns the case with the maximum number of entries."""
         if version < 0:
             version = int(self.state.engine.apis[key].versions[1])
         return Case(key, what, version, [largest(build, version, min(most, MAX_ELEMENTS))])

@@ -31,7 +31,7 @@ SESSION_TOPICS = 12_400
 
 
 class LargeCases:
-    """The requests for a state with 100,000 partitions, groups and transactional ids.
+    """The measured requests to a node that has 100,000 partitions, groups and transactional ids.
 
     Args:
         state: the node that serves them.

@@ -25,7 +25,7 @@ FIRST, SECOND = "m" * 22, "n" * 22
 
 
 class LargeGroupCases:
-    """The requests about large groups, for a state.
+    """The measured requests about large groups.
 
     Args:
         state: the node that serves them.

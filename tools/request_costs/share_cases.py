@@ -16,7 +16,7 @@ ACCEPT = 1
 
 
 class ShareCases:
-    """The requests about share groups, for a state.
+    """The measured requests about share groups.
 
     Args:
         state: the node that serves them.

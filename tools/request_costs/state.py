@@ -67,8 +67,7 @@ class State:
             "data".
         share_group_of_all: a share group whose members subscribe to all topics.
         idle_share_group: a share group without members that has state for the partitions of all topics.
-        streams_group: a streams group with `STREAMS_MEMBERS` members. The group computes its next target assignment after
-            an hour.
+        streams_group: a streams group with `STREAMS_MEMBERS` members. It computes its next target after an hour.
     """
 
     def __init__(self) -> None:

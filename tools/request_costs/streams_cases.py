@@ -14,7 +14,7 @@ ENTRIES = MAX_ELEMENTS - 100
 
 
 class StreamsCases:
-    """The requests about streams groups, for a state.
+    """The measured requests about streams groups.
 
     Args:
         state: the node that serves them.

@@ -138,7 +138,7 @@ class Channel:
     # ---- the wire
 
     def received(self, data: bytes) -> None:
-        """Handles bytes of the node and completes requests."""
+        """Decodes the complete responses in the received bytes, and passes each to the callback of its request."""
         buffer = self._received
         buffer += data
         at = 0
@@ -161,7 +161,7 @@ class Channel:
         sent.done(response)
 
     def lost(self) -> None:
-        """Handles the end of the connection."""
+        """Fails all requests without a response after the connection was cut."""
         if self._wire is not None and not self._wire.open:
             self._fail(ConnectionClosedError("simulated: the connection was cut"))
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tools.simulate.world import World
 
 CRASH_TROUBLE_MS = 4_000
-"""Time in ms during which a crash may disturb requests. Within it, the node has started again."""
+"""Time in ms after a crash during which requests may fail. The node restarts within this time."""
 
 
 def inject(world: World, fault: Fault) -> None:
@@ -83,7 +83,10 @@ def cut_all(network: Network, choice: random.Random) -> None:
 
 
 def restart_clients(world: World, choice: random.Random, *, rolling: bool) -> None:
-    """Restarts one client, by a kill or in an orderly way, or all members one after the other."""
+    """Restarts one random client. With `rolling`, restarts all group members, one after the other.
+
+    Each client is killed or shuts down in an orderly way, at random.
+    """
     plans = [each for each in world.plan.clients if each.name in world.clients]
     if not plans:
         return

@@ -1,4 +1,4 @@
-"""Exceptions at any call within a commit: before and after calls of Python functions and of compiled functions."""
+"""Raises an exception at a random call within a commit: before or after a call of a Python or compiled function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOMENTS: Final[dict[type[BaseException], frozenset[str]]] = {
     MemoryError: frozenset(("call", "c_call")),
     KeyboardInterrupt: frozenset(("call", "c_return")),
 }
-"""Exception -> the events of `sys.setprofile` at which it may be raised. CPython handles signals after calls."""
+"""Exception class -> events of `sys.setprofile` at which Python can raise it. CPython handles signals after calls."""
 RELEASES: Final = ("__exit__", "release")
 """Names of methods that release a lock. They allocate no memory, so no exception is raised at their calls."""
 
@@ -40,7 +40,7 @@ class InterruptAt:
         self.where = ""
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        """Handles an event of `sys.setprofile`."""
+        """Counts an event of `sys.setprofile`. Raises the exception once enough events have passed."""
         if self.raised or event not in self._moments:
             return
         if not frame.f_globals.get("__name__", "").startswith(self._modules):
@@ -57,7 +57,7 @@ class InterruptAt:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Suppresses the exception in the block."""
+    """Runs the block without the profile function, so that no exception is injected in it."""
     profile = sys.getprofile()
     sys.setprofile(None)
     try:

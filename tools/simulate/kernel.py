@@ -11,7 +11,8 @@ class Suspension:
     """An awaitable that starts an operation and resumes its coroutine with the operation's result.
 
     Args:
-        start: called with `resume`, which takes the result once. A result that is an exception is raised.
+        start: starts the operation. Its argument `resume` is a function, which the operation calls once with its
+            result. If the result is an exception, the coroutine raises it.
     """
 
     __slots__ = ("start",)
@@ -69,7 +70,9 @@ class Task:
 
 
 class Kernel:
-    """Events in the order of their times; events of one time run in the order in which they were added.
+    """The event queue: runs events in the order of their times.
+
+    Events with the same time run in the order in which they were added.
 
     Attributes:
         now_ms: the virtual time.

@@ -183,7 +183,7 @@ class Plan:
 
 
 class _Draw:
-    """A plan that is being drawn."""
+    """A builder of a random plan."""
 
     def __init__(self, seed: int) -> None:
         self.choice = random.Random(f"{seed}/plan")
@@ -330,7 +330,7 @@ class _Draw:
 
 
 def draw_plan(seed: int) -> Plan:
-    """Draws the plan of a seed."""
+    """Returns the random plan that a seed determines."""
     draw = _Draw(seed)
     draw.node()
     draw.producers()

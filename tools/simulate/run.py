@@ -19,7 +19,7 @@ class Result(NamedTuple):
         failure: the violated rule, or None.
         steps: the number of events.
         virtual_ms: the simulated time.
-        real_s: the time that it took.
+        real_s: the real time that the simulation took, in seconds.
         digest: the hash of the trace.
         checks: the number of checks by checker.
     """
@@ -41,7 +41,7 @@ def _make_world(plan: Plan, sink: Callable[[str], None] | None) -> World:
 
 
 def run_plan(plan: Plan, sink: Callable[[str], None] | None = None) -> Result:
-    """Runs a plan. An exception that leaves the engine or a client is a failure of the checker "exceptions"."""
+    """Runs a plan. If the engine or a client raises an unhandled exception, the checker "exceptions" reports a failure."""
     started_s = time.perf_counter()
     world = _make_world(plan, sink)
     failure: SimulationFailure | None = None

@@ -394,7 +394,7 @@ class World:
         return None
 
     def _share_unrest(self, group: str, topic: str) -> str | None:
-        """Describes a record that the group has neither accepted nor rejected. Returns None if there is no such record."""
+        """Describes a record that the group has neither accepted nor rejected. Returns None if there is none."""
         for write in self.history.writes.values():
             if write.partition.topic != topic or write.transaction is not None or write.offset < 0:
                 continue

@@ -1,14 +1,20 @@
-"""Runs clients and faults against a server process, with a checker that shares no code with it.
+"""Runs clients and faults against a server process, with a checker that shares no code with the server.
 
     python -m tools.soak --seconds 600
     python -m tools.soak --seconds 60 --seed 7 --faults kill,term
 
 Twelve clients commit offsets, write idempotent batches and transactions of both versions, read committed data, and
-are members of groups of both protocols, while the server is killed, stopped, paused and denied memory. The checks:
-every acknowledged write is present after each restart, once and in order; transactions are atomic, and aborted ones
-are never visible; a partition has one owner; epochs, offsets and the last stable offset never decrease; each request
-gets a response, or its connection is closed; the log has no damage. If a check fails, the exit status is 1 and the
-folder is kept.
+are members of groups of both protocols. Meanwhile, the program kills, stops and pauses the server, and denies memory
+to it. It checks that
+
+- every acknowledged write is present after each restart, once and in order,
+- transactions are atomic, and aborted transactions are never visible,
+- a partition has one owner,
+- epochs, offsets and the last stable offset never decrease,
+- each request gets a response, or its connection is closed,
+- the log is not damaged.
+
+If a check fails, the exit status is 1, and the program keeps the data folder.
 """
 
 from __future__ import annotations

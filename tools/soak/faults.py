@@ -34,7 +34,7 @@ SETTINGS = {
 WITHOUT_UVLOOP = (
     "import sys; sys.modules['uvloop'] = None; from kcore.cli import main; sys.exit(main())"  # its import then fails
 )
-"""A program that does the same as the command `kcore` without uvloop.
+"""Text of a Python program that runs the command `kcore` with asyncio's event loop instead of uvloop.
 
 If uvloop 0.23 handles an exception and there is no memory for the traceback, it reads a null pointer. The version of
 Cython that compiled uvloop generates no check for this case.

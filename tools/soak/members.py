@@ -73,7 +73,8 @@ class Group:
     def check_offset(self, partition: int, offset: int, floor: int) -> None:
         """Checks the committed offset that a new owner has fetched.
 
-        It must not be below `floor`, the offset that was acknowledged before the fetch, or above the highest sent offset.
+        The offset must not exceed the highest sent offset. It must be at least `floor`, the highest offset that was
+        acknowledged before the fetch.
         """
         with self.ledger.lock:
             if not floor <= offset <= self.sent[partition]:

@@ -1,4 +1,6 @@
-"""Connections of the checker's clients. In bounded time, each request gets a response or its connection closes."""
+"""Connections of the checker's clients. A request without a response within the time limit is a violation, unless the
+connection ends.
+"""
 
 from __future__ import annotations
 

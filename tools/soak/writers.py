@@ -1,4 +1,4 @@
-"""Clients that write: committed offsets, idempotent batches, transactions."""
+"""Clients that commit offsets, write idempotent batches, or run transactions."""
 
 from __future__ import annotations
 
@@ -255,7 +255,10 @@ class TransactionalWriter(Worker):
             self.become((response["producer_id"], response["producer_epoch"]))
 
     def resolve(self, number: int, transaction: Transaction) -> None:
-        """Infers the outcome of a transaction whose EndTxn had no response from the group's committed offset."""
+        """Determines the outcome of a transaction whose EndTxn received no response.
+
+        The transaction committed if the group's committed offset is the transaction's number.
+        """
         offset = self.committed_offsets(self.group, PLAIN, [0], stable=True)[0]
         transaction.outcome = "committed" if offset == number else "aborted"
         self.ledger.count(f"transactions resolved {transaction.outcome}")

@@ -456,7 +456,7 @@ class _UnsentRequest:
 
 
 class _UnreachableBrokers:
-    """The warnings about unreachable brokers, for programs that only wait for records and therefore get no error."""
+    """The log warnings about unreachable brokers. A program that only waits for records gets no error about them."""
 
     def __init__(self) -> None:
         self._warn_at_s: dict[tuple[str, int], float] = {}

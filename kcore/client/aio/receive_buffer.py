@@ -11,7 +11,7 @@ SMALLEST_BYTES = 1 << 14
 LARGEST_KEPT_BYTES = 1 << 23
 """The largest buffer that is used again. A larger buffer is released after its frame."""
 MOST_SPARE_BYTES = 1 << 23
-"""The maximum total size of spare memory: buffers that are kept for reuse while callers hold frames in them."""
+"""The maximum total size of spare memory: buffers that are kept for reuse while callers still use frames in them."""
 MAX_FRAME_BYTES = 1 << 30
 """The largest size of a response. A peer that announces a longer response does not use Kafka's protocol."""
 
@@ -75,7 +75,7 @@ class ReceiveBuffer:
     def _capacity(self) -> int:
         """Returns the size of the memory for the next bytes.
 
-        For a frame above LARGEST_KEPT_BYTES, memory is allocated as its bytes arrive, and not for the announced size.
+        For a frame above LARGEST_KEPT_BYTES, the memory grows as bytes arrive. The announced size does not matter.
         """
         capacity, size = len(self._memory), len(self)
         needed = self._frame_size() if size >= 4 else 0

@@ -17,7 +17,7 @@ class Ownership:
 
     The member joins again in the background. An offset that the user's code computed before a loss must not be
     committed with the epoch of a later membership. The coordinator would accept such a commit, although the partition
-    may have had another owner meanwhile. So each commit has the count of losses that the user's code has seen.
+    may have had another owner meanwhile. So each commit carries the value of `losses` that the user's code has seen.
 
     Attributes:
         losses: the number of times that partitions or the membership were lost or given up.
@@ -49,7 +49,7 @@ class Ownership:
         self.membership_lost_at = self.losses
 
     def membership_error(self, seen_losses: int) -> CommitFailedError | None:
-        """Returns the error of a commit if the membership has ended since `seen_losses`, a former value of `losses`."""
+        """Returns the error of a commit if the membership ended after `losses` had the value `seen_losses`, or None."""
         if self.membership_lost_at <= seen_losses:
             return None
         return CommitFailedError(
@@ -59,7 +59,8 @@ class Ownership:
     def commit_error(self, partitions: Iterable[TopicPartition], seen_losses: int) -> CommitFailedError | None:
         """Returns the error of a commit of offsets that the member may no longer commit, or None.
 
-        The coordinator checks commits of partitions that the member never owned, as with the Java client.
+        Partitions that the member never owned cause no error here: the coordinator checks their commits. The Java
+        client does the same.
 
         Args:
             partitions: the partitions of the commit.

@@ -1,4 +1,4 @@
-"""The deadlines of leases, in small files beside the locks, so that a renewal never waits for a transaction."""
+"""The deadlines of leases. Each deadline has its own small file, so a renewal does not need LMDB's writer lock."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ LIMIT_S: Final = 1.0
 
 
 class Deadline:
-    """The end of one lease by the machine's monotonic clock.
+    """The time at which one lease ends, on the machine's monotonic clock.
 
-    A renewal holds the file's lock while it reads the holder of the lease and writes the deadline. A transaction that
-    ends the lease holds this lock, too, so that no renewal succeeds after the transaction has read the deadline.
+    A renewal locks the file while it reads the holder of the lease and writes the new deadline. A transaction that ends
+    the lease locks the file, too. So no renewal succeeds after the transaction has read the deadline.
 
     Args:
-        path: the file with the deadline, which is also the file of the lock.
+        path: the file that stores the deadline; also the file that is locked.
     """
 
     __slots__ = ("_lock", "_path")
@@ -36,15 +36,15 @@ class Deadline:
         return cls(os.path.join(node_folder(path, node_id), "lease"))
 
     def acquire(self) -> None:
-        """Takes the lock of the deadline. Raises StoreUnavailableError if the lock is not free in time."""
+        """Locks the file. Raises StoreUnavailableError if the lock is not free in time."""
         self._lock.acquire()
 
     def release(self) -> None:
-        """Releases the lock of the deadline, if this object holds it."""
+        """Unlocks the file, if this object has locked it."""
         self._lock.release()
 
     def read_ms(self) -> int:
-        """Returns the deadline; 0 if there is none."""
+        """Returns the deadline in ms; 0 if there is none."""
         try:
             with open(self._path, "rb", buffering=0) as file:
                 data = file.read(_DEADLINE.size)
@@ -53,7 +53,7 @@ class Deadline:
         return int(_DEADLINE.unpack(data)[0]) if len(data) == _DEADLINE.size else 0
 
     def write_ms(self, deadline_ms: int) -> None:
-        """Sets the deadline. The caller holds the lock."""
+        """Stores the deadline. The caller must have called `acquire`."""
         fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             os.pwrite(fd, _DEADLINE.pack(deadline_ms), 0)

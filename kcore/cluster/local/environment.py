@@ -26,7 +26,7 @@ from kcore_ext.util.lock import Lock
 T = TypeVar("T")
 
 WRITER_LIMIT_S: Final = 5.0
-"""The time after which a transaction gives up if another process holds the writer's lock."""
+"""Maximum time in seconds for which a transaction waits for the writer's lock."""
 
 
 class SharedEnvironment(LmdbEnvironment):
@@ -50,7 +50,7 @@ class SharedEnvironment(LmdbEnvironment):
         self._writer = FileLock(os.path.join(path, CLUSTER_FOLDER, "writer"), WRITER_LIMIT_S)
 
     def open(self, create: bool) -> None:
-        """Opens the environment, as `LmdbEnvironment.open`.
+        """Opens the environment like `LmdbEnvironment.open`, and checks the identity of LMDB's lock file.
 
         Raises:
             LogError: LMDB's lock file is not the file that the other processes have open.
@@ -69,7 +69,7 @@ class SharedEnvironment(LmdbEnvironment):
 
     @property
     def _note(self) -> str:
-        """The file with the identity of LMDB's lock file."""
+        """The path of the file that stores the identity of LMDB's lock file."""
         return os.path.join(self.path, CLUSTER_FOLDER, "lmdb-lock")
 
     def _note_lock_file(self) -> None:
@@ -77,10 +77,11 @@ class SharedEnvironment(LmdbEnvironment):
             file.write(self._lock_file_identity())
 
     def _require_common_lock_file(self) -> None:
-        """Refuses a lock file that was removed or replaced while processes serve the folder.
+        """Raises LogError if LMDB's lock file was removed or replaced while processes serve the folder.
 
-        LMDB's lock file has the number of the last transaction and the readers. Processes with different lock files
-        would overwrite each other's transactions. A copy of the folder that no process serves may have any lock file.
+        LMDB's lock file contains the number of the last transaction and the table of readers. Processes with different
+        lock files would overwrite each other's transactions. If no process serves the folder, it may be a copy, so the
+        check accepts any lock file.
         """
         try:
             with open(self._note, encoding="ascii") as file:
@@ -112,7 +113,7 @@ class SharedEnvironment(LmdbEnvironment):
         return self.cluster_db if database == CLUSTER_DB else super()._handle(database)
 
     def read(self, work: Callable[[Any], T], doing: str) -> T:
-        """Runs `work` in a read transaction on the database of nodes and leaders. `work` gets copies of the values.
+        """Runs `work` in a read transaction on the database of nodes and leaders. `work` reads copies of the values.
 
         Raises:
             LogError: the file cannot be read.

@@ -1,7 +1,7 @@
 """File locks between the processes of one machine.
 
-The kernel releases a flock(2) when its process ends in any way. Each object has its own descriptor, so two objects of
-one process exclude each other like two processes.
+The kernel releases a flock(2) when its process ends in any way. Each `FileLock` and each `LifeLock` has its own
+file descriptor, so two of them in one process exclude each other like two processes.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ LIFE_PREFIX: Final = "alive-"
 class FileLock:
     """A lock that one process holds at a time. In a process, only one thread at a time may use the object.
 
-    Callers take and release the lock within one `try` statement. An exception just before the release leaves the file
-    locked until the next use of the object. That use succeeds, because the object's descriptor already has the lock.
+    Callers call `acquire` within a `try` statement, and `release` in its `finally` clause. If an interrupt prevents the
+    release, the file stays locked until the next use of this object. The next `acquire` succeeds nevertheless, because
+    the lock belongs to this object's descriptor.
 
     Args:
         path: the file, created if missing. It is never removed, because another process may wait for its lock.

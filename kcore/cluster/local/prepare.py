@@ -1,4 +1,4 @@
-"""Makes a data folder ready for several processes."""
+"""Prepares a data folder for several processes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ NO_LEADER = -1
 
 
 def prepare(path: str, leaders: Mapping[PartitionKey, tuple[int, int]], base: int) -> None:
-    """Creates the database of nodes and leaders in a folder that a single process has closed.
+    """Creates the database of nodes and leaders in a data folder whose format is the one for a single process.
 
-    The caller holds the folder's lock. When a single process opens the folder again, `fold` removes the database.
+    The caller holds the folder's lock. If a single process opens the folder later, that process removes the database
+    (`kcore.log.node_journals.fold`).
 
     Args:
         path: the data folder.
-        leaders: the leader and the leader epoch of each partition in the metadata log. No node may write before the
-            controller has given it the partition in a later epoch.
+        leaders: partition -> its leader and leader epoch according to the metadata log. This leader may not write until
+            the controller has given it the partition in a later epoch.
         base: an epoch that is not lower than any epoch in the folder. New epochs of nodes and controllers are higher.
 
     Raises:
@@ -60,12 +61,12 @@ def prepare(path: str, leaders: Mapping[PartitionKey, tuple[int, int]], base: in
 
 
 def folder_is_prepared(path: str) -> bool:
-    """Returns True while a data folder has the subfolder that its processes share; an operator may have removed it."""
+    """Returns True if a data folder has the subfolder `CLUSTER_FOLDER`, which an operator may have removed."""
     return os.path.isdir(os.path.join(path, CLUSTER_FOLDER))
 
 
 def _number(txn: Any, environment: SharedEnvironment, key: PartitionKey) -> int:
-    """Returns the number of a partition. Creates the partition if it is missing because of a crash."""
+    """Returns the number of a partition. Creates the partition if a crash has prevented its creation."""
     value = txn.get(partition_meta_key(key), db=environment.meta_db)
     if value is not None:
         return PartitionMeta.decode(bytes(value)).number

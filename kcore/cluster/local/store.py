@@ -37,20 +37,21 @@ CLUSTER_ID_KEY: Final = USER_PREFIX + b"cluster.id"
 
 
 def monotonic_ms() -> int:
-    """Returns the time of the machine's monotonic clock, which all processes share."""
+    """Returns the time of the machine's monotonic clock in ms. All processes share this clock."""
     return time.monotonic_ns() // 1_000_000
 
 
 class LocalClusterStore(ClusterStore):
-    """The coordination part of a data folder that several processes serve, as one node or one command sees it.
+    """The `ClusterStore` of a data folder that several processes serve. Each node or command opens its own.
 
     A lease ends at its deadline, or with its process. The kernel releases the lock of a process that dies, so other
     processes need not wait for the deadline. Only a stopped (paused) process keeps its lease until the deadline.
 
     Args:
-        path: the data folder. `prepare` has made it ready, and its caller holds the folder's lock.
-        durability: `fsync` or `os`. It is the same for all processes.
-        clock_ms: returns the time of leases; the same clock in all processes.
+        path: the data folder. The process that has called `kcore.cluster.local.prepare.prepare` still holds the lock of
+            the folder.
+        durability: `fsync` or `os`; the same for all processes.
+        clock_ms: returns the time in ms by which leases end; all processes use the same clock.
     """
 
     __slots__ = (
@@ -187,7 +188,7 @@ class LocalClusterStore(ClusterStore):
         return Lease(node_lease(node_id), node_id, epoch, ttl_ms)
 
     def _began(self, node_id: int, epoch: int, life: LifeLock) -> None:
-        """Prepares this object for a new incarnation, which is registered in the database."""
+        """Prepares this object for the new incarnation that `register` has stored in the database."""
         self._end_life()
         if self._storage is not None:
             self._storage.close()

@@ -1,7 +1,7 @@
-"""The statement of a round that only appends batches, in one call of libpq.
+"""The statement of a write transaction that only appends batches, in one call of libpq.
 
-Most rounds of a node only append batches. psycopg's cursors would take longer for the statement than PostgreSQL does,
-so this module calls psycopg's wrapper of libpq (`psycopg.pq`).
+Most write transactions of a node only append batches. psycopg's cursors would take longer for the statement than
+PostgreSQL does, so this module calls psycopg's wrapper of libpq (`psycopg.pq`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The binary form of array parameters.
 
-psycopg's own dumper of lists visits each element several times, in Python. A round has seven arrays, so psycopg's
-dumper would take a seventh of the CPU time of a small round, and a quarter of the CPU time of a large round.
+psycopg's own dumper of lists visits each element several times, in Python. A write transaction has seven arrays.
+psycopg's dumper would take a seventh of the CPU time of a small transaction, and a quarter of that of a large one.
 """
 
 from __future__ import annotations

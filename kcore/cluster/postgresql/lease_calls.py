@@ -16,7 +16,7 @@ T = TypeVar("T")
 Sql = Connection[Any]
 
 CALL_TIMEOUT_S: Final = 3.0
-"""The time limit of a call for leases. It is shorter than the limit of rounds, because a late renewal is of no use."""
+"""The time limit of a call for leases. It is shorter than the limit of commits, because a late renewal is of no use."""
 
 
 class LeaseCalls:

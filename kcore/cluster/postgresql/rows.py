@@ -165,7 +165,7 @@ def read_lease(row: Sequence[Any]) -> Lease:
 
 
 def read_value(table: str, row: str, value: Any) -> bytes:
-    """Returns a value of bytes.
+    """Checks that a value of a row is of type bytes, and returns it.
 
     Raises:
         LogError: the value is not bytes.
@@ -177,7 +177,7 @@ def read_value(table: str, row: str, value: Any) -> bytes:
 
 
 def read_name(row: Row) -> str:
-    """Converts the name of a row of `VALUE_NAMES`.
+    """Converts a row of the query `VALUE_NAMES` to a name.
 
     Raises:
         LogError: the row was changed.
@@ -205,11 +205,11 @@ def read_next_number(value: Any) -> int:
 
 
 def findings_of(rows: Sequence[Row], read: Callable[[Row], object]) -> Iterator[Finding]:
-    """Yields a finding for each row that cannot be converted.
+    """Yields a `Finding` for each row that `read` cannot convert.
 
     Args:
         rows: rows of a table.
-        read: one of this module's functions.
+        read: the function of this module that converts rows of this table.
     """
     for row in rows:
         try:

@@ -69,7 +69,7 @@ _VERSION_1: Final[tuple[LiteralString, ...]] = (
     ) WITH (fillfactor = 70)
     """,
     "CREATE TABLE removed_partitions (number bigint PRIMARY KEY)",
-    # No foreign key and no other index: each would cost time in every round.
+    # No foreign key and no other index: each would cost time in every commit.
     """
     CREATE TABLE batches (
         number bigint NOT NULL,
@@ -169,7 +169,7 @@ def _insert_first_rows(connection: Connection[Any]) -> None:
 
 
 def _new_cluster_id() -> bytes:
-    """Returns 16 random bytes whose text does not begin with '-', which commands would read as an option."""
+    """Returns a random cluster id of 16 bytes. Its text never begins with '-', so no command reads it as an option."""
     while to_text(new := secrets.token_bytes(16)).startswith("-"):
         pass
     return new

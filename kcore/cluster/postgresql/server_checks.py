@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 MIN_SERVER_VERSION: Final = 140000
-"""PostgreSQL 14: the first version with `client_connection_check_interval`, which ends the rounds of dead nodes."""
+"""PostgreSQL 14: the first version with `client_connection_check_interval`, which ends transactions of dead nodes."""
 MIN_CONNECTIONS: Final = 40
 """The smallest `max_connections` of a server for which kcore logs no warning.
 
@@ -60,11 +60,11 @@ def _address(connection: Connection[Any]) -> str:
 
 
 def warnings(connection: Connection[Any], durability: str, host_count: int) -> list[str]:
-    """Finds settings of a server that are legal, but may surprise an operator.
+    """Returns warnings about settings that kcore accepts, although they reduce durability or availability.
 
     Args:
         connection: a connection to the primary.
-        durability: kcore.durability.
+        durability: the setting `kcore.durability`.
         host_count: the number of hosts in the URL.
     """
     row = connection.execute(

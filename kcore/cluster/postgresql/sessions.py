@@ -61,7 +61,7 @@ The server must notice a dead node, because the backend of the node may hold loc
 
 MAX_IDLE_READERS: Final = 4
 MAX_READERS: Final = 8
-"""Maximum number of readers of one node: connections for calls other than rounds, leases and notifications."""
+"""Maximum number of readers of one node: connections for calls other than commits, leases and notifications."""
 READER_WAIT_S: Final = 10.0
 WATCH_PERIOD_S: Final = 0.1
 LOCK_TIMEOUT: Final = "55P03"
@@ -255,7 +255,7 @@ class Sessions:
 
     Args:
         url: the URL of the database, with one or several hosts.
-        durability: `fsync` if commits wait for the synchronous standbys, `os` if they wait for nothing.
+        durability: `fsync` if commits wait for the synchronous standbys; `os` if commits do not wait at all.
         timeout_s: the time limit of a call.
 
     Raises:
@@ -303,7 +303,7 @@ class Sessions:
             role: the purpose of the connection, which PostgreSQL's views show to an operator.
             durability: `os` if commits on this connection do not wait until they are durable.
             check_schema: False before the schema exists.
-            prepare: prepares the connection's own statements; None: it has none.
+            prepare: prepares statements on the new connection; None: prepares no statements.
 
         Raises:
             StoreUnavailableError: no primary can be reached.

@@ -11,7 +11,7 @@ from kcore.log.errors import FailureReason, LogError, StoreUnavailableError
 
 
 class Reaction(Enum):
-    """The meaning of an error for the statement that has failed with it."""
+    """The kind of an error, which determines the reaction to the failed statement."""
 
     LOST = "lost"
     """The connection ended. If the statement committed something, its outcome is unknown."""
@@ -20,9 +20,9 @@ class Reaction(Enum):
     WRONG_SERVER = "wrong server"
     """The server is a standby, which accepts no writes. Another connection may reach the primary."""
     FENCED = "fenced"
-    """A check of leadership failed. To report that, the statements of this package divide by zero."""
+    """A check of leadership failed. The statements of this package report a failed check by a division by zero."""
     DUPLICATE = "duplicate"
-    """A row with this key exists."""
+    """The statement inserts a row whose key exists already."""
     ALARM = "alarm"
     """The server lacks a resource. Nothing is stored, and an operator must act."""
     FATAL = "fatal"

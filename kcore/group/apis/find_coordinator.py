@@ -78,7 +78,7 @@ class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
         cluster: the leaders of partitions, and the nodes' addresses.
         make_topic: starts creating a missing internal topic, by name; None if these topics always exist.
         authorizer: checks DESCRIBE on groups and transactional ids; None allows all.
-        slices: runs a request with many keys in slices; None: the response is immediate.
+        slices: runs a request with many keys in slices. If None, every request runs without slices.
     """
 
     key = ApiKey.FIND_COORDINATOR

@@ -1,8 +1,8 @@
 """JoinGroup (API key 11), v0-9: a member joins the next generation.
 
-v1 adds a rebalance timeout, v4 makes dynamic members rejoin with an assigned id (KIP-394), v5 adds static members
-(KIP-345), v7 protocol types in responses (KIP-559), v8 reasons (KIP-800), v9 leaders that skip the assignment
-(KIP-814).
+v1 adds a rebalance timeout. v4 makes dynamic members rejoin with an assigned id (KIP-394). v5 adds static members
+(KIP-345), v7 protocol types in responses (KIP-559), and v8 reasons (KIP-800). v9 adds `SkipAssignment` to the response:
+a leader that receives it computes no assignment (KIP-814).
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class OffsetCommitApi(GroupApi[OffsetCommitRequest, OffsetCommitResponse]):
     def decide(self, machine: GroupShard, context: RequestContext, plan: CommitPlan) -> Any:  # type: ignore[override]
         """Validates the member. Writes one record for each accepted entry, in request order.
 
-        If a partition occurs more than once, its last entry is valid.
+        If a partition occurs more than once, its last entry takes effect.
         """
         request: OffsetCommitRequest = plan.request
         member_id = request.member_id
@@ -136,8 +136,9 @@ class OffsetCommitApi(GroupApi[OffsetCommitRequest, OffsetCommitResponse]):
         code: ErrorCode,
         message: str | None = None,
     ) -> OffsetCommitResponse:
-        """Returns a response with `code` for all partitions of a request, or for the partitions that a plan has not
-        refused.
+        """Returns a response with `code` for every partition.
+
+        If `request` is a `CommitPlan`, the partitions that the plan refuses keep their own codes.
         """
         response: OffsetCommitResponse = refuse(RESPONSE_TYPES, request, code)
         return response

@@ -1,4 +1,4 @@
-"""The common part of the APIs about the start offsets of share groups (KIP-932)."""
+"""The base class of the APIs that describe, alter and delete the start offsets of share groups (KIP-932)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Response = TypeVar("Response")
 
 
 class ShareOffsetsApi(GroupApi[Request, Response]):
-    """An API about the start offsets of share groups.
+    """The base class of the APIs that describe, alter or delete the start offsets of share groups.
 
     Args:
         shards: the group shards.
-        services: has the setting that enables share groups, the persister, and the end offsets of partitions.
+        services: the persister, the end offsets of partitions, and the setting that enables share groups.
         topics: the cluster's topics.
         authorizer: checks permissions; None allows all.
     """

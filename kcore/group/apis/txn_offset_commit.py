@@ -51,7 +51,7 @@ RESPONSE_TYPES = ResponseTypes(
 
 
 def transaction_error(code: ErrorCode, api_version: int) -> ErrorCode:
-    """Returns the error for a producer that commits offsets, given the transaction coordinator's error."""
+    """Converts an error of the transaction coordinator to the error code of the TxnOffsetCommit response."""
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.TRANSACTION_ABORTABLE and api_version < ABORTABLE_SINCE:
@@ -64,7 +64,7 @@ def transaction_error(code: ErrorCode, api_version: int) -> ErrorCode:
 class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitResponse]):
     """Handler of TxnOffsetCommit requests.
 
-    The fast path serves commits without a refused partition, if their transaction is verified immediately.
+    The fast path serves a commit without refused partitions if the verifier returns its result at once.
 
     Args:
         shards: the group shards.
@@ -156,8 +156,8 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
         Args:
             shard: the group's shard.
             context: the request's context.
-            plan: the commit.
-            result: the verifier's result, or a `Pending` for it.
+            plan: the request after the checks of its topics and partitions.
+            result: the verifier's error code, or a `Pending` for it.
         """
         if isinstance(result, Pending):
             return Continued(
@@ -170,9 +170,9 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
     def decide(  # type: ignore[override]
         self, machine: GroupShard, context: RequestContext, plan: CommitPlan
     ) -> TxnOffsetCommitResponse | Outcome:
-        """Validates the member.
+        """Validates the member, and writes the offsets as records of a transactional batch.
 
-        The offsets become records of a transactional batch, and are pending until the transaction ends.
+        The offsets are pending until the transaction ends.
         """
         request: TxnOffsetCommitRequest = plan.request
         group = machine.groups.get(request.group_id)
@@ -197,10 +197,10 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
         code: ErrorCode,
         message: str | None = None,
     ) -> TxnOffsetCommitResponse:
-        """Returns a response with `code` for all partitions of a request, or for the partitions that a plan has not
-        refused.
+        """Returns a response with `code` for every partition.
 
-        Producers before v2 do not know COORDINATOR_LOAD_IN_PROGRESS.
+        If `request` is a `CommitPlan`, the partitions that the plan refuses keep their own codes. Before v2,
+        COORDINATOR_NOT_AVAILABLE replaces COORDINATOR_LOAD_IN_PROGRESS.
         """
         if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.api_version < LOADING_SINCE:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE

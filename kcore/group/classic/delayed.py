@@ -1,10 +1,12 @@
 """The delayed operations of a rebalance: DelayedJoin, InitialDelayedJoin, DelayedSync.
 
-Each operation is armed once and completed at most once: by its condition, which cancels its timer, or by the timer. The
-names of the operations come from Kafka's purgatory. Like Kafka's new coordinator, the operations use timers of the
-shard instead of a purgatory with keys. A group has at most one join phase and one sync phase, and holds their
-operations itself. The completion of an operation may write a record, which must be part of the decision that completes
-the operation.
+Each operation is a timer of the shard, and completes at most once. It completes when its condition is met, which
+cancels the timer, or when the timer fires. A group has at most one join phase and one sync phase, and refers to their
+operations.
+
+The names of the operations come from Kafka's purgatory. kcore uses timers instead of a purgatory, like Kafka's new
+coordinator. The completion of an operation may write a record. This record is part of the decision that completes the
+operation.
 """
 
 from __future__ import annotations
@@ -19,8 +21,7 @@ if TYPE_CHECKING:
 
 
 class DelayedJoin(ShardTimer):
-    """A join phase, which lasts until all members have joined (`maybe_complete_join_phase`) or the rebalance timeout
-    ends.
+    """A join phase. It ends when all members have joined, or when the rebalance timeout expires.
 
     Attributes:
         group: the rebalancing group.
@@ -59,11 +60,11 @@ class InitialDelayedJoin(DelayedJoin):
 
 
 class DelayedSync(ShardTimer):
-    """A sync phase, which lasts until every member has synced or the rebalance timeout ends (KAFKA-12890).
+    """A sync phase. It ends when every member has synced, or when the rebalance timeout expires (KAFKA-12890).
 
     Attributes:
         group: the rebalancing group.
-        generation_id: the generation to sync.
+        generation_id: the generation whose members must send SyncGroup.
     """
 
     __slots__ = ("generation_id", "group")

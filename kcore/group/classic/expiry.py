@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def expire_member(group: ClassicGroup, member: Member) -> list[Record]:
-    """Removes a member whose session timeout ended, and rebalances the group.
+    """Removes a member whose session timeout has expired, and rebalances the group.
 
-    A member with a parked join or sync stays: its session restarts with the response. A new member with a parked join
-    is removed if it gets no response within five minutes, because its client may be gone.
+    A member with a parked join or sync is not removed. The response to the parked request restarts its session. A new
+    member with a parked join is removed after five minutes without a response, because its client may be gone.
     """
     if group.members.get(member.member_id) is not member:
         return []
@@ -29,7 +29,7 @@ def expire_member(group: ClassicGroup, member: Member) -> list[Record]:
 
 
 def expire_pending(group: ClassicGroup, pending: PendingMember) -> list[Record]:
-    """Removes an assigned member id that was never used to join; ends the join phase if it waited only for that id."""
+    """Removes an assigned member id that was never used to join. Ends the join phase if it waited only for this id."""
     if group.pending_joins.get(pending.member_id) is not pending:
         return []
     del group.pending_joins[pending.member_id]
@@ -43,8 +43,8 @@ def expire_pending(group: ClassicGroup, pending: PendingMember) -> list[Record]:
 def expire_sync_phase(group: ClassicGroup, generation_id: int) -> list[Record]:
     """Removes the members that have not synced within the rebalance timeout, even if they send heartbeats.
 
-    This also applies after the leader has synced and the group is Stable: a follower that does not request its
-    assignment does none of the assigned work.
+    These members are removed even if the leader has synced and the group is Stable. A follower that sends no SyncGroup
+    does not know its partitions, so no member processes them.
     """
     group.sync_phase = None
     if generation_id != group.generation_id:
@@ -62,7 +62,7 @@ def expire_sync_phase(group: ClassicGroup, generation_id: int) -> list[Record]:
 
 
 def _after_removal(group: ClassicGroup, reason: str) -> list[Record]:
-    """Rebalances after a removal. Ends any join phase, even the initial one, if all remaining members have joined."""
+    """Rebalances the group after a removal. In a join phase, ends the phase if all remaining members have joined."""
     if group.state is PREPARING:
         return complete_join_phase(group) if group.has_all_members_joined() else []
     return maybe_prepare_rebalance(group, reason) if group.state is not EMPTY else []

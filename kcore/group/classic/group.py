@@ -43,12 +43,12 @@ UNKNOWN_TIMESTAMP: Final = -1
 
 
 class ClassicGroup(Group):
-    """A group of the classic protocol, or a *simple* group: offsets only, no protocol type, no members.
+    """A group of the classic protocol, or a *simple* group, which has only offsets: no members, no protocol type.
 
     Attributes:
-        shard: the state machine that holds the group.
+        shard: the state machine that contains the group.
         state: the current state; changed only by `transition`.
-        rules: the rules of the current state.
+        rules: the row of `states.STATES` for the current state.
         previous_state: the state before the current one.
         state_timestamp_ms: time of the last state change, in ms since the epoch; -1 if an old log does not contain
             it.
@@ -61,13 +61,13 @@ class ClassicGroup(Group):
         pending_syncs: ids of members that have not synced in this generation; an ordered set.
         members_awaiting_join: number of members with a parked join.
         supported_protocols: number of members that support each protocol.
-        subscribed_topics: the consumers' topics as of the last completed join phase; None if unknown.
+        subscribed_topics: the topics to which the members subscribed in the last completed join phase; None if unknown.
         new_member_added: True if a member joined since the current initial delay started.
         join_phase: the timer of the join phase, if one is in progress.
         sync_phase: the timer of the sync phase, until every member has synced.
-        heartbeat_reply: the heartbeat response for a valid member in this state.
-        superseded: parked requests that a newer request of the member has replaced, by (member id, True for a join);
-            both requests get the same response.
+        heartbeat_reply: the response to a valid heartbeat in the current state.
+        superseded: parked requests of members that have sent a newer request of the same kind. Both requests get the
+            same response. The key is (member id, True for a join or False for a sync).
     """
 
     __slots__ = (
@@ -134,7 +134,7 @@ class ClassicGroup(Group):
             state: the new state.
             reason: the cause, for the log.
             timestamp_ms: time of the change if a record contains it; None: now.
-            recorded: True if a record causes the change; see `states.may_follow`.
+            recorded: True if the replay of a record causes the change. `states.may_follow` then allows more changes.
         """
         assert may_follow(self.state, state, recorded), f"{self!r} cannot become {state.value}: {reason}"
         before = self.state
@@ -159,9 +159,9 @@ class ClassicGroup(Group):
     def leader_id(self) -> str | None:
         """The member that computes the assignment; None without members.
 
-        After the leader has left, the oldest member is the leader. This property chooses the leader when a caller reads
-        it, not at each leave. Each choice passes over the dictionary entries of removed members, so that choices at
-        10,000 leaves would take quadratic time.
+        If the leader has left, the oldest member becomes the leader when a caller reads this property. A choice at each
+        leave would be too slow: it must skip the dictionary entries of removed members, so that 10,000 leaves would
+        take quadratic time.
         """
         if self._leader_id is None:
             self._leader_id = next(iter(self.members), None)
@@ -194,9 +194,7 @@ class ClassicGroup(Group):
             self.members_awaiting_join += 1
 
     def remove_member(self, member: Member) -> None:
-        """Removes a member: stops its timer, refuses its parked requests, and chooses another leader if the member was
-        the leader.
-        """
+        """Removes a member: stops its timer, and refuses its parked requests."""
         if member.awaiting_join is not None:
             self.refuse_join(member, "", ErrorCode.UNKNOWN_MEMBER_ID)
         if member.awaiting_sync is not None:
@@ -218,8 +216,8 @@ class ClassicGroup(Group):
     def replace_static_member(self, old: Member, member_id: str) -> Member:
         """Replaces a static member that rejoined under a new member id (KIP-345).
 
-        Requests parked under the old id are fenced. The member keeps the client id and host of the old member, as in
-        Kafka. An old id that has not synced in this generation stays in `pending_syncs`.
+        Parked requests with the old id get FENCED_INSTANCE_ID. The new member gets the client id and host of the old
+        member, as in Kafka. If the old member has not synced in this generation, its id stays in `pending_syncs`.
         """
         assert old.group_instance_id is not None
         if old.awaiting_join is not None:
@@ -248,8 +246,10 @@ class ClassicGroup(Group):
         return new
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Returns NONE for a member, UNKNOWN_MEMBER_ID for another id, FENCED_INSTANCE_ID if the instance has another
-        member id."""
+        """Returns NONE for a member, else the error.
+
+        The error is FENCED_INSTANCE_ID if the instance id belongs to another member id, otherwise UNKNOWN_MEMBER_ID.
+        """
         if group_instance_id is not None:
             current_id = self.static_members.get(group_instance_id)
             if current_id is None:
@@ -261,7 +261,7 @@ class ClassicGroup(Group):
     def add_pending(self, member_id: str, session_timeout_ms: int) -> None:
         """Registers an assigned member id, which the client must use within the session timeout.
 
-        A shard keeps a bounded number of unused ids; the oldest ones expire early.
+        The number of unused ids in a shard is limited. If there are too many, the oldest ids expire early.
         """
         pending = PendingMember(self, member_id)
         pending.timer = self.shard.context.schedule(self.shard.now.now_ms + session_timeout_ms, pending)
@@ -316,9 +316,9 @@ class ClassicGroup(Group):
         return False
 
     def find_subscribed_topics(self) -> None:
-        """Recomputes the topics to which consumers subscribe (KIP-496); long subscriptions are read in slices.
+        """Sets `subscribed_topics` from the subscriptions of all members (KIP-496).
 
-        Until the last slice, the topics are unknown.
+        Long subscriptions are read in slices. `subscribed_topics` is None until the last slice.
         """
         self.subscribed_topics = self._topics_work = None
         if self.protocol_type == CONSUMER:
@@ -339,7 +339,7 @@ class ClassicGroup(Group):
             self.shard.context.in_slices(self._continue_reading(work))
 
     def _continue_reading(self, work: Generator[None, None, frozenset[str] | None]) -> Iterator[None]:
-        """Reads the remaining subscriptions in slices, unless the next generation begins before the last slice."""
+        """Reads the remaining subscriptions in slices. Stops if the next generation begins before the last slice."""
         while self._topics_work is work:
             try:
                 next(work)
@@ -404,10 +404,10 @@ class ClassicGroup(Group):
                 respond(older, response)
 
     def _supersede(self, member: Member, is_join: bool, pending: Pending) -> None:
-        """Stores the parked request that a member's newer request replaces. Refuses the request that was stored before.
+        """Stores a parked request of a member that has sent a newer request of the same kind.
 
-        Kafka never responds to replaced requests. kcore responds to every request, and limits the parked requests of a
-        member.
+        Only one such request is stored; the previous one gets REBALANCE_IN_PROGRESS. Kafka never responds to the older
+        requests. kcore responds to every request, and limits the parked requests of a member.
         """
         key = (member.member_id, is_join)
         older = self.superseded.get(key)
@@ -444,7 +444,7 @@ class ClassicGroup(Group):
         self.sync_phase = self.shard.context.schedule(self.shard.now.now_ms + delay_ms, operation)
 
     def end_sync_phase(self) -> None:
-        """Ends the sync phase, after which no further syncs are expected."""
+        """Ends the sync phase: cancels its timer, and no longer waits for the syncs of members."""
         self.pending_syncs = {}
         if self.sync_phase is not None:
             self.sync_phase.cancel()
@@ -457,23 +457,23 @@ class ClassicGroup(Group):
             self.end_sync_phase()
 
     def expire_member(self, member: Member) -> Outcome | None:
-        """Handles the end of a member's session timeout."""
+        """Removes the member because its session timeout has expired. Called by the member's timer."""
         return _outcome(expiry.expire_member(self, member))
 
     def expire_pending(self, pending: PendingMember) -> Outcome | None:
-        """Handles the end of the time to use an assigned member id."""
+        """Removes an assigned member id because no client has used it in time. Called by the timer of the id."""
         return _outcome(expiry.expire_pending(self, pending))
 
     def join_phase_timed_out(self) -> Outcome | None:
-        """Handles the end of the rebalance timeout in a join phase."""
+        """Ends the join phase because the rebalance timeout has expired. Called by the phase's timer."""
         return _outcome(rebalance.complete_join_phase(self))
 
     def initial_delay_over(self, operation: InitialDelayedJoin) -> Outcome | None:
-        """Handles the end of an initial delay."""
+        """Ends the initial join phase or starts another delay. Called by the timer of the initial delay."""
         return _outcome(rebalance.initial_delay_over(self, operation))
 
     def sync_phase_timed_out(self, generation_id: int) -> Outcome | None:
-        """Handles the end of the rebalance timeout in a sync phase."""
+        """Removes the members that have not synced within the rebalance timeout. Called by the sync phase's timer."""
         return _outcome(expiry.expire_sync_phase(self, generation_id))
 
     # ---- Group
@@ -497,8 +497,8 @@ class ClassicGroup(Group):
     ) -> ErrorCode:
         """Returns NONE if the client may commit offsets, else the error.
 
-        A request without member id and generation may commit only to an empty group. In a transaction, it may commit to
-        any group.
+        Without member id and generation, OffsetCommit is allowed only for an empty group. TxnOffsetCommit is then
+        allowed for any group.
         """
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -529,7 +529,8 @@ class ClassicGroup(Group):
     def validate_offset_delete(self) -> ErrorCode:
         """Returns NONE if the group is empty or its members are consumers, else the error.
 
-        The coordinator cannot read the subscriptions of other members, so that no offset may be deleted.
+        The coordinator cannot read the subscriptions of members with another protocol type. Therefore the offsets of
+        their group cannot be deleted.
         """
         if self.state is DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
@@ -544,7 +545,11 @@ class ClassicGroup(Group):
         return self.subscribed_topics is None or topic in self.subscribed_topics
 
     def offset_expiration_base(self) -> ExpirationBase | None:
-        """Returns the time at which the group became empty; for a simple group, the commit time of each offset."""
+        """Returns the start of the offsets' retention time; None while no offset may expire.
+
+        For an empty group, it is the time at which the group became empty. For a simple group or a Stable group, it is
+        the commit time of each offset. In a Stable group, offsets of subscribed topics do not expire.
+        """
         if not self.protocol_type:
             return COMMIT_TIMESTAMP
         if self.state is EMPTY:
@@ -563,7 +568,10 @@ class ClassicGroup(Group):
         return [group_tombstone(self.group_id)]
 
     def on_loaded(self) -> None:
-        """Starts all sessions. A group that exceeds group.max.size rebalances and rejects the last members to join."""
+        """Starts the session timers of all members. Begins a rebalance if the group exceeds `group.max.size`.
+
+        This rebalance rejects the members that join last.
+        """
         for member in self.members.values():
             self.arm_session(member, member.session_timeout_ms)
         if self.members and self.subscribed_topics is None:

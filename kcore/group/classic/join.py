@@ -34,11 +34,12 @@ Result = JoinGroupResponse | Pending | Outcome
 def join_group(shard: GroupShard, api: Api[Any, Any], context: RequestContext, request: JoinGroupRequest) -> Result:
     """Decides a JoinGroup.
 
-    The first join without a member id creates a missing group. The creation is recorded even if that join is refused.
+    A join without a member id creates the group if it is missing. This function writes the record of the new group even
+    if it refuses the join.
 
     Args:
         shard: the shard of the group.
-        api: completes a parked request when the shard is unloaded.
+        api: the JoinGroup API, which completes a parked request with an error when the shard is unloaded.
         context: version, client id and host.
         request: the request; group id and session timeout have been checked.
     """
@@ -107,9 +108,9 @@ class _Join:
         return join_error(self.context.api_version, member_id, code)
 
     def _has_room(self) -> bool:
-        """Returns True if `group.max.size` and the bound of members' metadata admit the member.
+        """Returns True if neither `group.max.size` nor the limit on members' metadata prevents the join.
 
-        Assigned ids do not count until they are used.
+        Assigned member ids that are not used yet do not count as members.
         """
         group, state = self.group, self.group.state
         member = group.members.get(self.request.member_id)
@@ -237,11 +238,10 @@ class _Join:
         return Outcome([record], self._same_generation_response(member, former_leader_id))
 
     def _same_generation_response(self, member: Member, former_leader_id: str) -> JoinGroupResponse:
-        """Returns the response for a static member that rejoins a generation which continues (KIP-814).
+        """Returns the response for a restarted static member while the generation continues (KIP-814).
 
-        Before version 9 the response has no field which shows the leader that its assignment remains valid. Instead,
-        the response names the leader's old id as the leader, so that the client acts as a follower and computes no
-        assignment.
+        A restarted leader must not compute a new assignment. From version 9 on, the response sets `SkipAssignment`.
+        Older responses name the old member id as the leader, so that the client acts as a follower.
         """
         group = self.group
         if self.context.api_version < SKIPS_ASSIGNMENT:

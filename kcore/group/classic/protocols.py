@@ -25,7 +25,10 @@ The limit is necessary because the names take ten times the memory of the member
 
 
 def protocols_of(requested: Iterable[JoinGroupRequestProtocol]) -> Protocols:
-    """Converts a request's protocols to the form that a member stores: interned names, each with its first metadata."""
+    """Converts a request's protocols to `Protocols`: pairs of an interned name and its metadata.
+
+    If the request repeats a name, the first metadata counts.
+    """
     protocols: dict[str, bytes] = {}
     for protocol in requested:
         name = shared_text(protocol.name)
@@ -85,9 +88,9 @@ def subscribed_topics(members: Iterable[Member], protocol_name: str) -> Generato
 
 
 def topic_names(metadata: bytes) -> Iterator[str]:
-    """Yields the topics of an embedded subscription one by one, because a subscription may have 300,000 topics.
+    """Yields the topics of an encoded consumer subscription one by one, because there may be 300,000 topics.
 
-    Only the prefix that all versions have is decoded: topics and user data.
+    Decodes only the fields that every version of the subscription has: the topics and the user data.
 
     Raises:
         ValueError: the bytes are not a subscription.

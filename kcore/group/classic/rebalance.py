@@ -50,7 +50,7 @@ def prepare_rebalance(group: ClassicGroup, reason: str) -> list[Record]:
 
 
 def maybe_complete_join_phase(group: ClassicGroup) -> list[Record]:
-    """Ends the join phase if all members have joined. Only its timer ends an initial join phase."""
+    """Ends the join phase if all members have joined. Does not end an initial join phase: only its timer ends it."""
     if group.state is PREPARING and group.previous_state is not EMPTY and group.has_all_members_joined():
         return complete_join_phase(group)
     return []

@@ -44,8 +44,8 @@ def group_snapshot(group: ClassicGroup, assignments: Mapping[str, bytes] | None 
 
     Args:
         group: the group; it has members and a protocol.
-        assignments: the leader's assignments by member id; members without an entry get an empty one. None: the
-            current assignments.
+        assignments: the assignments from the leader, by member id. A member without an entry gets an empty assignment.
+            If this argument is None, the members keep their assignments.
     """
     name = group.protocol_name
     members = [
@@ -78,10 +78,10 @@ def group_tombstone(group_id: str) -> Record:
 
 
 def size_bound_bytes(record: Record) -> int:
-    """Returns an upper bound of the size of a snapshot in a separate batch, without encoding it.
+    """Returns an upper bound of the size of a group snapshot in a batch of its own, without encoding it.
 
-    A record that is too large must be refused before any member receives its assignment. ASCII text counts its exact
-    size, so that the bound exceeds the real size by only a few bytes per member.
+    The caller must refuse a record that is too large before any member receives its assignment. For ASCII text, the
+    bound exceeds the real size by only a few bytes per member.
     """
     key, value = record.key, record.value
     assert isinstance(key, GroupMetadataKey)

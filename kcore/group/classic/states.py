@@ -8,7 +8,7 @@
                                        +--------------------------------- Stable
                                              member joined, left, changed
 
-Any state becomes Dead when the shard is unloaded. A row of `STATES` holds all rules that depend only on the state.
+Any state becomes Dead when the shard is unloaded. A row of `STATES` contains all rules that depend only on the state.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class StateRules(NamedTuple):
     """The rules that depend only on a group's state.
 
     Attributes:
-        previous: the states from which it may be entered.
-        can_rebalance: whether a join phase may begin in it.
-        heartbeat: the response to a heartbeat of a member in the right generation.
-        sync: the response to a valid SyncGroup; None if the request is parked.
-        delete: the response to DeleteGroups.
+        previous: the states that may precede this state.
+        can_rebalance: whether a join phase may begin in this state.
+        heartbeat: the error code of the response to a heartbeat with the current generation.
+        sync: the error code of the response to a valid SyncGroup; None if the request is parked.
+        delete: the error code of the response to DeleteGroups.
         keeps_session: whether a heartbeat or an accepted offset commit re-arms the member's session.
     """
 
@@ -105,10 +105,11 @@ STATES: Final[dict[GroupState, StateRules]] = {
 }
 
 RECORDED: Final[frozenset[GroupState]] = frozenset({EMPTY, STABLE})
-"""The states in which a record may show a group.
+"""The states of a group for which there are records in the log.
 
-The log does not contain the other states, so at recovery EMPTY and STABLE may follow each other in any order. The
-replacement of a static member (KIP-345) writes a record of a Stable group that stays Stable.
+The log has no records of the other states, so EMPTY and STABLE may follow each other in any order during recovery. A
+record may also follow another record of the same state: the replacement of a static member (KIP-345) writes a record of
+a Stable group that stays Stable.
 """
 
 REBALANCING: Final[frozenset[tuple[GroupState, GroupState]]] = frozenset(
@@ -129,7 +130,7 @@ def may_follow(state: GroupState, following: GroupState, recorded: bool) -> bool
     Args:
         state: the current state.
         following: the next state.
-        recorded: True if a record causes the change, False if an event causes it.
+        recorded: True if the replay of a record causes the change, False if a request or a timer causes it.
     """
     if state in STATES[following].previous:
         return True

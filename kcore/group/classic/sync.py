@@ -28,7 +28,7 @@ def sync_group(shard: GroupShard, api: Api[Any, Any], context: RequestContext, r
 
     Args:
         shard: the shard of the group.
-        api: completes a parked request when the shard is unloaded.
+        api: the SyncGroup API, which completes a parked request with an error when the shard is unloaded.
         context: version and client.
         request: the request; the group id has been checked.
     """

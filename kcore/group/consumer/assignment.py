@@ -30,7 +30,7 @@ _HEARTBEAT_TOPIC: Final = FieldLayout(HeartbeatTopic, {0: "topic_id", 1: "partit
 
 
 class ReportedTopic(Protocol):
-    """Partitions of one topic in a client's report."""
+    """The partitions of one topic that a member owns according to its heartbeat request."""
 
     topic_id: bytes
     partitions: Sequence[int]
@@ -98,8 +98,9 @@ def is_part_of(reported: Reported, owned: Owned) -> bool:
 
 
 def overlaps(reported: Reported | None, owned: Owned) -> bool:
-    """Returns True if the member may still use a partition of `owned`, because it reported such a partition or sent no
-    report.
+    """Returns True if the member may still use a partition of `owned`.
+
+    This is the case if the member has reported such a partition, or if its heartbeat contains no report.
     """
     if reported is None:
         return True

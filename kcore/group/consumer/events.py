@@ -88,8 +88,8 @@ class GroupEvents:
     def watch(self, group_id: str, watcher: Watcher) -> Callable[[], None]:
         """Calls `watcher` after each later commit that changes the group; the group need not exist yet.
 
-        The engine calls `watcher` on its own thread, before it sends responses. The watcher must not call the engine;
-        it may only pass the event on. Exceptions of the watcher are logged.
+        The engine calls `watcher` on its own thread, before it sends responses. The watcher must not call the engine,
+        and should only hand the event to another thread. The engine logs exceptions of the watcher.
 
         Returns:
             A function that removes the watcher.
@@ -108,7 +108,7 @@ class GroupEvents:
     # ---- for replay
 
     def touch(self, group: ConsumerGroup) -> None:
-        """Registers that a group changed in this round."""
+        """Registers a changed group, so that the commit of the current round sends an event to its watchers."""
         if group.group_id in self._watchers and self._pipeline is not None:
             self._changed[group.group_id] = group
             self._pipeline.enlist(self)

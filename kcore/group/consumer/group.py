@@ -43,17 +43,17 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         static_members: member ids by instance id.
         subscriptions: the subscriptions of all members.
         owners: the owners of partitions.
-        has_legacy_metadata: whether a record of Kafka 4.0 lists its topics.
+        has_legacy_metadata: whether the log has a record of Kafka 4.0 with the topics of the group.
         reconciled: number of members in state STABLE, by member epoch.
         refresh_at_ms: the monotonic time of the next check of the topics. A change of a topic sets it to 0.
-        refresh_epoch: the group epoch after the last check of the topics. While the group has a lower epoch, because
-            the records of that check were not written, the check is due again.
+        refresh_epoch: the group epoch that the last check of the topics decided. If the group epoch is lower, the
+            records of that decision were not written, and the check is due again.
         target_job: whether a target is being computed in slices or in the background.
-        last_assignment: the assignor's last result, as long as it equals the targets.
-        last_members: the assignor's last input, as long as these members and their subscriptions are unchanged;
-            more members may have joined.
-        next_assignment: the group epoch, and the next values of `last_assignment` and `last_members`. They become valid
-            when the records of the assignment are replayed.
+        last_assignment: the assignor's last result; None if it differs from the targets of the group.
+        last_members: the members in the assignor's last input. None after a member has left or changed. Members that
+            joined later are missing.
+        next_assignment: the epoch of a new target, and the values that `last_assignment` and `last_members` get when
+            the records of this target are replayed.
     """
 
     __slots__ = (
@@ -106,8 +106,10 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         return REACHED
 
     def session_timeout_ms(self, member: ConsumerMember) -> int:
-        """Returns a member's session timeout in ms: for a classic member the timeout in its JoinGroup request, else the
-        timeout in the group's settings.
+        """Returns a member's session timeout in ms.
+
+        The timeout comes from the JoinGroup request of a classic member, and from the group's settings for any other
+        member.
         """
         classic = member.metadata.classic
         if classic is not None:
@@ -115,9 +117,9 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         return self.shard.consumer.settings(self.group_id).session_timeout_ms
 
     def topics_seen(self, group_epoch: int) -> None:
-        """Registers that a decision has checked the group's topics.
+        """Registers that a decision has checked the group's topics. This is soft state.
 
-        `group_epoch` is the epoch after that decision. The registration is soft state.
+        `group_epoch` is the group epoch after that decision.
         """
         self.refresh_at_ms = self.shard.now.now_ms + REFRESH_INTERVAL_MS
         self.refresh_epoch = group_epoch
@@ -131,8 +133,9 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         self.refresh_at_ms = 0
 
     def target_must_wait(self) -> bool:
-        """Returns True while no computation of a target may start, because a computation is running or the last target
-        is too recent (KIP-1263).
+        """Returns True while no new target may be computed.
+
+        Either a computation is running, or the last target is too recent (KIP-1263).
         """
         if self.target_job:
             return True
@@ -143,8 +146,10 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         return interval_ms > 0 and shard.now.wall_ms < assigned_at_ms + interval_ms
 
     def is_quiet(self) -> bool:
-        """Returns True if a heartbeat of any member would find no work for the group: no target is due, no topic
-        changed, no pattern needs resolution."""
+        """Returns True if heartbeats currently find no work for the group.
+
+        No new target is due, the topics need no check, and no pattern must be resolved.
+        """
         return (
             self.shard.now.now_ms < self.refresh_at_ms  # this line and the next are `refresh_due`, without a call
             and self.group_epoch >= self.refresh_epoch
@@ -160,7 +165,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         self._changed()
 
     def put_assignment_epoch(self, epoch: int, timestamp_ms: int) -> None:
-        """Sets the epoch of a complete target assignment, which confirms the assignor's last result."""
+        """Sets the epoch of a complete target assignment. Moves `next_assignment` to `last_assignment`."""
         super().put_assignment_epoch(epoch, timestamp_ms)
         if self.next_assignment is not None and self.next_assignment[0] == epoch:
             _, self.last_assignment, self.last_members = self.next_assignment
@@ -208,7 +213,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
     def put_current(self, member: ConsumerMember, current: CurrentAssignment) -> None:
         """Sets a member's current assignment.
 
-        Outside of a load, arms the revocation timer if partitions must be revoked.
+        Unless the shard is loading, arms the revocation timer if partitions must be revoked.
         """
         self.owners.replace(member.current, current)
         self._count(member, -1)
@@ -265,7 +270,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         self.await_revocation(member)
 
     def await_revocation(self, member: ConsumerMember) -> None:
-        """Arms a member's revocation timer at each revocation, or cancels it.
+        """Restarts a member's revocation timer if it must revoke partitions, else cancels the timer.
 
         Classic members have no revocation timer, because they must rejoin before their join timer fires. A static
         member that left temporarily has no revocation timer, because it uses no partitions.
@@ -293,8 +298,9 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         transactional: bool,
         topics: Iterable[PlannedTopic] = (),
     ) -> ErrorCode:
-        """Returns NONE if the commit is allowed. An older epoch is valid for partitions that the member has owned since
-        that epoch (KIP-1251).
+        """Returns NONE if the commit is allowed, else the error.
+
+        A commit with an older epoch is allowed for partitions that the member has owned since that epoch (KIP-1251).
         """
         if generation_id < 0 and not self.members:
             return NO_ERROR
@@ -338,8 +344,9 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         return topic in self.subscriptions
 
     def offset_expiration_base(self) -> ExpirationBase | None:
-        """Returns the rules of expiration: the retention time of an offset starts at its commit; while a member
-        subscribes to a topic, its offsets do not expire.
+        """Returns the rules of expiration: the retention time of an offset starts at its commit.
+
+        While a member subscribes to a topic, the offsets of this topic do not expire.
         """
         return ExpirationBase(None, self.subscriptions)
 
@@ -357,7 +364,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
 
 
 def _ignore(*topics: object) -> None:
-    """Ignores the topics of a group that is not registered."""
+    """Replaces the callbacks of `Subscriptions` in a tentative group, which the shard must not notify of topics."""
 
 
 def _had_all(current: CurrentAssignment, epoch: int, topics: Iterable[PlannedTopic]) -> bool:

@@ -49,7 +49,7 @@ def heartbeat(
     Args:
         shard: the shard of the group.
         context: client id and host.
-        request: the request, which has passed the checks that need no group.
+        request: the request. The API has made the checks that need no group.
         visible: returns True for a topic that the client may see; patterns match only these topics. None: all topics.
 
     Raises:
@@ -79,7 +79,10 @@ def heartbeat(
 
 
 def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Record]) -> ConsumerGroup:
-    """Returns the group. For a joining member it may be a tentative group, which is new or replaces a classic group.
+    """Returns the group of a heartbeat.
+
+    If a member joins and there is no consumer group, returns a tentative group. The shard does not contain this group
+    yet. It may replace a classic group.
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND.
@@ -125,7 +128,9 @@ def new_member_id(shard: GroupShard) -> str:
 
 
 def identify(group: ConsumerGroup, member_id: str, request: Request, records: list[Record]) -> MemberChange:
-    """Returns the member of a heartbeat: an existing member, a new member, or a member that replaces a static member.
+    """Returns the `MemberChange` of a heartbeat, for an existing or a new member.
+
+    A new member may replace a static member.
 
     Raises:
         KafkaError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID.
@@ -156,12 +161,12 @@ def identify(group: ConsumerGroup, member_id: str, request: Request, records: li
 
 
 def new_member(group: ConsumerGroup, member_id: str, records: list[Record]) -> MemberChange:
-    """Returns the change for a new member."""
+    """Returns the `MemberChange` with which a new member joins."""
     return MemberChange(group, member_id, None, CurrentAssignment(), records)
 
 
 def replacement(group: ConsumerGroup, member_id: str, old: ConsumerMember, records: list[Record]) -> MemberChange:
-    """Returns the change for a member that replaces a static member.
+    """Returns the `MemberChange` with which a new member replaces a static member.
 
     The new member inherits the partitions and the target of the static member. Its member epoch starts at 0.
     """
@@ -174,8 +179,8 @@ def replacement(group: ConsumerGroup, member_id: str, old: ConsumerMember, recor
 def check_epoch(member: ConsumerMember, request: Request) -> None:
     """Refuses a member with a wrong epoch.
 
-    The previous epoch is accepted from a member that missed a response. Such a member must report its partitions, and
-    all of these must be assigned to it.
+    A member that missed a response may send the previous epoch. It must then report its partitions, and all of them
+    must be assigned to it.
 
     Raises:
         KafkaError: FENCED_MEMBER_EPOCH.
@@ -197,9 +202,9 @@ def check_epoch(member: ConsumerMember, request: Request) -> None:
 def _metadata(
     group: ConsumerGroup, context: RequestContext, request: Request, before: MemberMetadata | None
 ) -> MemberMetadata:
-    """Returns the member's metadata after the request; fields that the request does not set keep their value.
+    """Returns the member's metadata after the request. Fields that the request does not set keep their value.
 
-    If the request sets no field, the result is the object `before`.
+    Returns the object `before` itself if no value can have changed.
     """
     names = request.subscribed_topic_names
     timeout_ms = request.rebalance_timeout_ms

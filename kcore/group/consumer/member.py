@@ -20,7 +20,7 @@ STATIC_LEAVE_EPOCH: Final = -2
 """The member epoch of a static member that left temporarily (KIP-345, KIP-848)."""
 
 NEVER: Final = -1_000
-"""An epoch that differs from the epoch in every request."""
+"""A value for `settled_epoch` that equals no member epoch, so that the fast path never serves the member."""
 
 Protocols = tuple[tuple[str, bytes], ...]
 
@@ -115,8 +115,9 @@ class MemberMetadata:
 
 
 def own_bytes(member_id: str, metadata: MemberMetadata | None) -> int:
-    """Returns the counted size of a member's metadata without the names of topics, in bytes; 0 if `metadata` is
-    None.
+    """Returns the size of a member's metadata for the metadata limit, in bytes; 0 if `metadata` is None.
+
+    The names of topics are not included, because members share them.
     """
     if metadata is None:
         return 0
@@ -133,7 +134,7 @@ def own_bytes(member_id: str, metadata: MemberMetadata | None) -> int:
 
 
 class ConsumerMember(GroupMember):
-    """A member of a consumer group, with the consumer protocol or the classic one.
+    """A member of a consumer group. It uses the consumer protocol or the classic protocol.
 
     The object is also the `ShardTimer` of the member's session, which saves memory.
 
@@ -146,9 +147,10 @@ class ConsumerMember(GroupMember):
         rebalance_timer: armed while it must revoke partitions.
         join_timer: armed while a classic member must send JoinGroup.
         sync_timer: armed while a classic member must send SyncGroup.
-        settled_epoch: its epoch while it is STABLE and uses the new protocol, else `NEVER`.
-        reply: the response to a heartbeat that changes nothing, as of `settled_epoch`.
-        assignor_member: the assignor's view of it; created on first use.
+        settled_epoch: its member epoch while it is STABLE and uses the new protocol, else `NEVER`. The fast path serves
+            heartbeats with this epoch.
+        reply: the cached response to a heartbeat with `settled_epoch` that changes nothing; None until it is needed.
+        assignor_member: the member in the form that assignors receive; None until it is needed.
     """
 
     __slots__ = (
@@ -192,14 +194,14 @@ class ConsumerMember(GroupMember):
         self.settle()
 
     def settle(self) -> None:
-        """Computes `settled_epoch` again, which shows if a heartbeat without changes leaves the member unchanged."""
+        """Recomputes `settled_epoch` after a change of the member, and discards the cached response."""
         current = self.current
         rests = current.state is STABLE and self.metadata.classic is None and current.member_epoch > 0
         self.settled_epoch = current.member_epoch if rests else NEVER
         self.reply = None
 
     def reply_at_rest(self, heartbeat_interval_ms: int) -> ConsumerGroupHeartbeatResponse:
-        """Returns the response to a heartbeat that changes nothing. Returns one object until its contents change."""
+        """Returns the response to a heartbeat that changes nothing. The object is cached until its contents change."""
         reply = self.reply
         if reply is None or reply.heartbeat_interval_ms != heartbeat_interval_ms:
             reply = self.reply = ConsumerGroupHeartbeatResponse(

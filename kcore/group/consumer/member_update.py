@@ -35,9 +35,9 @@ class MemberChange:
     Attributes:
         group: its group, before the decision.
         member_id: its id.
-        member: the existing member of that id; None for a new member, including one that replaces another.
-        replaced: the static member that it replaces, or None.
-        before: the member's previous metadata, or the metadata of the replaced member; None for a new member.
+        member: the existing member with this id; None for a new member, even if the new member replaces another.
+        replaced: the static member that the new member replaces, or None.
+        before: the metadata of `member` or `replaced` before the decision; None if both are None.
         metadata: its new metadata.
         current: its assignment before the decision.
         after: its assignment after the decision.
@@ -112,11 +112,12 @@ class MemberChange:
             metadata: the new metadata.
             visible: returns True for a topic that the client may see; patterns match only these topics. None: all
                 topics.
-            any_regex_counts: whether a pattern whose topics are not known yet raises the epoch, too.
+            any_regex_counts: True if each change of the pattern raises the epoch. False if the change raises the epoch
+                only when the topics of the new pattern are known.
 
         Raises:
-            KafkaError: INVALID_REGULAR_EXPRESSION; UNKNOWN_SERVER_ERROR for more names than a record can hold;
-                GROUP_MAX_SIZE_REACHED for more names or more metadata than the group may have.
+            KafkaError: INVALID_REGULAR_EXPRESSION; UNKNOWN_SERVER_ERROR if the names do not fit into a record;
+                GROUP_MAX_SIZE_REACHED if the group would have too many names or too much metadata.
         """
         group, before = self.group, self.before
         self.metadata = metadata
@@ -134,10 +135,10 @@ class MemberChange:
         schedule_resolution(group, metadata.regex if regex_changed else "", self._dropped_regex, visible)
 
     def _check_names(self, metadata: MemberMetadata) -> None:
-        """Refuses names that exceed the record size or the group's limit, before other code examines each of a million
-        names.
+        """Refuses topic names that exceed the maximum record size or the group's limit on names.
 
-        The record of a classic member has its names and also its embedded subscriptions.
+        This check runs first, because later code examines every name, and a request may have a million names. The
+        record of a classic member has its names, and also its JoinGroup subscriptions.
         """
         most = self.group.shard.max_record_bytes
         size_bytes = sum(map(len, metadata.names))
@@ -161,8 +162,9 @@ class MemberChange:
         check_room(group, growth + own_bytes(self.member_id, metadata) - own_bytes(former_id, before))
 
     def _change_regex(self, old: str, new: str) -> tuple[bool, bool]:
-        """Returns two flags: True if the pattern changed, and True if the topics that the new pattern matches are
-        known.
+        """Returns two flags: whether the pattern changed, and whether the topics of the new pattern are known.
+
+        The topics are known if the group has already resolved the pattern, or if there is no new pattern.
         """
         if old == new:
             return False, False
@@ -217,7 +219,8 @@ class MemberChange:
             reported: the partitions that the member reports; None if it sends no report.
 
         Raises:
-            KafkaError: FENCED_MEMBER_EPOCH (see `states.Step.FENCE`); UNKNOWN_SERVER_ERROR if the assignor failed.
+            KafkaError: FENCED_MEMBER_EPOCH if the member must drop its partitions and rejoin; UNKNOWN_SERVER_ERROR if
+                the assignor failed.
         """
         group = self.group
         target_epoch, target = targets.update(self)

@@ -1,7 +1,7 @@
 """Topic metadata for groups: existing topics, hashes that detect changes, and the version of the last topic creation.
 
-A group stores one hash of all its subscribed topics. This hash equals Kafka's (KIP-1101), so that a group from a Kafka
-broker's log sees no false change.
+A group stores one hash of all its subscribed topics. kcore computes the same hash as Kafka (KIP-1101). Therefore a
+group that kcore loads from the log of a Kafka broker does not appear changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MAGIC: Final = b"\x00"  # the version of the hash's input
 _INT64_SIGN: Final = 1 << 63
 
 MANY_NAMES: Final = 10_000
-"""Minimum number of names for which `in_order` uses the stored order of all topics instead of sorting the names."""
+"""Minimum number of names that `in_order` does not sort: it uses the stored order of all topics instead."""
 
 
 def topic_hash(topic: TopicInfo, racks: Iterable[str] = ()) -> int:
@@ -62,16 +62,16 @@ class TopicMetadata:
 
     Args:
         topics: the topics.
-        version: returns the current version of the metadata: a number that grows with every change, also across
-            restarts.
+        version: returns the current version of the metadata, which grows with every change. It continues after a
+            restart.
         rack: the rack of this node, None if unset.
 
     Attributes:
         topics: the topics.
-        created_version: the version of the last topic creation; older resolutions of patterns have not seen that
-            topic.
-        changes: the number of changes of topics since the start. Unlike the version, this number grows when a change is
-            decided.
+        created_version: the version of the last topic creation. A pattern that was resolved in an older version must be
+            resolved again.
+        changes: the number of changes of topics since the start. It grows when a change is decided, before the version
+            grows.
     """
 
     __slots__ = ("_created", "_hashes", "_order", "_racks", "changes", "created_version", "topics", "version")
@@ -88,7 +88,7 @@ class TopicMetadata:
         self._created: list[str] | None = None
 
     def created(self, name: str) -> None:
-        """Handles the creation of a topic, which takes effect in the next version."""
+        """Registers the creation of a topic, which becomes visible in the next version of the metadata."""
         self.changes += 1
         self._hashes.pop(name, None)
         if self._created is not None:
@@ -96,11 +96,11 @@ class TopicMetadata:
         self.created_version = self.version() + 1
 
     def loaded(self) -> None:
-        """Handles the end of the initial load: resolutions of the current version include all topics."""
+        """Ends the initial load: patterns that were resolved in the current version need no new resolution."""
         self.created_version = self.version()
 
     def changed(self, name: str) -> None:
-        """Handles new partitions or the deletion of a topic."""
+        """Discards the cached hash of a topic that got new partitions or was deleted."""
         self.changes += 1
         self._hashes.pop(name, None)
 
@@ -122,9 +122,9 @@ class TopicMetadata:
         return group_hash([hashes[name] for name in existing])
 
     def in_order(self, names: AbstractSet[str]) -> list[str]:
-        """Returns the names in the order of the hash.
+        """Returns the names in sorted order, in which the hash of a group covers its topics.
 
-        For many existing topics, the time is linear in the number of topics.
+        For `MANY_NAMES` or more names, the time is linear in the number of all topics.
         """
         if len(names) < MANY_NAMES:
             return sorted(names)
@@ -135,7 +135,7 @@ class TopicMetadata:
         return ordered
 
     def _all_in_order(self) -> list[str]:
-        """Returns the names of all topics in order; names of deleted topics may be among them."""
+        """Returns the names of all topics in sorted order. The result may contain names of deleted topics."""
         created = self._created
         if created is None:
             self._order = sorted(topic.name for topic in self.topics.all())

@@ -1,7 +1,7 @@
 """The records of consumer groups, as pure functions: types 3 to 8 and 16 of `__consumer_offsets`.
 
-The records of a join and of the later steps refer to the objects in memory. `reference_records` defines the contents of
-the records.
+The records of frequent decisions, such as a join, refer to the objects that the group will store. Compiled code encodes
+these objects only for the log. `reference_records` defines the contents of all records.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ current_assignment: Final[Callable[[str, str, CurrentAssignment], Record]] = con
 """Builds the record of a member's current assignment (type 8) from (group id, member id, assignment)."""
 
 in_one: Final[Callable[[list[Record]], Any]] = consumer_records.in_one
-"""Combines the records of a decision into a block that is written and applied at once, if all have these types."""
+"""Combines the records of a decision into one block, which is encoded and replayed as a whole.
+
+Returns the list itself if a record was not built by `kcore_ext.group.consumer_records`.
+"""
 
 
 def member_metadata(group_id: str, member_id: str, metadata: MemberMetadata) -> Record:
@@ -108,7 +111,7 @@ def group_tombstones(group: ConsumerGroup, renamed: tuple[str, str] | None = Non
 
     Args:
         group: the group.
-        renamed: a member that earlier records of the decision replace, and its new id.
+        renamed: the old and the new id of a member, if earlier records of the same decision give the member a new id.
     """
     group_id = group.group_id
     old, new = renamed or ("", "")

@@ -1,4 +1,4 @@
-"""Records of consumer groups, made as key and value objects.
+"""Reference implementations of the records of consumer groups. Each record consists of a key and a value object.
 
 The compiled records of `kcore_ext.group.consumer_records` encode and replay to the same results as these records.
 """

@@ -29,7 +29,7 @@ MIN_INTERVAL_MS: Final = 10_000
 """Minimum time between two resolutions of a group's patterns."""
 
 SLICE_NAMES: Final = 1_000
-"""Number of names that one slice matches, if the names are short and the pattern is small."""
+"""Maximum number of names that one slice matches. With long names or a large pattern, a slice matches fewer names."""
 
 
 def _compiled(regex: str) -> Any:
@@ -102,7 +102,7 @@ def resolution_is_due(
 
 
 def _resolution(shard: GroupShard, group_id: str, visible: Callable[[str], bool] | None) -> Iterator[Outcome | None]:
-    """Resolves all patterns of a group in slices, then decides the records."""
+    """Resolves all patterns of a group in slices. The last slice returns the records of the matches."""
     try:
         group = _consumer_group(shard, group_id)
         if group is None:
@@ -165,12 +165,12 @@ def _consumer_group(shard: GroupShard, group_id: str) -> ConsumerGroup | None:
 
 
 class _Hashed(NamedTuple):
-    """The hash of a group's topics, computed in a slice before the decision that needs it.
+    """The hash of a group's topics, which a slice computes before the decision that needs the hash.
 
     Attributes:
         topics: the topics.
-        changes: the value of `TopicMetadata.changes` at the computation; the hash is valid while this value does not
-            change.
+        changes: the value of `TopicMetadata.changes` when the hash was computed. The hash is valid until
+            `TopicMetadata.changes` grows.
         metadata_hash: the hash.
     """
 
@@ -180,7 +180,7 @@ class _Hashed(NamedTuple):
 
 
 def _hashed(shard: GroupShard, group_id: str, matches: dict[str, list[str]]) -> _Hashed | None:
-    """Returns the hash that the group's topics have with the new matches and the present subscriptions."""
+    """Returns the hash of the group's topics, computed from the new matches and the current subscriptions."""
     group = _consumer_group(shard, group_id)
     if group is None:
         return None

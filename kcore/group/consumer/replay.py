@@ -53,7 +53,10 @@ if TYPE_CHECKING:
     from kcore.runtime.machine import Record
 
 NO_MEMBER = CurrentAssignment(-1, -1)
-"""The current assignment of a member between the tombstone of this assignment and the tombstone of the member."""
+"""The current assignment that replay gives a member after the tombstone of its assignment.
+
+It applies until the tombstone of the member follows.
+"""
 
 
 _group: Callable[[GroupShard, str], ConsumerGroup] = partial(find_or_create, kind=ConsumerGroup)

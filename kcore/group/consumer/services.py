@@ -25,9 +25,9 @@ MAX_KEPT_NAMES: Final = 16_384
 """Maximum number of names in a cached subscription."""
 
 MAX_KEPT_SETS: Final = 4
-"""Maximum number of cached sets of more than `MAX_KEPT_NAMES` names, each with the order of its names.
+"""Maximum number of cached long sets, which have more than `MAX_KEPT_NAMES` names.
 
-The node also caches the topics of one such set.
+The node caches each long set together with its names in sorted order. It also caches the topics of one long set.
 """
 
 MAX_KEPT_CHARACTERS: Final = 249
@@ -40,7 +40,10 @@ NAMES_PER_SLICE: Final = 5_000
 """Number of names of a long subscription that one slice looks up."""
 
 INLINE_MEMBERS: Final = 512
-"""Maximum number of members for which a heartbeat computes a due target itself."""
+"""Maximum number of members of a group whose new target is computed within the decision of a heartbeat.
+
+The target of a larger group is computed in slices or in the background.
+"""
 
 
 class Background(Protocol):
@@ -57,7 +60,7 @@ SETTINGS: Final = ("consumer.session.timeout.ms", "consumer.heartbeat.interval.m
 """The settings of a group that every heartbeat needs, in the order of `ConsumerSettings`."""
 
 BOUNDED: Final = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
-"""The settings of which a group may have its own value, within bounds that the broker's settings define."""
+"""The settings that each group can override. The broker's settings define the bounds of the values."""
 
 
 class ConsumerSettings(NamedTuple):
@@ -75,14 +78,14 @@ class ConsumerSettings(NamedTuple):
 
 
 class KeptTopics(NamedTuple):
-    """The topics of a set of subscriptions, as the topic metadata had them when this object was built.
+    """A cache entry: the topics of a set of subscriptions at the time of their look-up.
 
     Attributes:
         names: the names in the subscriptions, each once.
         infos: the topic of each name, None if it did not exist.
-        topics: the existing topics, in the form that the assignor takes.
-        changes: `TopicMetadata.changes` at that time; as long as `TopicMetadata.changes` has this value, no topic has
-            changed. -1: a topic may have changed.
+        topics: the existing topics, in the form that assignors receive.
+        changes: the value of `TopicMetadata.changes` at the look-up. The entry is valid while both values are equal. -1
+            if a topic may have changed during the look-up.
     """
 
     names: tuple[str, ...]
@@ -98,8 +101,8 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
         config: the node's settings.
         topics: the cluster's topics.
         version: returns the current version of the metadata; see `TopicMetadata`.
-        settings: groups' own settings; None: there are none.
-        enabled: returns True if the new protocol is enabled (`group.version`).
+        settings: the settings of groups; None if all groups use the broker's settings.
+        enabled: returns True if the feature level `group.version` enables the new protocol.
         pipeline: reports when changes are durable, for watchers.
 
     Raises:
@@ -109,10 +112,10 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
         config: the node's settings.
         metadata: the topics.
         events: the watchers of groups.
-        enabled: whether members of the new protocol are served.
+        enabled: whether both the node's settings and the feature level enable the new protocol.
         assignors: by name, the default first.
         background: computes targets of large groups; None: these targets are computed in slices.
-        inline_members: the number of members up to which a target is computed in the decision; see `INLINE_MEMBERS`.
+        inline_members: a copy of `INLINE_MEMBERS`, which tests can change.
     """
 
     __slots__ = (
@@ -164,8 +167,9 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
         self.enabled = "consumer" in self.config.group_coordinator_rebalance_protocols and self._enabled()
 
     def names(self, names: Sequence[str]) -> frozenset[str]:
-        """Returns the names as a set. Equal lists get one object, because most members of a group have the same
-        subscription.
+        """Returns the names as a set. Returns the same object for equal short lists, if it is cached.
+
+        Most members of a group have the same subscription, so the members share one set.
         """
         if len(names) > MAX_KEPT_NAMES:
             return frozenset(set(map(shared_text, names)))  # a copy takes half the memory
@@ -191,7 +195,10 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
         return topics if len(topics) <= MAX_KEPT_NAMES else self._long_set(topics)[0]
 
     def _long_set(self, names: frozenset[str]) -> tuple[frozenset[str], tuple[str, ...]]:
-        """Returns a set of many names and their order; caches the last `MAX_KEPT_SETS` sets."""
+        """Returns a cached long set that equals `names`, and its names in sorted order.
+
+        The last `MAX_KEPT_SETS` long sets are cached.
+        """
         cached = self._long_sets.pop(names, None)
         if cached is None:
             cached = (names, tuple(self.metadata.in_order(names)))
@@ -201,7 +208,7 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
         return cached
 
     def in_order(self, names: frozenset[str]) -> tuple[str, ...]:
-        """Returns the names in order, for the assignor. Equal sets get the same tuple object."""
+        """Returns the names in sorted order, for the assignor. Equal sets share one tuple, while it is cached."""
         if len(names) > MAX_KEPT_NAMES:
             return self._long_set(names)[1]
         cached = self._sorted.get(names)
@@ -213,10 +220,9 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
         return cached
 
     def topics(self, subscriptions: tuple[tuple[str | bytes, ...], ...]) -> Topics:
-        """Returns the current topics of subscriptions, for the assignor. Returns one object until one of the topics
-        changes.
+        """Returns the existing topics to which the subscriptions refer, for the assignor.
 
-        Assignors and assignments store derived data in that object.
+        The object is cached until one of the topics changes. Assignors and assignments store derived data in it.
         """
         work = self.topics_in_slices(subscriptions)
         while True:
@@ -282,7 +288,10 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
         return kept.topics if ordered[1] == subscriptions[0] else None
 
     def _make_room(self, count: int) -> None:
-        """Clears the caches if `count` more names would exceed the limit; sets that are in use stay valid."""
+        """Clears the caches if `count` more names would exceed `KEPT_NAMES`.
+
+        Sets to which members refer stay in memory.
+        """
         self._kept_names += count + 1
         if self._kept_names > KEPT_NAMES:
             self._names.clear()

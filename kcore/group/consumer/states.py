@@ -63,9 +63,9 @@ class EpochState(NamedTuple):
     Attributes:
         state: the member's state.
         at_target: whether the member epoch equals the epoch of the target.
-        holds: whether the member may still use partitions that it must revoke: in UNREVOKED the partitions whose
-            revocation it has not confirmed, in UNKNOWN any partition. A heartbeat without a report of owned partitions
-            confirms no revocation.
+        holds: True if the member may still use partitions that it must revoke. These are the partitions whose
+            revocation it has not confirmed (UNREVOKED), or any partitions (UNKNOWN). A heartbeat without a report of
+            owned partitions confirms no revocation.
         changed: whether this heartbeat changed its subscription.
     """
 

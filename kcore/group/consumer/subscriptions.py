@@ -107,7 +107,7 @@ class Subscriptions:
 
     @property
     def size_bytes(self) -> int:
-        """The counted memory of the names; the matches of patterns do not count."""
+        """The memory of the subscribed names for the metadata limit, in bytes. The matches of patterns do not count."""
         return self.sets.size_bytes + TOPIC_BYTES * len(self.names)
 
     # ---- changes, for replay

@@ -32,25 +32,26 @@ PARTITION_BYTES: Final = 4
 SLICE_RECORDS: Final = 256
 """Number of members' targets that one slice writes."""
 LONG_SUBSCRIPTION: Final = 1_000
-"""Maximum number of subscribed topics of a member whose heartbeat computes a due target itself.
+"""Maximum number of topics in a subscription for which the decision of a heartbeat computes a new target.
 
 For a longer subscription, slices compute the target if there is an event loop.
 """
 MANY_MATCHES: Final = 10_000
-"""Maximum number of topics that a group's patterns match for which a heartbeat computes a due target itself.
+"""Maximum number of topics matched by a group's patterns for which the decision of a heartbeat computes a new target.
 
-With more matches, slices compute the target, and the member gets its partitions only with its next heartbeat. That is
-why this limit is larger than `LONG_SUBSCRIPTION`: the response to a heartbeat with a long subscription waits for the
-target.
+With more matches, slices compute the target, and the member gets its partitions only with its next heartbeat. This
+delay is avoided up to a larger limit than `LONG_SUBSCRIPTION`. A long subscription causes no such delay, because the
+response to its heartbeat waits for the target.
 """
 NAMES_PER_SLICE: Final = 20_000
-"""Number of members' topics that one slice sorts for the assignor."""
+"""Number of topic names that one slice collects from the members' subscriptions for the assignor."""
 
 
 def update(change: MemberChange) -> tuple[int, Target]:
     """Returns the target epoch and the target that apply to a member in this decision.
 
-    If a new target is due, computes it and adds it to the decision's records, or starts computing it.
+    If a new target is due, either computes it and adds it to the decision's records, or starts its computation. In the
+    second case, the previous target applies until the new target is complete.
 
     Raises:
         KafkaError: UNKNOWN_SERVER_ERROR if the assignor failed; the group keeps its target, and the next heartbeat
@@ -94,11 +95,15 @@ def update(change: MemberChange) -> tuple[int, Target]:
 
 
 def preferred_assignor(group: ConsumerGroup, before: MemberMetadata | None, after: MemberMetadata | None) -> str:
-    """Returns the assignor that most members request, after one member has changed from `before` to `after`.
+    """Returns the name of the assignor that most members request.
 
-    If no member requests an assignor, returns the first assignor in the setting.
+    If several assignors have equal votes, or if no member requests an assignor, the order in the setting
+    `group.consumer.assignors` decides. Kafka uses the order of a hash map.
 
-    Kafka breaks ties by the order of a hash map; kcore uses the setting's order.
+    Args:
+        group: the group.
+        before: the metadata of a changed member that the group still stores; None if no member or a new one changes.
+        after: the new metadata of this member; None if no member changes.
     """
     votes = group.subscriptions.assignors
     less = None if before is None else before.server_assignor
@@ -118,11 +123,11 @@ def _record_bytes(target: Target) -> int:
 
 
 class KnownMembers(NamedTuple):
-    """The assignor's view of all members when it computed the current target.
+    """The members of a group in the form in which the assignor received them for the current target.
 
     Attributes:
         members: the members in the order of joining.
-        subscriptions: the distinct subscriptions of the members.
+        subscriptions: the different subscriptions of the members, each once.
     """
 
     members: list[AssignorMember]
@@ -130,7 +135,7 @@ class KnownMembers(NamedTuple):
 
 
 def _in_slices(group: ConsumerGroup) -> Iterator[Outcome | None]:
-    """Computes and writes the target of a group with many topics, after the decision that found the target due."""
+    """Computes and writes the new target of a group with many topics, in slices after the decision of a heartbeat."""
     try:
         job = AssignmentJob(group)
     except Exception as error:
@@ -146,11 +151,12 @@ def _in_slices(group: ConsumerGroup) -> Iterator[Outcome | None]:
 
 
 class AssignmentJob:
-    """One computation of a target, with a snapshot of everything that the assignor needs.
+    """One computation of a target, with a snapshot of the assignor's input.
 
     Args:
         group: the group.
-        change: the decision that computes the target. None: the computation runs in slices between decisions.
+        change: the member's change in the decision that starts the computation. If None, the job collects the members
+            in slices between decisions.
 
     Attributes:
         group: the group.
@@ -193,7 +199,7 @@ class AssignmentJob:
             self._collect(change)
 
     def _collect(self, change: MemberChange) -> None:
-        """Collects the members, as they are after the change."""
+        """Collects the assignor's input: all members, with the values that they have after the change."""
         group = self.group
         last = group.last_members if self._joins else None
         if last is None or self._previous is None or len(last.members) != len(group.members):
@@ -214,8 +220,9 @@ class AssignmentJob:
         self._subscriptions = tuple(subscriptions.values())
 
     def _collect_in_slices(self) -> Iterator[None]:
-        """Collects the members of the group. Members that join or change between two slices raise the group epoch, so
-        that the next target includes them.
+        """Collects the members of the group in slices.
+
+        A member that joins or changes between two slices raises the group epoch, so that a next target includes it.
         """
         count = 0
         for member in list(self.group.members.values()):
@@ -234,23 +241,24 @@ class AssignmentJob:
 
     @property
     def known_members(self) -> KnownMembers | None:
-        """The members in the order of joining, for the next computation after this target applies.
+        """The next value of `ConsumerGroup.last_members`; None if the next computation must collect the members again.
 
-        The value is None if the next computation must collect the members again.
+        With this value, the next computation only adds a joining member.
         """
         return KnownMembers(self._members, self._subscriptions) if self._joins and not self._members[-1].owned else None
 
     def most_bytes(self, count: int) -> int:
-        """Returns an upper bound of the size of `count` targets in the log, in bytes, as if they had all partitions of
-        all topics.
+        """Returns an upper bound of the size of `count` targets in the log, in bytes, without examining them.
+
+        The bound assumes that each of them has all topics, and that they share all partitions.
         """
         a_member = group_records.MAX_TARGET_RECORD_BYTES + TOPIC_BYTES * len(self._topics)
         return count * a_member + PARTITION_BYTES * self._topics.total_partitions
 
     def _make_members(self, change: MemberChange) -> list[AssignorMember]:
-        """Returns the assignor's view of all members.
+        """Returns all members in the form that the assignor receives.
 
-        The changing member comes last, with its values after the change.
+        The member of the change comes last, with its values after the change.
         """
         group = self.group
         replaced = change.replaced
@@ -264,7 +272,7 @@ class AssignmentJob:
         return members
 
     def _view_of(self, member: ConsumerMember) -> AssignorMember:
-        """Returns the assignor's view of a member that does not change."""
+        """Returns a member that does not change, in the form that the assignor receives."""
         has_previous = self._previous is not None
         view = member.assignor_member if has_previous else None
         if view is None:
@@ -327,7 +335,7 @@ class AssignmentJob:
     # ---- in slices or in the background
 
     def begin(self) -> None:
-        """Starts computing and writing the target; no other computation starts until it is done."""
+        """Starts computing and writing the target. No other computation starts until the target is written."""
         self.group.target_job = True
         background = self.group.shard.consumer.background
         if background is None:
@@ -366,9 +374,9 @@ class AssignmentJob:
         yield from self._write(assignment)
 
     def _computed(self, result: Any) -> None:
-        """Writes the target that was computed.
+        """Starts writing the target from the assignor's result.
 
-        If the result is an exception, the next heartbeat computes the target again.
+        If the result is an exception, logs it. The next heartbeat then computes the target again.
         """
         group = self.group
         if isinstance(result, BaseException):
@@ -384,10 +392,10 @@ class AssignmentJob:
             group.shard.context.in_slices(self._write(result))
 
     def _write(self, assignment: GroupAssignment) -> Iterator[Outcome | None]:
-        """Writes the targets of the remaining members in slices, and then the epoch.
+        """Writes the changed targets of members in slices, and then the assignment epoch.
 
-        A crash in between leaves targets of two computations. This is harmless: ownership does not depend on targets,
-        and the unchanged epoch shows that a target is due, so that the next heartbeat computes it again.
+        After a crash between two slices, the log has targets of two computations. This is harmless, because ownership
+        does not depend on targets. The assignment epoch is still old, so the next heartbeat computes a new target.
         """
         group = self.group
         group_id, shard = group.group_id, group.shard

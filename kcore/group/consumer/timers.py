@@ -1,4 +1,4 @@
-"""The timers of a member besides its session: for revocation, and for the join and sync of classic members."""
+"""The timers of a member besides its session timer: for revocation, and for the join and sync of classic members."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Awaited(Enum):
-    """The action of a member for which a timer waits. The value is the log text if the member does not act."""
+    """The actions of a member for which a timer waits. The value is the reason in the log if the action is late."""
 
     REVOCATION = "it did not revoke its partitions in time"
     JOIN = "it did not rejoin in time"
@@ -26,8 +26,8 @@ class MemberTimer(ShardTimer):
     Attributes:
         member: the member.
         awaited: the action for which the timer waits.
-        member_epoch: the epoch of the member when the timer was armed; in another epoch a revocation timer has no
-            effect.
+        member_epoch: the epoch of the member when the timer was armed. A revocation timer has no effect if the member
+            has another epoch when the timer fires.
         timer: the scheduled timer.
     """
 

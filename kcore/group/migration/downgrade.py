@@ -1,7 +1,8 @@
 """Conversion of a consumer group to a classic group after its last consumer member left.
 
-The group epoch becomes the generation, and each member's target becomes its assignment. If a member left, the group
-rebalances at once, and one of the members leads.
+The group epoch becomes the generation, and each member's target becomes its assignment. If the last consumer member
+left, the classic group rebalances at once. If a classic member replaced it, the group rebalances only if a new target
+is due.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
 
 TOMBSTONE_BYTES: Final = 30
-"""Upper bound of the size of a tombstone in a batch, without its key."""
+"""Upper bound of the size of a tombstone in a batch, without its key, in bytes."""
 
 
 def downgrade_after(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> list[Record] | None:
     """Returns the records that convert the group when members leave; None if it remains a consumer group.
 
-    The group remains a consumer group if the record of the classic group would exceed the size of a decision. If this
-    function refused the leave instead, the last consumer member would own its partitions forever.
+    The group remains a consumer group if the record of the classic group would be too large for a decision. The members
+    leave in any case, because otherwise the last consumer member would own its partitions forever.
     """
     if not _only_classic_remain(group, leaving, joining=0):
         return None
@@ -48,10 +49,10 @@ def downgrade_after(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> 
 
 
 def downgrade_by_replacement(change: MemberChange) -> list[Record] | None:
-    """Returns the records that convert a group if a classic member replaces its last consumer member; None if the group
-    remains a consumer group.
+    """Returns the records that convert a group when a classic member replaces its last consumer member.
 
-    The replacing member has the same instance id. The other members see no change, unless a new target was due.
+    Returns None if the group remains a consumer group. The new member has the instance id of the replaced member. The
+    other members see no change, unless a new target is due: then the group rebalances.
     """
     group, old = change.group, change.replaced
     if old is None or old.is_classic or not _only_classic_remain(group, [old], joining=1):
@@ -88,7 +89,7 @@ def _with_classic_group(
     *,
     rebalance: bool,
 ) -> list[Record] | None:
-    """Adds the record of the classic group with its side effects; returns None if the records are too large.
+    """Returns `records` and the record of the classic group; None if the records are too large for a decision.
 
     Args:
         records: the tombstones of the consumer group.
@@ -96,7 +97,8 @@ def _with_classic_group(
         generation_id: the group epoch.
         remaining: the members, all classic, by id.
         leader_id: the leader.
-        targets: member id -> id of the member whose target it inherits. Other members keep their own targets.
+        targets: for a member that replaces another member: its id -> the id of the replaced member, whose target it
+            inherits.
         rebalance: whether a join phase begins at once.
     """
     protocol = _choose_protocol(remaining)
@@ -139,7 +141,10 @@ def _with_classic_group(
 
 
 def _choose_protocol(remaining: Mapping[str, MemberMetadata]) -> str:
-    """Returns the common protocol with the most votes; the first member's preference breaks ties."""
+    """Returns the protocol that most members prefer among the protocols that all members support.
+
+    The preference of the first member breaks ties.
+    """
     offered = [metadata.classic.protocols for metadata in remaining.values() if metadata.classic is not None]
     support: dict[str, int] = {}
     for protocols in offered:
@@ -156,7 +161,10 @@ def _choose_protocol(remaining: Mapping[str, MemberMetadata]) -> str:
 
 
 def _take_over(shard: GroupShard, group_id: str, remaining: Mapping[str, MemberMetadata], rebalance: bool) -> None:
-    """Sets the state that the record does not contain: all protocols of each member, sessions, and the rebalance."""
+    """Sets the soft state of a group that was converted to a classic group.
+
+    Sets all protocols of each member, starts the session timers, and begins a rebalance if `rebalance` is True.
+    """
     group = shard.groups[group_id]
     assert isinstance(group, ClassicGroup), group
     for member_id, metadata in remaining.items():

@@ -33,7 +33,7 @@ def read_assignment(assignment: bytes, topics: TopicImage) -> tuple[Target, bool
     """Decodes a classic member's assignment. Returns the partitions by topic id, and True if the assignment has user
     data.
 
-    Topics that no longer exist are omitted. Zero bytes are an empty assignment.
+    Topics that no longer exist are omitted. If `assignment` has no bytes, the member has no partitions.
 
     Raises:
         DecodeError: the bytes are not an assignment.
@@ -50,9 +50,9 @@ def read_assignment(assignment: bytes, topics: TopicImage) -> tuple[Target, bool
 
 
 def owned_partitions(subscription: Subscription, topics: TopicImage) -> list[TopicPartitions]:
-    """Returns the partitions that a classic member reports, in the form of a heartbeat.
+    """Returns the partitions that a classic member reports in its subscription, as in a ConsumerGroupHeartbeat.
 
-    A subscription of version 0 has no report: such a member has revoked everything before it joins.
+    A subscription of version 0 has no report. Such a member has revoked all of its partitions before it joins.
     """
     by_topic: dict[str, list[int]] = {}
     for entry in subscription.owned_partitions:  # a client may name one topic a hundred thousand times

@@ -1,6 +1,7 @@
-"""JoinGroup on a consumer group: decided like a full heartbeat, and completed at once.
+"""JoinGroup on a consumer group. The request is decided like a ConsumerGroupHeartbeat with all fields.
 
-Every classic member is a follower: the coordinator computes the assignment, and SyncGroup returns it.
+The response does not wait for other members. Every classic member is a follower: the coordinator computes the
+assignment, and SyncGroup returns it.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ def join_consumer_group(
         group: the group.
         context: version, client id and host.
         request: the request; group id and session timeout have been checked.
-        visible: returns True for a topic that the client may see; the patterns of other members match only these
-            topics. None: all topics.
+        visible: returns True for a topic that the client may see. If this request causes patterns of other members to
+            be resolved, they match only these topics. None: all topics.
     """
     try:
         return _join(group, context, request, visible)
@@ -160,7 +161,9 @@ def _response(change: MemberChange, generation_id: int, protocols: Protocols) ->
 
 
 def has_joined(member: ConsumerMember, metadata: MemberMetadata) -> None:
-    """Handles the join of a classic member: restarts its session, cancels its join timer, arms its sync timer.
+    """Updates the timers of a classic member that has joined.
+
+    Restarts its session, cancels its join timer, and arms its sync timer.
 
     Args:
         member: the member.
@@ -174,7 +177,7 @@ def has_joined(member: ConsumerMember, metadata: MemberMetadata) -> None:
 
 
 def _arm_after_replay(change: MemberChange) -> None:
-    """Arms a new member's timers when the replay of its record has created it."""
+    """Adds a side effect to the record of a new member: after the replay, `has_joined` arms the member's timers."""
     group_id, member_id = change.group.group_id, change.member_id
 
     def joined(shard: GroupShard) -> None:

@@ -1,7 +1,7 @@
 """Conversion of a classic group to a consumer group when the first consumer member joins.
 
 All members keep their partitions: the generation becomes the epoch, and the leader's assignment becomes both target and
-current assignment. The responses to the next heartbeats of the classic members announce the following rebalance.
+current assignment. The classic members learn of the following rebalance from the responses to their next heartbeats.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ RECORDS_OF_MEMBER: Final = 3
 
 
 def upgraded(group: ClassicGroup, records: list[Record]) -> ConsumerGroup:
-    """Returns the consumer group that replaces a classic group with members; tentative, not in its shard yet.
+    """Returns a tentative consumer group with the members of a classic group.
+
+    The consumer group replaces the classic group in the shard when the records are replayed.
 
     Args:
         group: the classic group; it is not changed.
@@ -41,7 +43,7 @@ def upgraded(group: ClassicGroup, records: list[Record]) -> ConsumerGroup:
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND if the conversion is not allowed, if its records would be too large, or if a
-            member's embedded data cannot be decoded.
+            member's embedded subscription or assignment cannot be decoded.
     """
     _check(group)
     try:
@@ -96,9 +98,9 @@ def _check(group: ClassicGroup) -> None:
 
 
 def _converted_members(group: ClassicGroup) -> list[tuple[Member, MemberMetadata, Target]]:
-    """Converts the members, unless their records would certainly exceed the size of one decision.
+    """Converts the members. Refuses the conversion as soon as a lower bound of the records' size is too large.
 
-    Outside the state Stable a group may have megabytes of subscriptions, which take seconds to decode.
+    A group that is not Stable may have megabytes of subscriptions, and decoding all of them would take seconds.
     """
     size_bytes = _least_record_bytes(group)
     converted = []
@@ -112,7 +114,7 @@ def _converted_members(group: ClassicGroup) -> list[tuple[Member, MemberMetadata
 
 
 def _least_record_bytes(group: ClassicGroup) -> int:
-    """Returns a lower bound of the size of the conversion's records, which is known without decoding."""
+    """Returns a lower bound of the size of the conversion's records, in bytes, without decoding subscriptions."""
     return sum(
         RECORDS_OF_MEMBER * (len(group.group_id) + len(member.member_id))
         + sum(len(metadata) for _, metadata in member.protocols)

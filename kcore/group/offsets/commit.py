@@ -37,15 +37,17 @@ NO_TOPIC = TopicInfo("", ZERO_UUID, 0)
 
 
 PlannedTopic = tuple[Any, TopicInfo, list[int] | None]
-"""A topic of a commit after the first checks: (request topic, topic info, codes).
+"""A topic of a `CommitPlan`: (topic of the request, topic info, error codes).
 
-The topic info is `NO_TOPIC` if all partitions of the topic are refused. The codes are a list with the code of each
-partition; None if no partition is refused.
+The topic info is `NO_TOPIC` if all partitions of the topic are refused. The error codes are a list with one code for
+each partition, or None if no partition is refused.
 """
 
 
 def plan_commit(request: Any, topics: TopicImage, readable: TopicPermissions | None, by_id: bool) -> CommitPlan:
-    """Checks topic ids, READ permissions, and the existence of topics and partitions. These checks need no group.
+    """Checks topic ids, READ permissions, and the existence of topics and partitions.
+
+    Returns the request with the results of these checks, which do not depend on the group.
 
     Args:
         request: OffsetCommit or TxnOffsetCommit.
@@ -74,8 +76,9 @@ def with_permissions(
     slices: Slices | None,
     commit: Callable[[TopicPermissions], Any],
 ) -> Any:
-    """Runs a commit with the permissions to READ its topics. If there are many topics, checks their permissions in
-    slices before the commit.
+    """Runs `commit` with the client's permissions to READ the topics of the request.
+
+    If there are many topics, slices check the permissions before the commit.
 
     Args:
         api: the API.
@@ -105,7 +108,8 @@ class ResponseTypes(NamedTuple):
         by_id: whether a topic of the response has a topic id.
         partition: the class of a partition of the response.
         response: the class of the response.
-        accepted: successful entries by partition number. Responses share these objects, so they must not be changed.
+        accepted: a cache of the entries for committed partitions, by partition number. Responses share these entries,
+            which must not be changed.
     """
 
     topic: type[Any]
@@ -158,15 +162,15 @@ def accept(
 ) -> tuple[OffsetBlock[Record], Any]:
     """Returns the records and the response of a commit that its group accepts.
 
-    Each accepted entry has one record, in request order, so that the last entry of a partition is valid. If a
-    partition's metadata is too long, only this partition is refused.
+    Each accepted entry has one record, in request order. If a partition occurs more than once, its last entry takes
+    effect. If a partition's metadata is too long, only this partition is refused.
 
     Args:
         types: the API's classes.
         machine: the shard's state, for the time and the settings.
         plan: the commit.
         with_topic_ids: whether the topics' ids are stored with the offsets.
-        retention_time_ms: retention time of the offsets; -1: the retention time of the group (KIP-211).
+        retention_time_ms: retention time of the offsets; -1 if `offsets.retention.minutes` applies (KIP-211).
     """
     group_id = plan.request.group_id
     now_ms = machine.now.wall_ms

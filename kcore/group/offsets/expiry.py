@@ -31,8 +31,8 @@ MINUTE_MS = 60_000
 class ExpirationTimer(ShardTimer):
     """The timer `expire-group-metadata`: starts a run every `offsets.retention.check.interval.ms`.
 
-    The timer refers to its shard, not to the state in the shard: a timer that outlives a load must not keep the old
-    state in memory.
+    The timer refers to the runtime's shard, not to its state machine. A timer that remains scheduled after a reload
+    must not keep the old state machine in memory.
     """
 
     __slots__ = ()
@@ -44,7 +44,7 @@ class ExpirationTimer(ShardTimer):
 
 
 def run(shard: GroupShard) -> Iterator[Outcome | None]:
-    """Runs one expiration over all groups and schedules the next run; yields the decisions of `expire`."""
+    """Expires the offsets and groups of a shard once, and schedules the next run; yields the decisions of `expire`."""
     # Not in `finally`: a run that stops because its shard was reloaded must not arm a timer.
     try:
         yield from expire(shard)
@@ -56,7 +56,7 @@ def run(shard: GroupShard) -> Iterator[Outcome | None]:
 
 
 def schedule_expiration(shard: GroupShard) -> None:
-    """Arms the timer of the next run: one interval from now, also right after a load."""
+    """Arms the timer of the next run, one interval from now. The first run after a load is delayed in the same way."""
     # The interval may be as long as 2**63 - 1; the timer wheel has no later deadline.
     deadline_ms = min(shard.now.now_ms + shard.config.offsets_retention_check_interval_ms, INT64_MAX)
     shard.context.schedule(deadline_ms, ExpirationTimer())
@@ -91,7 +91,10 @@ def expire(shard: GroupShard) -> Iterator[Outcome | None]:
 
 
 def _expire_group(shard: GroupShard, group_id: str, work: WorkSlice) -> Iterator[Outcome | None]:
-    """Expires one group's offsets, and the group if it is then empty. Pauses when the slice is full."""
+    """Expires the offsets of one group, and the group itself if it has no members and no offsets left.
+
+    Yields the decision of a slice whenever the slice is full.
+    """
     offsets = shard.offsets
     retention_ms = shard.config.offsets_retention_minutes * MINUTE_MS
     group = shard.groups.get(group_id)
@@ -125,6 +128,9 @@ def _expire_group(shard: GroupShard, group_id: str, work: WorkSlice) -> Iterator
 
 
 def _is_over(offsets: OffsetStore, group: Group, decided: int) -> bool:
-    """Returns True if the group has no members and no offsets except the `decided` ones, whose removal is decided."""
+    """Returns True if the group has no members, and no offsets besides those that the current slice removes.
+
+    `decided` is the number of offsets whose tombstones are decided in this slice but not replayed yet.
+    """
     group_id = group.group_id
     return group.is_empty() and not offsets.group_has_pending(group_id) and offsets.count(group_id) == decided

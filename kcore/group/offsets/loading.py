@@ -1,4 +1,4 @@
-"""Replay of many batches of a log at once: a log may have millions of offsets, nearly all of them in the same form."""
+"""Fast replay of a log with millions of offset records: nearly all of them have the same key and value versions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 class _Target:
-    """The target of replayed records: the store gets offsets in the common format, the shard gets other records."""
+    """The callbacks for `OffsetDecoder`, which decodes offset records in the common versions.
+
+    The decoder adds these offsets directly to the offset store, and passes all other records to `other`.
+    """
 
     __slots__ = ("shard", "unknown")
 
@@ -21,7 +24,10 @@ class _Target:
         self.unknown = 0
 
     def partitions_of(self, group_id: str, topic: str) -> dict[int, OffsetAndMetadata]:
-        """Returns the offsets of a group and topic; an unknown group becomes a simple group, as in `replay_commit`."""
+        """Returns the offsets of a group and topic, to which the decoder adds offsets.
+
+        Creates a simple group if the group does not exist, as `replay_commit` does.
+        """
         shard = self.shard
         group = shard.groups.get(group_id)
         if group is None:
@@ -29,7 +35,7 @@ class _Target:
         return shard.offsets.partitions_of(group.group_id, topic)
 
     def other(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """Replays a record that is not an offset in the common form."""
+        """Replays a record that the decoder has not decoded; counts it if its type is unknown."""
         typed = self.shard.decode(key, value)
         if typed is None:
             self.unknown += 1
@@ -38,7 +44,7 @@ class _Target:
 
 
 def replay_run(shard: GroupShard, run: Run, start: int, stop: int, from_offset: int) -> int:
-    """Applies the records of batches that belong to no transaction; see `RunReplay` for the decoding."""
+    """Applies the records of non-transactional batches; returns the number of records of unknown type."""
     target = _Target(shard)
     added = OffsetDecoder().replay(run, start, stop, from_offset, target.partitions_of, target.other)
     # `+=`, because tombstones among the records have already changed the count

@@ -30,7 +30,7 @@ def expire_timestamp(retention_time_ms: int, now_ms: int) -> int:
     """Returns the expiration time of an offset that was committed with a retention time.
 
     Args:
-        retention_time_ms: as in OffsetCommit v2-4; -1 for the group's own retention.
+        retention_time_ms: the retention time in an OffsetCommit of v2-4; -1 if `offsets.retention.minutes` applies.
         now_ms: milliseconds since the epoch.
 
     Returns:
@@ -47,13 +47,14 @@ def tombstone(group_id: str, topic: str, partition: int) -> Record:
 
 
 def tombstones_of_group(store: OffsetStore, group_id: str, max_bytes: int) -> tuple[list[Record], bool]:
-    """Returns records that remove offsets of a group (DeleteGroups): first materialised offsets, then offsets that are
-    only pending.
+    """Returns records that remove offsets of a group, for DeleteGroups.
+
+    The partitions with committed offsets come first. Partitions that have only pending offsets follow.
 
     Args:
         store: the offsets.
         group_id: the group.
-        max_bytes: size of the records in the log. The result exceeds it by at most one record.
+        max_bytes: maximum size of the records in the log. The result may exceed it by the size of the last record.
 
     Returns:
         The records, and True if they remove all offsets of the group.
@@ -86,7 +87,7 @@ def tombstone_bytes(group_id: str, topic: str) -> int:
 
 
 def materialised(record_offset: int, value: OffsetCommitValue) -> OffsetAndMetadata:
-    """Returns the object in memory for an offset record.
+    """Converts an offset record to the object that the store keeps in memory.
 
     Args:
         record_offset: the record's offset in the log.
@@ -104,7 +105,7 @@ def materialised(record_offset: int, value: OffsetCommitValue) -> OffsetAndMetad
 
 
 def materialised_legacy(record_offset: int, value: LegacyOffsetCommitValue) -> OffsetAndMetadata:
-    """Returns the object in memory for an offset record with a key of version 0."""
+    """Converts an offset record with a key of version 0 to the object that the store keeps in memory."""
     return OffsetAndMetadata(
         record_offset, value.offset, NO_LEADER_EPOCH, value.metadata, value.commit_timestamp, NO_EXPIRY, ZERO_UUID
     )

@@ -40,8 +40,7 @@ def replay_commit(
 
 
 def replay_pending_block(shard: GroupShard, offset: int, producer_id: int, block: OffsetBlock[Record]) -> None:
-    """Applies the offsets of a transactional commit, each as in `replay_commit`, with record offsets from `offset`
-    on."""
+    """Applies the offsets of a transactional commit. `offset` is the offset of its first record in the log."""
     group = shard.groups.get(block.group_id)
     if group is None:
         group = shard.get_or_create_group(block.group_id)
@@ -51,7 +50,7 @@ def replay_pending_block(shard: GroupShard, offset: int, producer_id: int, block
 def replay_offset(
     shard: GroupShard, offset: int, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue | None
 ) -> None:
-    """Applies an offset record as `replay_commit` does, with key and value in the codec's types."""
+    """Applies an offset record that was decoded by the codec of the log, with the same effect as `replay_commit`."""
     if value is None:
         shard.offsets.remove(key.group, key.topic, key.partition)
         return
@@ -62,7 +61,7 @@ def replay_offset(
 def replay_legacy_offset(
     shard: GroupShard, offset: int, producer_id: int, key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None
 ) -> None:
-    """Applies an offset record as `replay_commit` does, with a key of version 0."""
+    """Applies an offset record with a key of version 0, with the same effect as `replay_commit`."""
     if value is None:
         shard.offsets.remove(key.group, key.topic, key.partition)
         return

@@ -1,8 +1,9 @@
 """The offsets of one group shard: materialised ones, and pending ones by producer.
 
 Offsets are keyed by group, topic *name* and partition, as in Kafka; the topic id is an attribute. An offset committed
-in a transaction is *pending* under its producer id until the transaction's marker (KIP-98). A commit marker makes it
-the group's offset unless a later record already replaced it; an abort marker drops it.
+in a transaction is *pending* under its producer id until the transaction's marker (KIP-98). A commit marker makes the
+pending offset the group's *materialised* offset, unless a later record has already replaced it. An abort marker removes
+the pending offset.
 
 Only replay calls the methods that change durable state; requests only read.
 """
@@ -31,8 +32,8 @@ NO_PARTITIONS: Mapping[int, OffsetAndMetadata] = MappingProxyType({})
 class OffsetStore:
     """All offsets of a shard.
 
-    A node may hold millions of offsets, so their size matters. An offset is one compiled object without Python
-    integers, in a dictionary of its topic's partitions; the strings of groups and topics are shared.
+    A node may store millions of offsets, so their size matters. An offset is one compiled object without Python
+    integers, in a dictionary of its topic's partitions. All offsets share the strings of groups and topics.
 
     Attributes:
         offset_count: number of materialised offsets (Kafka's gauge `offset-count`).
@@ -60,7 +61,7 @@ class OffsetStore:
         return self._groups.get(group_id, NO_TOPICS)
 
     def tables(self, groups: dict[str, Any]) -> OffsetTables:
-        """Returns the store's tables for compiled code, together with the `groups` that own the offsets."""
+        """Returns the store's dictionaries and the shard's `groups` as one object for compiled code."""
         return OffsetTables(groups, self._groups, self._open)
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
@@ -81,7 +82,7 @@ class OffsetStore:
     # ---- pending offsets
 
     def pending_topics(self, group_id: str) -> Mapping[str, Mapping[int, set[int]]]:
-        """Returns the producers with pending offsets of a group, by topic and partition; empty if there are none."""
+        """Returns the ids of producers with pending offsets of a group, by topic and partition."""
         return self._open.get(group_id, {})
 
     def pending(self, producer_id: int, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
@@ -89,8 +90,10 @@ class OffsetStore:
         return self._pending.get(producer_id, {}).get(group_id, NO_TOPICS).get(topic, NO_PARTITIONS).get(partition)
 
     def pending_offsets(self, group_id: str) -> Iterator[tuple[str, int, int, OffsetAndMetadata]]:
-        """Yields all pending offsets of a group: topic, partition, producer id, offset; per partition by producer
-        id."""
+        """Yields all pending offsets of a group as (topic, partition, producer id, offset).
+
+        The offsets of a partition are ordered by producer id.
+        """
         for topic, partitions in self.pending_topics(group_id).items():
             for partition, producer_ids in partitions.items():
                 for producer_id in sorted(producer_ids):
@@ -145,13 +148,17 @@ class OffsetStore:
         return _nested(self._groups, group_id, topic)
 
     def topics_of(self, group_id: str) -> Topics:
-        """Returns a group's materialised offsets by topic. A load adds offsets to them, by the rules of
-        `partitions_of`."""
+        """Returns a group's materialised offsets by topic, to which a load adds offsets.
+
+        The load must follow the rules of `partitions_of`.
+        """
         return self._groups.setdefault(group_id, {})
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
-        """Applies a tombstone: removes the materialised offset and all pending ones, so that no marker restores
-        them."""
+        """Applies a tombstone: removes the materialised offset and all pending offsets of a partition.
+
+        Without pending offsets, a later commit marker cannot restore the offset.
+        """
         topics = self._groups.get(group_id)
         if topics is not None and _discard(topics, topic, partition):
             self.offset_count -= 1
@@ -167,11 +174,12 @@ class OffsetStore:
             del self._open[group_id]
 
     def complete(self, producer_id: int, commit: bool) -> None:
-        """Ends a transaction. Offsets apply in the order of their records in the log, not of the markers, because
-        compaction keeps the last record of a key.
+        """Ends a transaction: its pending offsets become materialised if `commit` is True, and are removed otherwise.
 
-        A pending offset is dropped if its record precedes the record of the materialised offset. In this case a later
-        commit has already replaced it: a non-transactional commit, or a transaction that began later and ended earlier.
+        The order of the offset records decides, not the order of the markers, because compaction keeps the last record
+        of a key. Therefore a pending offset is removed if its record precedes the record of the materialised offset.
+        The materialised offset then comes from a later commit without a transaction, or from a transaction that ended
+        earlier.
         """
         self.offset_count += release(self._pending, self._open, self._groups, producer_id, commit)
 
@@ -197,7 +205,7 @@ def _nested_sets(
 
 
 def _discard(topics: dict[str, dict[int, Any]], topic: str, partition: int) -> bool:
-    """Removes a partition from a group's topics; removes also a topic without further partitions.
+    """Removes a partition from a group's topics, and the topic if it has no further partitions.
 
     Returns True if the partition existed.
     """

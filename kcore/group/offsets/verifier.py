@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class GroupVerifier(Protocol):
-    """The check of a transaction with its coordinator before offsets are written in it (KIP-890).
+    """The interface that verifies a transaction with its coordinator before a commit writes offsets (KIP-890).
 
-    A producer of transaction version 0 or 1 has added the group's partition with AddOffsetsToTxn: the coordinator only
-    verifies it. A producer of version 2 has not sent that request: the coordinator adds the partition, which may begin
-    the transaction.
+    A producer of transaction version 0 or 1 has sent AddOffsetsToTxn, which adds the partition of `__consumer_offsets`
+    to the transaction. The coordinator only verifies this partition. A producer of version 2 does not send
+    AddOffsetsToTxn: the coordinator adds the partition, and begins a transaction if necessary.
     """
 
     def verify_group(
@@ -30,13 +30,13 @@ class GroupVerifier(Protocol):
             producer_id: its id.
             producer_epoch: its epoch.
             topic: the internal topic of the group's shard.
-            partition: the shard.
+            partition: the partition of this topic, which is the number of the shard.
             add: True to add the partition to the transaction if it is missing; False to verify only.
 
         Returns:
-            The code that AddPartitionsToTxn returns for the partition: NONE or an error (PRODUCER_FENCED for another
-            epoch, TRANSACTION_ABORTABLE if the transaction does not contain the partition). If the code comes later, a
-            `Pending` whose response is that code, also after a failure.
+            The error code that AddPartitionsToTxn returns for the partition, or a `Pending` whose response is this
+            code. The code is PRODUCER_FENCED for another producer epoch, and TRANSACTION_ABORTABLE if the transaction
+            does not contain the partition. A failed `Pending` also has an error code as its response.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""A slice of long work on offsets, with limits on the checked entries and on the decided records."""
+"""A slice of long work on offsets. A slice checks a limited number of entries and decides a limited size of records."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ SLICE_STEPS = 1_000
 """Maximum number of groups and offsets that one slice checks."""
 
 SLICE_BYTES = 262_144
-"""Maximum size of a slice's records in bytes; only the last record may exceed it.
+"""Size of a slice's records, in bytes, after which the slice ends. The last record may exceed it.
 
-The size is below any sensible max.message.bytes.
+It is smaller than any reasonable value of `max.message.bytes`.
 """
 
 
@@ -47,7 +47,7 @@ class WorkSlice:
         self.size_bytes += len(records) * (RECORD_BYTES + MAX_CHAR_BYTES * len(group_id))
 
     def take(self) -> Outcome | None:
-        """Ends the slice: returns its decision, and begins the next."""
+        """Ends the slice and begins the next slice. Returns the decision of the ended slice; None without records."""
         records = self.records
         self.steps, self.records, self.size_bytes = 0, [], 0
         return Outcome(records) if records else None

@@ -1,4 +1,4 @@
-"""Requests that consist of several decisions with an operation of the persister between them."""
+"""Requests that run in several steps, such as a decision, an operation of the persister, and a second decision."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 logger = limited_logger(__name__)
 
 Step = Callable[[Any], Any]
-"""A step of a request: takes the result of the previous step, and returns its own result or a `Pending` for it.
+"""A function that runs one step of a request, for example a decision in a shard.
 
-A step may run decisions in shards.
+Its argument is the result of the previous step. It returns its own result, or a `Pending` for it.
 """
 
 
 class Chained(Pending):
-    """The response of a request that runs in several steps. Later requests of the connection wait for it."""
+    """The pending response to a request that runs in several steps."""
 
     __slots__ = ("_steps",)
 
@@ -35,7 +35,10 @@ class Chained(Pending):
         self._steps = list(steps)
 
     def advance(self, result: Any) -> None:
-        """Runs the next step with the result of the previous step, or completes the request after the last step."""
+        """Runs the next step with `result`, the result of the previous step. Completes the request after the last step.
+
+        Also completes the request early if `result` is already a response of the API.
+        """
         if isinstance(result, self.api.response_type) or not self._steps:
             self.complete(result)
             return
@@ -53,7 +56,7 @@ def chain(api: Api[Any, Any], context: RequestContext, request: Any, first: Any,
     """Runs the steps of a request in order. Each step begins when the result of the previous step is durable.
 
     Args:
-        api: the API of the request; a result of its response type ends the chain (usually an error).
+        api: the API of the request. If a step returns a response of this API, usually an error, the chain ends.
         context: the context of the request.
         request: the request.
         first: the result of the first step, or a `Pending` for it.
@@ -68,15 +71,15 @@ def chain(api: Api[Any, Any], context: RequestContext, request: Any, first: Any,
 
 
 def with_result(api: Api[Any, Any], decided: Altered | Deleting, result: Any) -> Any:
-    """Adds the share coordinator's response to the result of a first decision.
+    """Adds the share coordinator's response to the result of the first decision of a request.
 
     Args:
         api: the API of the request.
         decided: the result of the first decision.
-        result: the response of the persister, or a `Pending` for it.
+        result: the share coordinator's response, or a `Pending` for it.
 
     Returns:
-        The input of the second decision, or a `Pending` for it.
+        `decided` with the response, or a `Pending` for it.
     """
     if not isinstance(result, Pending):
         return decided._replace(result=result)

@@ -1,6 +1,4 @@
-"""Deletion of share-partition states: of a deleted group, of topics in DeleteShareGroupOffsets, and of deleted
-topics.
-"""
+"""Deletion of share-partition states, after the deletion of a group or topic, or by DeleteShareGroupOffsets."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ GROUPS_OF_A_SLICE: Final = 500
 
 
 class StateDeletion(NamedTuple):
-    """The result of a decision after which states must be deleted.
+    """The result of a decision after which the share coordinator must delete share-partition states.
 
     Attributes:
         request: the request to the share coordinator.
@@ -67,8 +65,8 @@ def failures(response: DeleteShareGroupStateResponse) -> dict[bytes, tuple[int, 
 def begin_deletion(group: ShareGroup) -> Outcome | None:
     """Decides the first step of the deletion of an empty group; returns None if the group has no state to delete.
 
-    Initializing and initialized topics move to the deleting list. The deletion of topics that are already on this list
-    is repeated.
+    Initializing and initialized topics move to the deleting list. Topics that are already on this list are included,
+    because the share coordinator may not have deleted their states.
     """
     state, by_id = group.state_partitions, group.shard.topics.by_id
     partitions: dict[bytes, set[int]] = {}
@@ -89,10 +87,11 @@ def begin_deletion(group: ShareGroup) -> Outcome | None:
 
 
 def drop_topic_everywhere(shards: Shards[GroupShard], topic_id: bytes) -> None:
-    """Starts to remove a deleted topic from the lists of all share groups, in slices.
+    """Starts removing a deleted topic from the lists of share partitions of all groups, in slices.
 
-    Topics that are deleted together are removed together. Each removal writes a record with all topics of a group, so
-    removing 10,000 topics one by one would take minutes. The share coordinator removes the states themselves.
+    The slices remove all topics together that are deleted at about the same time. Each removal writes a record with all
+    topics of a group, so separate removals of 10,000 topics would take minutes. The share coordinator removes the
+    states.
     """
     for shard in shards:
         if any(count for (kind, _), count in shard.machine.groups.counts.items() if kind == GroupType.SHARE.value):
@@ -104,7 +103,7 @@ def drop_topic_everywhere(shards: Shards[GroupShard], topic_id: bytes) -> None:
 
 
 def drop_topics(shard: GroupShard) -> Iterator[Outcome | None]:
-    """Removes `deleted_share_topics` from the lists of a shard's groups.
+    """Removes the shard's `deleted_share_topics` from the lists of share partitions of its groups.
 
     Yields:
         The decision about one group, or None at the end of a slice.

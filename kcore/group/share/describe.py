@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TOPICS_PER_STEP: Final = 500
 
 MemberObjects: TypeAlias = "tuple[str, MemberMetadata, CurrentAssignment]"
-"""The id of a member, and the objects that describe it, which never change."""
+"""A member in a description: (member id, metadata, current assignment). These objects are immutable."""
 
 
 def describe(group: ShareGroup) -> Description:
@@ -44,7 +44,7 @@ def _convert(
     services: ConsumerServices,
     topics: TopicImage,
 ) -> Generator[int, None, None]:
-    """Adds the members to the description, and the names of their topics to `names`; yields the cost of each step."""
+    """Adds the members to `described`, and the names of their topics to `names`; yields the cost of each step."""
     entries: dict[bytes, TopicPartitions] = {}
     converted = []
     for member_id, metadata, current in members:
@@ -73,8 +73,8 @@ def _assignment(
     Args:
         partitions: the member's partitions.
         topics: the topics of the cluster.
-        earlier: for each topic id, the last entry in the assignments of earlier members. If this member has the same
-            partitions, its assignment shares the entry.
+        earlier: for each topic id, the entry that was last used in an assignment. If this member has the same
+            partitions of the topic, its assignment shares the entry. Otherwise a new entry replaces it.
     """
     entries: list[TopicPartitions] = []
     for topic_id, of_topic in partitions.items():

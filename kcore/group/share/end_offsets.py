@@ -1,4 +1,4 @@
-"""The end offsets of partitions, which other nodes may lead, for the lags of share groups (KIP-1226)."""
+"""The end offsets of partitions on this node and other nodes, for the lags of share groups (KIP-1226)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ VERSION: Final = 4
 """The version of OffsetForLeaderEpoch between nodes."""
 
 EndOffsets = dict[int, int | None]
-"""The end offsets of a topic's partitions; None for a partition whose leader did not return its end."""
+"""Partition -> end offset, for partitions of one topic. The end offset may be None or missing if it is unknown."""
 
 
 class _Ends:
-    """The API of a `Pending` whose response is `EndOffsets`."""
+    """A substitute for an `Api`, which a `Pending` needs in order to create its response after a failure."""
 
     def error(self, context: object, request: object, code: ErrorCode, message: str | None = None) -> EndOffsets:
-        """Returns no offsets for any error."""
+        """Returns an `EndOffsets` without offsets, for every error."""
         return {}
 
 
@@ -40,10 +40,10 @@ _CONTEXT = RequestContext(VERSION)
 
 
 class LocalEndOffsets:
-    """The end offsets of partitions of this node.
+    """A look-up of the end offsets of partitions that this node leads.
 
     Args:
-        local: returns the end offset of a partition; None if this node does not lead it.
+        local: returns the end offset of a partition, given by topic and number; None if this node does not lead it.
     """
 
     __slots__ = ("_local",)
@@ -57,13 +57,13 @@ class LocalEndOffsets:
 
 
 class SharedEndOffsets(LocalEndOffsets):
-    """The end offsets of partitions of the cluster. For partitions on other nodes, it requests the end offsets from
-    their leaders.
+    """A look-up of the end offsets of any partitions of the cluster.
 
-    The request is OffsetForLeaderEpoch, because a node needs no permission beyond CLUSTER_ACTION for it.
+    For partitions on other nodes, it sends OffsetForLeaderEpoch requests to their leaders. A node needs only the
+    permission CLUSTER_ACTION for these requests.
 
     Args:
-        local: as in `LocalEndOffsets`.
+        local: returns the end offset of a partition that this node leads, else None.
         cluster: the leaders of partitions.
         peers: sends requests to the leaders.
     """
@@ -78,7 +78,7 @@ class SharedEndOffsets(LocalEndOffsets):
     def look_up(self, topic: str, indexes: Sequence[int]) -> EndOffsets | Pending:
         """Returns the end offsets of some partitions of a topic, or a `Pending` for them.
 
-        A partition whose leader does not respond has no end offset.
+        If the leader of a partition does not respond, the result has no end offset for this partition.
         """
         own: list[int] = []
         remote: dict[int, list[OffsetForLeaderPartition]] = {}

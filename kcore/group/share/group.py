@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from kcore.runtime.topics import TopicInfo
 
 NEVER_MS: Final = (1 << 63) - 1
-"""A monotonic time that is never reached."""
+"""A monotonic time in ms that is never reached."""
 NO_READERS: Final[dict[int, int]] = {}
-"""The readers of a topic that is not in any target."""
+"""The value of `_assigned` for a topic without assigned partitions: partition -> number of members."""
 
 
 class ShareGroup(EpochGroup[ShareMember, Target]):
@@ -38,17 +38,18 @@ class ShareGroup(EpochGroup[ShareMember, Target]):
     Attributes:
         names: for each topic name, the number of members that subscribe to it.
         sets: the different sets of topic names to which members subscribe.
-        state_partitions: the share partitions with state.
-        initializing_since_ms: monotonic time in ms of the last change of these partitions. After the retry interval,
-            the initialization of unconfirmed partitions is requested again.
-        topics_checked: whether the hash of the topics was compared since a topic last changed. Soft state.
-        checked_epoch: the group epoch after that comparison. While the group has a lower epoch, because the records of
-            the decision were not written, the comparison is due again.
-        quiet_until_ms: the monotonic time in ms until which the heartbeat of an unchanged member finds no work. Soft
-            state.
-        last_target: the assignor's last result and input, as long as they equal the targets and members. Soft state.
-        next_target: an assignment epoch, and the value that `last_target` gets when the record of that epoch is
-            replayed.
+        state_partitions: the lists of share partitions that have a state, or whose state is being initialized or
+            deleted.
+        initializing_since_ms: monotonic time in ms of the last change of `state_partitions`. After the retry interval,
+            a heartbeat repeats the initialization of partitions that the share coordinator has not confirmed.
+        topics_checked: whether a heartbeat has compared the hash of the topics since a topic last changed. Soft state.
+        checked_epoch: the group epoch that the last comparison decided. If the group epoch is lower, the records of
+            that decision were not written, and the comparison is due again. Soft state.
+        quiet_until_ms: monotonic time in ms until which heartbeats of unchanged members find no work. Soft state.
+        last_target: the assignor's last result and input; None if they differ from the group's targets or members.
+            Soft state.
+        next_target: the assignment epoch of a new target, and the value that `last_target` gets when the record of this
+            epoch is replayed.
     """
 
     __slots__ = (
@@ -188,7 +189,7 @@ class ShareGroup(EpochGroup[ShareMember, Target]):
         self.quiet_until_ms = 0
 
     def _count(self, target: Target, change: int) -> None:
-        """Adds `change` to the number of members that have each partition of `target`."""
+        """Adds `change` to the count of members of each partition in `target`."""
         for topic_id, partitions in target.items():
             counts = self._assigned.setdefault(topic_id, {})
             for partition in partitions:
@@ -198,7 +199,10 @@ class ShareGroup(EpochGroup[ShareMember, Target]):
                 del self._assigned[topic_id]
 
     def put_state_partitions(self, state: StatePartitions) -> None:
-        """Sets the share partitions with state. After a load, unconfirmed initializations are requested at once."""
+        """Sets the lists of share partitions.
+
+        If the shard is loading, the next heartbeat repeats the initializations that are not confirmed.
+        """
         self.state_partitions = state
         self.initializing_since_ms = self.shard.now.now_ms if self.live else -NEVER_MS
         self.quiet_until_ms = 0

@@ -37,7 +37,7 @@ Response = ShareGroupHeartbeatResponse
 
 
 class Change(NamedTuple):
-    """The member of a heartbeat, and its change.
+    """The change of one member by its heartbeat.
 
     Attributes:
         group: the member's group before the decision; a tentative group if the heartbeat creates the group.
@@ -61,14 +61,12 @@ class Change(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """One step of a heartbeat. A heartbeat with few topics has one step, and one with many topics has several.
-
-    Each step is a decision of its own.
+    """One decision about a heartbeat. A heartbeat with many topics has several stages, any other heartbeat has one.
 
     Attributes:
         request: the request.
-        assigns: True if the step may compute a new target assignment, if one is due.
-        initializes: True if the step may begin to initialize partitions.
+        assigns: True if this stage computes a new target assignment when one is due.
+        initializes: True if this stage starts the initialization of share partitions.
     """
 
     request: Request
@@ -82,8 +80,7 @@ def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Respo
     Args:
         shard: the shard of the group.
         context: client id and host.
-        stage: the request, which has passed the checks that need no group, and the parts of the decision that this
-            stage may do.
+        stage: the request, and the work that this decision may do. The API has made the checks that need no group.
 
     Raises:
         KafkaError: the request is refused; nothing is written, and no timer is renewed.
@@ -130,7 +127,7 @@ def _unknown(group: ShareGroup, member_id: str) -> KafkaError:
 
 
 def _find_group(shard: GroupShard, request: Request) -> ShareGroup:
-    """Returns the group. For a joining member it may be a new, tentative group.
+    """Returns the group of a heartbeat; a new, tentative group if a member joins and there is no group with this id.
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND; GROUP_MAX_SIZE_REACHED.
@@ -152,8 +149,8 @@ def _find_group(shard: GroupShard, request: Request) -> ShareGroup:
 def _find_member(group: ShareGroup, request: Request) -> ShareMember | None:
     """Returns the member of a request, None for a new member.
 
-    The previous epoch is accepted from a member that missed a response. The member need not report its partitions,
-    because partitions of a share group have no exclusive owners.
+    A member that missed a response may send the previous epoch. It need not report its partitions, because partitions
+    of a share group have no exclusive owners.
 
     Raises:
         KafkaError: UNKNOWN_MEMBER_ID; FENCED_MEMBER_EPOCH.
@@ -177,7 +174,7 @@ def _find_member(group: ShareGroup, request: Request) -> ShareMember | None:
 def _metadata(
     group: ShareGroup, context: RequestContext, request: Request, member: ShareMember | None
 ) -> MemberMetadata:
-    """Returns the member's metadata after the request, or the present object if the request changes nothing."""
+    """Returns the member's metadata after the request. Returns its current object if the request changes no value."""
     before = MemberMetadata() if member is None else member.metadata
     names, rack_id = request.subscribed_topic_names, request.rack_id
     is_same_client = before.client_id == context.client_id and before.client_host == context.client_host
@@ -193,7 +190,7 @@ def _metadata(
 
 
 def _update(change: Change, stage: Stage) -> Response | Outcome:
-    """Decides the heartbeat of a member that joins, changes, or may have work to do for the group."""
+    """Decides a heartbeat that may need records: the member joins or changes, or the group has work to do."""
     group, member, request = change.group, change.member, stage.request
     shard = group.shard
     records: list[Record] = []
@@ -226,13 +223,13 @@ def _update(change: Change, stage: Stage) -> Response | Outcome:
 
 
 def _next_epoch(change: Change, names: set[str], bump: bool, records: list[Record]) -> int:
-    """Compares the hash of the group's topics, and returns the group epoch after the decision.
+    """Returns the group epoch after the decision. Raises the epoch if the hash of the group's topics has changed.
 
     Args:
         change: the member's change.
         names: the topics of the whole group after the change.
         bump: True to raise the epoch even if the hash is the same.
-        records: the decision's records.
+        records: the decision's records, to which the record of a new epoch is added.
     """
     group = change.group
     epoch = group.group_epoch
@@ -245,8 +242,9 @@ def _next_epoch(change: Change, names: set[str], bump: bool, records: list[Recor
 
 
 def _reconcile(change: Change, group_epoch: int, records: list[Record], assigns: bool) -> CurrentAssignment:
-    """Returns the member's assignment after the decision. If a new target is due and `assigns` is True, computes it
-    first.
+    """Returns the member's assignment after the decision.
+
+    Computes a new target first if it is due and `assigns` is True.
 
     Raises:
         KafkaError: UNKNOWN_SERVER_ERROR if the assignor failed.
@@ -267,7 +265,7 @@ def _reconcile(change: Change, group_epoch: int, records: list[Record], assigns:
 
 
 def _subscribed(change: Change, partitions: Target) -> Target:
-    """Returns the partitions of topics to which the member subscribes."""
+    """Returns those of `partitions` that belong to topics to which the member subscribes."""
     by_id, names = change.group.shard.topics.by_id, change.metadata.names
     chosen = {}
     for topic_id, of_topic in partitions.items():

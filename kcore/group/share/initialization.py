@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 logger = limited_logger(__name__)
 
 FEW_TOPICS: Final = 100
-"""Maximum number of topics whose initialization is recorded at once, without a separate slice."""
+"""Maximum number of topics for which the result of the initialization is recorded without a separate slice."""
 BY_RESET_POLICY: Final = -1
-"""The start offset in a request that leaves the offset to the first fetch, which applies `share.auto.offset.reset`."""
+"""The start offset in a request if the first fetch must determine the offset, with `share.auto.offset.reset`."""
 
 
 def start(group: ShareGroup, names: Iterable[str], state_epoch: int, records: list[Record]) -> int:
@@ -47,7 +47,8 @@ def start(group: ShareGroup, names: Iterable[str], state_epoch: int, records: li
         records: the decision's records, to which record 15 is added.
 
     Returns:
-        The monotonic time at which an unfinished initialization must be requested again.
+        The monotonic time in ms at which a heartbeat must repeat unfinished initializations; `NEVER_MS` if there are
+        none.
     """
     state, shard = group.state_partitions, group.shard
     initialized_topics, initializing_topics = state.initialized, state.initializing
@@ -129,11 +130,11 @@ def _queue(group_id: str, topics: StateTopics, state_epoch: int, shard: GroupSha
 
 
 def _request(shard: GroupShard, group_id: str, topics: StateTopics, state_epoch: int) -> Iterator[Outcome | None]:
-    """Sends the request, outside of any decision.
+    """Sends the initialization request to the share coordinator, in a slice after the decision.
 
-    The persister may repeat a failed request only until the shard is reloaded. After a reload, the record that caused
-    the request may be missing, and the group may reach the same epoch again. A late repetition would then pass the
-    check of the state epoch, and discard acknowledgements that followed a newer request.
+    The persister repeats a failed request only until the shard is reloaded. A reload may lose the record that caused
+    the request, and the group may reach the same epoch again. The state epoch would then not fence a late repetition,
+    which would reset a state that a newer request has initialized, and lose its acknowledgements.
     """
     persister = shard.share.persister
     if persister is not None:
@@ -145,9 +146,9 @@ def _request(shard: GroupShard, group_id: str, topics: StateTopics, state_epoch:
 
 
 def _completed(shard: GroupShard, group_id: str, topics: StateTopics, response: Any) -> None:
-    """Records the result, unless the shard was reloaded after the request.
+    """Records the share coordinator's result, unless the shard was reloaded after the request.
 
-    After a reload, a heartbeat repeats the request. The record of many topics is written in a separate slice.
+    After a reload, a heartbeat repeats the request. If there are many topics, a separate slice writes the record.
     """
     owner = shard.context.shard
     if owner.machine is shard:

@@ -32,7 +32,10 @@ class MemberMetadata(NamedTuple):
 
 
 def own_bytes(member_id: str, metadata: MemberMetadata) -> int:
-    """Returns the counted size of a member's metadata without the names of topics, in bytes."""
+    """Returns the size of a member's metadata for the metadata limit, in bytes.
+
+    The names of topics are not included, because members share them.
+    """
     return texts_bytes(member_id, metadata.rack_id, metadata.client_id, metadata.client_host)
 
 
@@ -53,7 +56,10 @@ class CurrentAssignment(NamedTuple):
 NEW_MEMBER: Final = CurrentAssignment(0, NO_EPOCH, {})
 """The current assignment of a member before its first response."""
 NO_MEMBER: Final = CurrentAssignment(NO_EPOCH, NO_EPOCH, {})
-"""The current assignment of a member between the tombstone of this assignment and the tombstone of the member."""
+"""The current assignment that replay gives a member after the tombstone of its assignment.
+
+It applies until the tombstone of the member follows.
+"""
 
 
 class ShareMember(GroupMember):
@@ -87,7 +93,7 @@ class ShareMember(GroupMember):
         self.reply = None
 
     def reply_at_rest(self, heartbeat_interval_ms: int) -> ShareGroupHeartbeatResponse:
-        """Returns the response to a heartbeat that changes nothing: the same object until its contents must change."""
+        """Returns the response to a heartbeat that changes nothing. The object is cached until its contents change."""
         reply = self.reply
         if reply is None or reply.heartbeat_interval_ms != heartbeat_interval_ms:
             reply = self.reply = ShareGroupHeartbeatResponse(

@@ -1,4 +1,4 @@
-"""The share partitions of a group whose state the share coordinator holds.
+"""The lists of a group's share partitions for which the share coordinator stores a state.
 
 The group stores their lists in a record of type 15 (`ShareGroupStatePartitionMetadata`).
 """
@@ -22,7 +22,7 @@ class StateTopic(NamedTuple):
 
     Attributes:
         name: the topic's name.
-        partitions: the partitions; a topic may have none (AlterShareGroupOffsets without partitions).
+        partitions: the partitions; empty after an AlterShareGroupOffsets request without partitions for the topic.
     """
 
     name: str
@@ -39,8 +39,8 @@ class StatePartitions(NamedTuple):
 
     Attributes:
         initializing: partitions whose initialization the share coordinator has not confirmed.
-        initialized: partitions with state. During AlterShareGroupOffsets a partition is in both lists.
-        deleting: names of topics, by id, whose deletion the share coordinator has not confirmed.
+        initialized: partitions with a state. During AlterShareGroupOffsets a partition is in both lists.
+        deleting: topics for which the share coordinator has not confirmed the deletion of states: topic id -> name.
     """
 
     initializing: StateTopics
@@ -146,10 +146,10 @@ def _without(topics: StateTopics, topic_ids: Collection[bytes]) -> StateTopics:
 
 
 class StateValue:
-    """The value of record 15, with the lists that a decision has made.
+    """The value of a record of type 15. It refers to the lists that a decision has built.
 
-    Outside of a load, the replay uses these lists. Without them, the replay would have to decode up to 20,000 topics
-    from the value, in the slice of the decision.
+    After a decision, the replay uses these lists. Otherwise it would have to decode up to 20,000 topics from the value.
+    During a load, the replay decodes the value from the log.
 
     Attributes:
         state: the lists.
@@ -166,7 +166,7 @@ class StateValue:
     __hash__ = None  # type: ignore[assignment]
 
     def encode_value(self, version: int) -> bytes:
-        """Encodes the lists; `from_value` converts the decoded value to equal lists."""
+        """Encodes the lists for the log. After a load, `from_value` returns equal lists."""
         state = self.state
         if version == 0:
             with suppress(ValueError, OverflowError, TypeError):  # the codec raises the error with its cause

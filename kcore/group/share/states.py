@@ -37,7 +37,7 @@ TRANSITIONS: Final[dict[GroupState, frozenset[GroupState]]] = {
 
 
 class StatePhase(Enum):
-    """The phases of a share partition's state, as the group's record lists it; the value is the list's name."""
+    """The phases of a share partition's state. For each phase except ABSENT, the group's record has a list."""
 
     ABSENT = "absent"
     """The partition is in no list: the group has not used it, or its state was deleted."""

@@ -22,12 +22,12 @@ logger = limited_logger(__name__)
 
 
 class LastTarget(NamedTuple):
-    """The assignor's last result and its input. The next join uses them instead of examining every member.
+    """The assignor's last result and its input. With it, the next join need not examine every member.
 
     Attributes:
         assignment: the result.
-        members: the assignor's view of all members, in the order of joining.
-        subscriptions: the distinct subscriptions of the members.
+        members: all members in the form that the assignor received, in the order of joining.
+        subscriptions: the different subscriptions of the members, each once.
     """
 
     assignment: GroupAssignment
@@ -44,8 +44,8 @@ def compute(group: ShareGroup, member_id: str, metadata: MemberMetadata) -> tupl
         metadata: its new metadata.
 
     Returns:
-        A pair: the targets that differ from the group's targets or are missing there, and the value of the group's
-        `last_target` once these targets apply.
+        A pair: the targets that are new or differ from the group's current targets, and the value that the group's
+        `last_target` gets when these targets are replayed.
 
     Raises:
         KafkaError: UNKNOWN_SERVER_ERROR if the assignor failed; the group keeps its target, and the next heartbeat
@@ -87,7 +87,7 @@ def compute(group: ShareGroup, member_id: str, metadata: MemberMetadata) -> tupl
 
 
 def prepare(group: ShareGroup) -> None:
-    """Looks up the topics of all members before a target is computed; the computation then finds them in the cache."""
+    """Looks up the topics of all members, so that a later computation of the target finds them in the cache."""
     consumer = group.shard.consumer
     subscriptions = dict.fromkeys(member.metadata.names for member in group.members.values())
     consumer.topics(tuple(consumer.in_order(names) for names in subscriptions))
@@ -96,7 +96,7 @@ def prepare(group: ShareGroup) -> None:
 def _all_members(
     group: ShareGroup, member_id: str, metadata: MemberMetadata
 ) -> tuple[list[AssignorMember], tuple[tuple[str, ...], ...]]:
-    """Returns a pair: the members after the decision with their targets, and their distinct subscriptions."""
+    """Returns the assignor's input: the members after the decision, and their different subscriptions."""
     in_order = group.shard.consumer.in_order
     subscriptions = {name: member.metadata.names for name, member in group.members.items()}
     subscriptions[member_id] = metadata.names
@@ -110,7 +110,7 @@ def _all_members(
 def _joined(
     group: ShareGroup, member_id: str, metadata: MemberMetadata
 ) -> tuple[list[AssignorMember], tuple[tuple[str, ...], ...]]:
-    """Returns a pair: the members of the last target and the new member, and their distinct subscriptions."""
+    """Returns the assignor's input, by adding a joining member to the members and subscriptions of `last_target`."""
     last = group.last_target
     assert last is not None
     names = group.shard.consumer.in_order(metadata.names)

@@ -1,4 +1,4 @@
-"""The endpoints of members for interactive queries, with the partitions that each member has."""
+"""The endpoints of members for interactive queries, with the input partitions of the tasks of each member."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ if TYPE_CHECKING:
 
 
 MAX_TOPICS: Final = 20_000
-"""The maximum number of topic entries in the endpoints of a response. Each task of a member can add an entry for each
-of its input topics: a topology of 100 KB has 24,000 entries for each member."""
+"""The maximum number of topic entries in the endpoints of a response.
+
+A member has an entry for each input topic of its subtopologies. With a topology of 100 KB, these can be 24,000 entries.
+"""
 MAX_PARTITIONS: Final = 200_000
 """The maximum number of partitions in the endpoints of a response."""
 
 
 class View(NamedTuple):
-    """The endpoint of a member in the form of a heartbeat response.
+    """The entry for a member's endpoint in heartbeat responses.
 
     Attributes:
-        endpoint: the entry of the response.
-        topics: number of topics in it.
-        partitions: number of partitions in it.
+        endpoint: the entry.
+        topics: number of topics in the entry.
+        partitions: number of partitions in the entry.
     """
 
     endpoint: EndpointToPartitions
@@ -40,7 +42,7 @@ def endpoints(
 ) -> list[EndpointToPartitions]:
     """Returns the endpoints of all members that have one. The member of the heartbeat is last, with its new tasks.
 
-    If the endpoints would exceed the limits of a response, the endpoints of the members that joined last are left out.
+    If the endpoints exceed the limits of a response, the endpoints of the members that joined last are left out.
     """
     topics = group.shard.topics
     own = group.members.get(member_id)
@@ -91,10 +93,10 @@ def _view(endpoint: tuple[str, int], assigned: Tasks, configured: ConfiguredTopo
 def _partitions(
     tasks: Partitions, configured: ConfiguredTopology, topics: TopicImage, most_topics: int, most_partitions: int
 ) -> list[TopicPartition]:
-    """Returns the input partitions of tasks, up to a limit.
+    """Returns the input partitions of a member's tasks, up to a limit.
 
-    A topic may have fewer partitions than its subtopology has tasks. Its list then has the lowest task numbers of the
-    member, at most as many as the topic has partitions. Some of these partitions may not exist. Kafka does the same.
+    A topic may have fewer partitions than its subtopology has tasks. If the topic has n partitions, its list then has
+    the n lowest task numbers of the member. Some of these partitions may not exist. Kafka returns the same list.
     """
     partitions: list[TopicPartition] = []
     count = 0

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kcore.runtime.machine import Record
 
 NOT_VALIDATED: Final = -1
-"""The validated topology epoch while the topology is not ready."""
+"""The value of `validated_epoch` while the topology is not ready."""
 MEMBER_EPOCHS_SINCE: Final = 9
 """The first version of OffsetCommit that supports STALE_MEMBER_EPOCH."""
 EMPTY, NOT_READY, ASSIGNING, RECONCILING, REACHED = GroupState  # looked up once: see `states.STABLE`
@@ -40,18 +40,18 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
 
     Attributes:
         validated_epoch: the topology epoch for which the topology was ready, or `NOT_VALIDATED`.
-        assignment_configs: the assignment settings as of the group epoch.
+        assignment_configs: the assignment settings, as recorded with the group epoch.
         topology: the topology, None before the first member.
-        processes: the processes that have each task.
+        processes: for each task, the processes of the members that have the task.
         reconciled: number of members in state STABLE, by member epoch.
         configured: the topology with its decided counts; None: the next heartbeat configures it. Soft state.
         topics_changed: whether a topic of the topology changed since it was configured. Soft state.
-        endpoint_epoch: counts changes of endpoints' partitions. Soft state.
+        endpoint_epoch: a counter that grows when the endpoints or their partitions change. Soft state.
         target_job: whether a target is being written in slices. Soft state.
         shutdown_member: the member that requested the shutdown of the application, or None. Soft state.
-        rest_epoch: the group epoch while heartbeats find no work for the group and no status for their responses; else
-            `NEVER`. Soft state.
-        rest_settings: the settings for which `rest_epoch` is valid.
+        rest_epoch: the group epoch of the last heartbeat without work and status, if the group has not changed since;
+            else `NEVER`. Soft state.
+        rest_settings: the group's settings at that heartbeat. `rest_epoch` is not valid for other settings.
     """
 
     __slots__ = (
@@ -111,7 +111,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
     # ---- changes by records; only replay calls these
 
     def put_epoch(self, epoch: int, metadata_hash: int, validated_epoch: int, configs: AssignmentConfigs) -> None:
-        """Sets the group epoch, and the values of that epoch. A change of these values raises the group epoch."""
+        """Sets the group epoch, and the values that are recorded with it. Decisions raise the epoch if one changes."""
         self.set_epoch(epoch, metadata_hash)
         self.validated_epoch = validated_epoch
         self.assignment_configs = configs
@@ -172,7 +172,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
     def put_current(self, member: StreamsMember, current: CurrentAssignment) -> None:
         """Sets a member's current assignment.
 
-        Outside of a load, arms the revocation timer if tasks must be revoked.
+        Unless the shard is loading, arms the revocation timer if tasks must be revoked.
         """
         process_id = member.metadata.process_id
         self.processes.replace(member.current, process_id, current, process_id)
@@ -205,17 +205,16 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         self.rest_epoch = NEVER
 
     def set_configured(self, configured: ConfiguredTopology) -> None:
-        """Sets the configured topology, which changes the partitions of all endpoints."""
+        """Sets the configured topology. Discards the cached endpoints, whose partitions may have changed."""
         self.configured = configured
         for member in self.members.values():
             member.endpoint_view = None
 
     def note_rest(self, member: StreamsMember, settings: StreamsSettings) -> None:
-        """Registers that a heartbeat had no work and no status, so that the fast path may serve the member's next
-        heartbeats.
+        """Registers that a member's heartbeat had no work and no status, so that the fast path serves the next ones.
 
-        The first registration after a change of the group removes the registrations of all other members, because the
-        change may have given these members work.
+        The first call after a change of the group removes the registrations of all other members. Because of the
+        change, their next heartbeats may have work.
         """
         if self.rest_epoch != self.group_epoch:
             for other in self._resting:
@@ -255,7 +254,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
     ) -> ErrorCode:
         """Returns NONE if the commit is allowed.
 
-        An older epoch is valid for tasks that the member already had in that epoch.
+        A commit with an older epoch is allowed for tasks that the member already had in that epoch.
         """
         if generation_id < 0 and not self.members:
             return NO_ERROR
@@ -295,7 +294,10 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         """Does nothing: in a streams group, a commit does not extend the session."""
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Checks member id and epoch. An epoch without a member id is UNKNOWN_SERVER_ERROR, as in Kafka."""
+        """Checks member id and epoch.
+
+        For an epoch without a member id, the error is UNKNOWN_SERVER_ERROR, as in Kafka.
+        """
         if member_id is None:
             return NO_ERROR if member_epoch < 0 else ErrorCode.UNKNOWN_SERVER_ERROR
         member = self.members.get(member_id)
@@ -312,8 +314,10 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         return topic in self._subscribed_topics()
 
     def offset_expiration_base(self) -> ExpirationBase | None:
-        """Returns the rules of expiration: the retention time of an offset starts at its commit; while the group has
-        members, offsets of the topology's inputs do not expire."""
+        """Returns the rules of expiration: the retention time of an offset starts at its commit.
+
+        While the group has members, offsets of the topology's input topics do not expire.
+        """
         return ExpirationBase(None, self._subscribed_topics())
 
     def _subscribed_topics(self) -> Container[str]:

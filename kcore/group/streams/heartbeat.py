@@ -45,11 +45,11 @@ Response = StreamsGroupHeartbeatResponse
 
 
 class Decision(NamedTuple):
-    """The result of a heartbeat.
+    """The result of a decision about a heartbeat.
 
     Attributes:
         records: the records to write.
-        response: the response. It may be the member's cached response only if `missing` is empty.
+        response: the response. If `missing` is not empty, it is a new object, which the API may change.
         missing: internal topics that must be created, by name.
     """
 
@@ -59,17 +59,14 @@ class Decision(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """One step of a heartbeat. A heartbeat with a long topology has several steps, and any other has one step.
-
-    Each step is a decision of its own.
+    """One decision about a heartbeat. A heartbeat with a long topology has several stages, any other heartbeat has one.
 
     Attributes:
         request: the request.
-        prepared: the topology of the request, prepared before this step.
-        assigns: True if the step may compute a new target assignment, if one is due.
-        moves: True if the step may also move the member to the target assignment that it has just computed.
-        repeats: True if an earlier stage has let the member join; the group then does not refuse the member, even if
-            the group is full.
+        prepared: the topology of the request, if earlier slices have prepared it; else None.
+        assigns: True if this stage computes a new target assignment when one is due.
+        moves: True if this stage may move the member towards a target assignment that it has computed.
+        repeats: True if an earlier stage has added the member. This stage then does not check the size of the group.
     """
 
     request: Request
@@ -85,8 +82,7 @@ def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Decis
     Args:
         shard: the shard of the group.
         context: client id and host.
-        stage: the request, which has passed the checks that need no group, and the parts of the decision that this
-            stage may do.
+        stage: the request, and the work that this decision may do. The API has made the checks that need no group.
 
     Raises:
         KafkaError: the request is refused; nothing is written, and no timer is renewed.
@@ -124,9 +120,10 @@ def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Decis
 
 
 def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Record]) -> StreamsGroup:
-    """Returns the group.
+    """Returns the group of a heartbeat.
 
-    For a joining member it may be a tentative group, which is new or replaces an empty classic group.
+    If a member joins and there is no streams group, returns a tentative group. The shard does not contain this group
+    yet. It may replace an empty classic group.
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND.
@@ -144,7 +141,7 @@ def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Rec
 
 
 def check_size(group: StreamsGroup) -> None:
-    """Refuses joins while the group is full, even joins of existing members, as in Kafka 4.3.
+    """Refuses joins while the group is full. Also refuses repeated joins of existing members, as Kafka 4.3 does.
 
     Raises:
         KafkaError: GROUP_MAX_SIZE_REACHED.
@@ -166,8 +163,8 @@ def report_of(request: Request) -> Report | None:
 def identify(group: StreamsGroup, request: Request, report: Report | None) -> StreamsMember | None:
     """Returns the member of a heartbeat; None for a new member.
 
-    The previous epoch is accepted from a member that missed a response. Such a member must report its tasks, and all of
-    these must be assigned to it.
+    A member that missed a response may send the previous epoch. It must then report its tasks, and all of them must be
+    assigned to it.
 
     Raises:
         KafkaError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH.
@@ -193,7 +190,7 @@ def identify(group: StreamsGroup, request: Request, report: Report | None) -> St
 
 
 def _metadata(context: RequestContext, request: Request, before: MemberMetadata) -> MemberMetadata:
-    """Returns the member's metadata after the request; fields that the request does not set keep their value."""
+    """Returns the member's metadata after the request. Fields that the request does not set keep their value."""
     endpoint, tags = request.user_endpoint, request.client_tags
     timeout_ms = request.rebalance_timeout_ms
     return MemberMetadata(
@@ -263,5 +260,5 @@ def _decision(change: MemberChange, request: Request) -> Decision:
 
 
 def _knows_endpoints(group: StreamsGroup, request: Request) -> bool:
-    """Returns True if the member has the current endpoints."""
+    """Returns True if the member has already received the current endpoints of the group."""
     return group.endpoint_epoch == request.endpoint_information_epoch

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kcore.runtime.machine import Outcome
 
 NEVER: Final = -1_000
-"""An epoch that differs from the epoch in every request."""
+"""A value for `rest_epoch` that equals no epoch, so that the fast path does not serve the member."""
 
 NO_TOPOLOGY: Final = -1
 """The topology epoch of a member that has not sent a topology."""
@@ -26,7 +26,8 @@ class MemberMetadata(NamedTuple):
     """The metadata that a member sends about itself.
 
     Attributes:
-        instance_id: its instance id. Requests with one are refused, but a log of a later version of Kafka may have it.
+        instance_id: its instance id, or None. kcore refuses requests with an instance id, but the log of a later
+            version of Kafka may contain one.
         rack_id: its rack, or None.
         client_id: the client id of its requests.
         client_host: its address.
@@ -49,11 +50,11 @@ class MemberMetadata(NamedTuple):
 
 
 TAG_BYTES: Final = 192
-"""The memory of a client tag, besides its characters."""
+"""The memory of a client tag besides its characters, in bytes."""
 
 
 def own_bytes(member_id: str, metadata: MemberMetadata) -> int:
-    """Returns the counted size of a member's metadata, in bytes."""
+    """Returns the size of a member's metadata for the metadata limit, in bytes."""
     endpoint, tags = metadata.endpoint, metadata.client_tags
     return (
         texts_bytes(
@@ -84,10 +85,10 @@ class StreamsMember(GroupMember):
         current: its current assignment and epochs.
         timer: its session timer; None in a tentative group and during replay.
         revocation_timer: armed while it must revoke tasks.
-        rest_epoch: its epoch if its last heartbeat changed nothing and had no status, else `NEVER`. Soft state, valid
-            while it equals the group's `rest_epoch`.
-        reply: the response to a heartbeat that changes nothing, as of `rest_epoch`.
-        endpoint_view: the cached entry of its endpoint in the responses to other members, or None.
+        rest_epoch: the group epoch at its last heartbeat if this changed nothing and had no status, else `NEVER`. The
+            fast path serves the member while the group has the same `rest_epoch`. Soft state.
+        reply: the cached response to a heartbeat that changes nothing; None until it is needed.
+        endpoint_view: the cached entry for its endpoint in heartbeat responses; None until it is needed.
     """
 
     __slots__ = (
@@ -129,7 +130,7 @@ class StreamsMember(GroupMember):
         self.endpoint_view = None
 
     def reply_at_rest(self, heartbeat_interval_ms: int) -> StreamsGroupHeartbeatResponse:
-        """Returns the response to a heartbeat that changes nothing. Returns one object until its contents change."""
+        """Returns the response to a heartbeat that changes nothing. The object is cached until its contents change."""
         reply, endpoint_epoch = self.reply, self.group.endpoint_epoch
         if (
             reply is None

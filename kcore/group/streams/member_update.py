@@ -30,19 +30,20 @@ if TYPE_CHECKING:
 
 
 class MemberChange:
-    """A heartbeat in progress: the change of one member, and of the group through it.
+    """The change of one member and its group by a heartbeat. The steps of the decision fill the attributes.
 
     Attributes:
         group: its group, before the decision.
         member_id: its id.
-        member: the existing member of that id; None for a new member.
+        member: the existing member with this id; None for a new member.
         metadata: its new metadata.
         current: its assignment before the decision.
         after: its assignment after the decision.
         records: the records so far.
         statuses: the statuses of the response so far.
         settings: the group's settings.
-        prepared: the requested topology, prepared before the decision; None if it was not prepared or may not be used.
+        prepared: the requested topology, if earlier slices have prepared it and it equals the group's topology; else
+            None.
         topology: the group's topology after the decision.
         configured: the result of configuring `topology`.
         group_epoch: the group's epoch after the decision.
@@ -97,8 +98,8 @@ class MemberChange:
         """Sets the group's topology if the group has none; otherwise compares the requested topology with the group's.
 
         Raises:
-            KafkaError: INVALID_REQUEST for a changed topology; UNKNOWN_SERVER_ERROR if there is no topology, or the
-                error of `refuse_impossible`.
+            KafkaError: INVALID_REQUEST if the requested topology differs from the group's. UNKNOWN_SERVER_ERROR if
+                there is no topology, or if `refuse_impossible` refuses the requested topology.
         """
         group, present = self.group, self.group.topology
         if present is None:
@@ -142,13 +143,14 @@ class MemberChange:
             check_room(group, growth)
 
     def move_epoch(self, report: Report | None) -> None:
-        """Configures the topology if its topics may have changed, and raises the group epoch if a change requires it.
+        """Configures the topology if its topics may have changed. Raises the group epoch if the assignment may change.
 
         Args:
-            report: the tasks that the member reports, or None.
+            report: the tasks that the member reports; None if it sends no report.
 
         Raises:
-            KafkaError: STREAMS_INVALID_TOPOLOGY; INVALID_REQUEST for reported tasks that the topology does not have.
+            KafkaError: STREAMS_INVALID_TOPOLOGY if the topology is invalid; INVALID_REQUEST if the member reports tasks
+                that the topology does not have.
         """
         group = self.group
         bump = self._metadata_changed
@@ -179,8 +181,9 @@ class MemberChange:
             start_initial_delay(group.shard, group.group_id, self.settings.initial_rebalance_delay_ms)
 
     def _configured(self, metadata_hash: int) -> ConfiguredTopology:
-        """Configures the topology, or returns the prepared configuration if no topic has changed since the
-        preparation.
+        """Returns the configured topology.
+
+        Earlier slices may have configured it. Their result is valid if the hash of the topics has not changed since.
         """
         prepared = self.prepared
         if prepared is not None and prepared.configured is not None and prepared.metadata_hash == metadata_hash:
@@ -188,16 +191,16 @@ class MemberChange:
         return configure(self.topology, self.group.shard.topics)
 
     def reconcile(self, report: Report | None, assigns: bool = True, moves: bool = True) -> None:
-        """Computes the targets of all members if new ones are due and `assigns` is True, and moves this member one step
-        towards its target.
+        """Computes the targets of all members if new ones are due, and moves this member one step towards its target.
 
         Args:
             report: the tasks that the member reports; None if it sends no report.
-            assigns: whether a target may be computed.
-            moves: whether the member may move to a target that this method computes.
+            assigns: False to compute no targets.
+            moves: False to leave the member unchanged if this method computes new targets.
 
         Raises:
-            KafkaError: FENCED_MEMBER_EPOCH (see `states.Step.FENCE`); UNKNOWN_SERVER_ERROR if the assignor failed.
+            KafkaError: FENCED_MEMBER_EPOCH if the member must drop its tasks and rejoin; UNKNOWN_SERVER_ERROR if the
+                assignor failed.
         """
         group, current = self.group, self.current
         if assigns:

@@ -1,4 +1,4 @@
-"""The processes in which each task of a group currently exists, derived from the members."""
+"""A table of the processes that have each task of a group, derived from the assignments of the members."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from kcore.counts import add_count
 from kcore.group.streams.tasks import CurrentAssignment, Partitions, Tasks
 
 Holders = dict[tuple[str, int], dict[str, int]]
-"""Task -> process id -> number of members of that process that have the task."""
+"""Task (subtopology id, number) -> process id -> number of members of this process that have the task."""
 
 NO_PROCESSES: dict[str, int] = {}
 
 
 class TaskProcesses:
-    """The processes in which each task is assigned, or awaits the confirmation of its revocation, by role."""
+    """The processes that have each task, by role. A process has a task until one of its members confirms revocation."""
 
     __slots__ = ("_active", "_copies")
 
@@ -21,14 +21,16 @@ class TaskProcesses:
         self._copies: Holders = {}  # standby and warm-up tasks, which have the same rules
 
     def blocks_active(self, task: tuple[str, int], process_id: str) -> bool:
-        """Returns True while the process cannot get the task as active, because the task is active anywhere or the
-        process has a copy of it.
+        """Returns True while the process cannot get the task as an active task.
+
+        Either the task is active in any process, or this process has it as a standby or warm-up task.
         """
         return task in self._active or process_id in self._copies.get(task, NO_PROCESSES)
 
     def blocks_copy(self, task: tuple[str, int], process_id: str) -> bool:
-        """Returns True while the process cannot get the task as standby or warm-up, because it has the task in any
-        role.
+        """Returns True while the process cannot get the task as a standby or warm-up task.
+
+        This is the case while the process has the task in any role.
         """
         return process_id in self._active.get(task, NO_PROCESSES) or process_id in self._copies.get(task, NO_PROCESSES)
 

@@ -131,9 +131,9 @@ def _split(owned: Partitions, targets: Partitions) -> tuple[Partitions, Partitio
 def _granted(
     kept: Partitions, targets: Partitions, epoch: int, process_id: str, blocked: Callable[[tuple[str, int], str], bool]
 ) -> tuple[Partitions, bool]:
-    """Adds the free tasks of a target to the kept tasks of one role.
+    """Adds the tasks of a target to the kept tasks of one role, except those that `blocked` excludes.
 
-    Returns a pair: the resulting tasks, and True if other tasks of the target are not released yet.
+    Returns a pair: the resulting tasks, and True if tasks were excluded because they are not released yet.
     """
     merged = dict(kept)
     waits = False

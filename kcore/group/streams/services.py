@@ -51,7 +51,10 @@ class TaskAssignor(Protocol):
 
 
 class TopicCreator(Protocol):
-    """The interface of a creator of applications' internal topics. The creator remembers failures for some time."""
+    """The interface of a service that creates the internal topics of applications.
+
+    The service remembers failures for some time.
+    """
 
     def name_fault(self, name: str) -> str | None:
         """Returns the reason for which a topology may not have a topic of this name; None if the name is allowed."""
@@ -63,17 +66,17 @@ class TopicCreator(Protocol):
         Args:
             context: the client whose request needs the topics.
             topics: the topics.
-            remember_ms: the time for which a failure is remembered.
+            remember_ms: the time in ms for which `failures` returns a failure of this request.
         """
         ...
 
     def failures(self, names: Iterable[str]) -> dict[str, str]:
-        """Returns the reasons for which topics could not be created recently, by name."""
+        """Returns the remembered failures to create any of the topics `names`: topic name -> reason."""
         ...
 
 
 class NoTopicCreator:
-    """A creator that creates no topic, for shards that have no control plane."""
+    """A `TopicCreator` that creates no topics, for shards without a control plane."""
 
     __slots__ = ()
 
@@ -108,7 +111,7 @@ class StreamsSettings(NamedTuple):
 
     @property
     def assignment_configs(self) -> tuple[tuple[str, str], ...]:
-        """The settings of an assignment as a group's record stores them."""
+        """The settings that affect the assignment, in the form of the record of the group epoch: (name, value)."""
         return ((STANDBY_REPLICAS, str(self.num_standby_replicas)),)
 
 
@@ -116,7 +119,7 @@ def check_broker_settings(config: Config) -> None:
     """Refuses contradictory broker settings of streams groups, as Kafka does at startup.
 
     Raises:
-        ConfigError: see `kcore.group.settings.check_settings`; or there are too many standby replicas.
+        ConfigError: `kcore.group.settings.check_settings` refuses a setting, or there are too many standby replicas.
     """
     check_settings(config, "streams", BOUNDED)
     replicas, most = config.group_streams_num_standby_replicas, config.group_streams_max_standby_replicas

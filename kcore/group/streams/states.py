@@ -63,8 +63,8 @@ class EpochState(NamedTuple):
     Attributes:
         state: the member's state.
         at_target: whether the member epoch equals the epoch of the target.
-        holds: whether the member may still run tasks that it must revoke: in UNREVOKED the tasks whose revocation it
-            has not confirmed, in UNKNOWN any task. A heartbeat without task lists confirms no revocation.
+        holds: True if the member may still run tasks that it must revoke. These are the tasks whose revocation it has
+            not confirmed (UNREVOKED), or any tasks (UNKNOWN). A heartbeat without task lists confirms no revocation.
     """
 
     state: MemberState

@@ -1,9 +1,9 @@
 """Target assignments, computed by the task assignor.
 
-A target is due when the group epoch is newer than the assignment epoch, the initial rebalance delay is over and the
-assignment interval has passed (KIP-1263). The next heartbeat of any member computes it. A target that does not fit into
-one decision is written in slices, and applies after the last slice. While the topology is not ready, every target is
-empty.
+A target is due when the group epoch is newer than the assignment epoch, the initial rebalance delay is over, and the
+assignment interval has passed (KIP-1263). The next heartbeat of any member then computes the targets of all members. If
+they do not fit into one decision, slices write them, and they apply after the last slice. While the topology is not
+ready, every target is empty.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ TARGET_BYTES: Final = 128  # approximate size of one member's target besides its
 PART_BYTES: Final = 16  # size of one subtopology in a target besides its id and partitions
 PARTITION_BYTES: Final = 4
 INLINE_MEMBERS: Final = 512
-"""Maximum number of members for which a heartbeat computes a due target itself, if long work runs in slices."""
+"""Maximum number of members of a group whose new target is computed within the decision of a heartbeat.
+
+If there is an event loop, the target of a larger group is computed in slices.
+"""
 SLICE_RECORDS: Final = 256
 """Number of members' targets that one slice writes."""
 MEMBERS_PER_SLICE: Final = 1_000
@@ -90,8 +93,9 @@ def update(change: MemberChange) -> tuple[int, Tasks]:
 
 
 def after_initial_delay(shard: GroupShard, group_id: str) -> Outcome | None:
-    """Decides the end of the initial rebalance delay: computes the targets of all members, with the settings of the
-    last epoch.
+    """Computes the targets of all members at the end of the initial rebalance delay.
+
+    Uses the settings that were recorded with the current group epoch.
     """
     from kcore.group.streams.group import StreamsGroup  # noqa: PLC0415  # the group imports the timers
 
@@ -112,12 +116,12 @@ def after_initial_delay(shard: GroupShard, group_id: str) -> Outcome | None:
 
 
 def _is_large(group: StreamsGroup) -> bool:
-    """Returns True if the target takes too long for one decision."""
+    """Returns True if the group has so many members that its target must be computed in slices."""
     return group.live and len(group.members) > INLINE_MEMBERS and group.shard.context.shard.slices.requests.enabled
 
 
 def _replicas(group: StreamsGroup) -> int:
-    """Returns the number of standby tasks for each stateful task, as of the last epoch."""
+    """Returns the number of standby tasks for each stateful task, as recorded with the group epoch."""
     return int(dict(group.assignment_configs).get(STANDBY_REPLICAS, "0"))
 
 
@@ -150,7 +154,7 @@ def _compute(
 
 
 def _view(group: StreamsGroup, member_id: str, process_id: str) -> AssignorMember:
-    """Returns the assignor's view of a member."""
+    """Returns a member in the form that the assignor receives, with its current target."""
     previous = group.target_of(member_id)
     return AssignorMember(member_id, process_id, active=previous.active, standby=previous.standby)
 
@@ -195,9 +199,9 @@ def _compute_in_slices(group: StreamsGroup) -> None:
 
 
 def _computed(group: StreamsGroup) -> Iterator[Outcome | None]:
-    """Computes and writes a target in slices, after the decision that found the target due.
+    """Computes and writes a target in slices, after the decision that started the computation.
 
-    Members that join, leave or change meanwhile raise the group epoch, so that the next target includes the change.
+    If a member joins, leaves or changes meanwhile, the group epoch rises, and a next target includes the change.
     """
     shard = group.shard
     try:
@@ -266,7 +270,7 @@ def _partitions(assigned: Any) -> Partitions:
 
 
 def _changed(group: StreamsGroup, targets: Mapping[str, Tasks]) -> dict[str, Tasks]:
-    """Returns the targets that are new or differ from the stored ones."""
+    """Returns those of `targets` that are new or differ from the group's current targets."""
     stored = group.targets
     return {member_id: tasks for member_id, tasks in targets.items() if stored.get(member_id) != tasks}
 
@@ -293,11 +297,13 @@ def _write_in_slices(group: StreamsGroup, changed: dict[str, Tasks], epoch: int)
 
 
 def _slices(group: StreamsGroup, changed: dict[str, Tasks], epoch: int) -> Iterator[Outcome | None]:
-    """Writes the targets of the remaining members in slices, and then the epoch.
+    """Writes the changed targets of members in slices, and then the assignment epoch.
 
-    A crash in between leaves targets of two computations. This is harmless: ownership does not depend on targets, and
-    the unchanged epoch shows that a target is due. If a slice is refused, this function does not write the epoch
-    either. Otherwise the incomplete target would apply, and some tasks would have no member.
+    After a crash between two slices, the log has targets of two computations. This is harmless, because ownership does
+    not depend on targets. The assignment epoch is still old, so the next heartbeat computes a new target.
+
+    If the records of a slice are not stored, this function does not write the epoch. Otherwise the incomplete target
+    would apply, and some tasks would have no member.
     """
     shard, group_id = group.shard, group.group_id
     pending: list[Record] = []
@@ -325,7 +331,7 @@ def _slices(group: StreamsGroup, changed: dict[str, Tasks], epoch: int) -> Itera
 
 
 def _are_stored(group: StreamsGroup, targets: Mapping[str, Tasks]) -> bool:
-    """Returns True if the group has exactly these targets; targets of members that have left do not count."""
+    """Returns True if the group has stored these targets. Targets of members that have left are ignored."""
     return all(
         group.targets.get(member_id) == tasks or member_id not in group.members for member_id, tasks in targets.items()
     )

@@ -45,7 +45,7 @@ NOTHING: Final = Tasks()
 
 
 class ReportedTasks(Protocol):
-    """The tasks of one subtopology in a client's report."""
+    """The tasks of one subtopology that a member owns according to its heartbeat request."""
 
     subtopology_id: str
     partitions: Sequence[int]
@@ -126,7 +126,10 @@ def is_part_of(report: Report, tasks: Tasks) -> bool:
 
 
 def may_still_run(report: Report | None, tasks: Tasks) -> bool:
-    """Returns True if the member may still run one of `tasks`, because it reported one or sent no report."""
+    """Returns True if the member may still run one of `tasks`.
+
+    This is the case if the member has reported such a task, or if its heartbeat contains no report.
+    """
     if report is None:
         return True
     for reported, of_role in zip(report, tasks, strict=True):

@@ -1,4 +1,4 @@
-"""The timers of streams groups besides members' sessions: revocation, and the initial rebalance delay."""
+"""The timers of streams groups besides session timers: for revocation, and for the initial rebalance delay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class RevocationTimer(ShardTimer):
 
     Attributes:
         member: the member.
-        member_epoch: its epoch when the timer was armed; in another epoch the timer has no effect.
+        member_epoch: its epoch when the timer was armed. The timer has no effect if the member has another epoch when
+            it fires.
         timer: the scheduled timer.
     """
 
@@ -48,7 +49,7 @@ class RevocationTimer(ShardTimer):
 class InitialDelay(ShardTimer):
     """The initial rebalance delay of a group: members that join during the delay get their tasks together.
 
-    The shard holds the delay, because the group may not exist when the delay begins. After a load there is no delay:
+    The shard stores the delay, because the group may not exist when the delay begins. After a load there is no delay:
     the next heartbeat computes the target, as in Kafka.
 
     Attributes:

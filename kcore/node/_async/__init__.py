@@ -1,1 +1,1 @@
-"""The asynchronous classes, written by hand. `kcore.node._sync` is made from them by tools/generate_sync.py."""
+"""The asynchronous classes, written by hand. tools/generate_sync.py generates `kcore.node._sync` from them."""

@@ -107,7 +107,7 @@ def _complete(future: asyncio.Future[bool], result: bool) -> None:
 class SingleTask:
     """A coroutine function that runs at most once, in a separate task.
 
-    The caller may call `start` again after an interrupt.
+    If an exception interrupts `start`, the caller may call it again.
     """
 
     def __init__(self, function: Callable[[], Coroutine[Any, Any, object]]) -> None:
@@ -162,7 +162,7 @@ class Stepper:
             self._loop.call_soon(self._wake)
 
     def run(self) -> None:
-        """Makes a step now. A step itself must not call this."""
+        """Makes a step now. The function `step` must not call this method."""
         if self._done:
             return
         try:

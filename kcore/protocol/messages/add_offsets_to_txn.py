@@ -4,7 +4,7 @@ from kcore.protocol.schema import Int16, Int32, Int64, Message, Request, String
 
 
 class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"], api_key=25, versions="0-4", flexible="3+"):
-    """The group whose offsets the transaction will commit."""
+    """The producer, and the group whose offsets the transaction will commit."""
 
     transactional_id: String = ""
     producer_id: Int64 = 0

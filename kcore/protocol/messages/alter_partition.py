@@ -11,7 +11,7 @@ class BrokerState(Struct):
 
 
 class PartitionData(Struct):
-    """One entry of `partitions` of TopicData; v3 has the broker epochs of the replicas."""
+    """One entry of `partitions` of TopicData; v3 adds the broker epochs of the replicas."""
 
     partition_index: Int32 = 0
     leader_epoch: Int32 = 0

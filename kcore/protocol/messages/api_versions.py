@@ -4,8 +4,8 @@ from kcore.protocol.schema import Array, Bool, Int16, Int32, Int64, Message, Req
 
 
 class ApiVersionsRequest(Request["ApiVersionsResponse"], api_key=18, versions="0-4", flexible="3+"):
-    """A request for the supported versions; v3 names the client software (KIP-511), v4 allows features whose lowest
-    level is 0.
+    """A request for the supported versions. v3 adds the name and version of the client software (KIP-511). From v4, the
+    lowest level of a supported feature in the response may be 0.
     """
 
     client_software_name: String = field("3+", default="", ignorable=True)

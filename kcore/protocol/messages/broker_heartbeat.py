@@ -4,7 +4,7 @@ from kcore.protocol.schema import Array, Bool, Int16, Int32, Int64, Message, Req
 
 
 class BrokerHeartbeatRequest(Request["BrokerHeartbeatResponse"], api_key=63, versions="0-2", flexible="0+"):
-    """The node and its requested state; v1 has the failed log directories (KIP-858), v2 the cordoned directories."""
+    """The node and its requested state; v1 adds the failed log directories (KIP-858), v2 the cordoned directories."""
 
     broker_id: Int32 = 0
     broker_epoch: Int64 = -1

@@ -16,7 +16,7 @@ class AclCreation(Struct):
 
 
 class CreateAclsRequest(Request["CreateAclsResponse"], api_key=30, versions="1-3", flexible="2+"):
-    """ACLs to create; v1 has pattern types (KIP-290)."""
+    """ACLs to create; v1 adds pattern types (KIP-290)."""
 
     creations: Array[AclCreation] = ()
 

@@ -73,7 +73,7 @@ class CreatableTopicResult(Struct):
 
 
 class CreateTopicsResponse(Message, api_key=19, versions="2-7", flexible="5+"):
-    """One result per topic; v5 has the effective settings (KIP-525), v7 the topic id (KIP-516)."""
+    """One result per topic; v5 adds the effective settings (KIP-525), v7 the topic id (KIP-516)."""
 
     throttle_time_ms: Int32 = 0
     topics: Array[CreatableTopicResult] = ()

@@ -16,7 +16,7 @@ class DeleteAclsFilter(Struct):
 
 
 class DeleteAclsRequest(Request["DeleteAclsResponse"], api_key=31, versions="1-3", flexible="2+"):
-    """The filters that select the entries to delete; v1 has pattern types (KIP-290)."""
+    """The filters that select the ACLs to delete; v1 adds pattern types (KIP-290)."""
 
     filters: Array[DeleteAclsFilter] = ()
 
@@ -44,7 +44,7 @@ class DeleteAclsFilterResult(Struct):
 
 
 class DeleteAclsResponse(Message, api_key=31, versions="1-3", flexible="2+"):
-    """The entries that each filter deleted."""
+    """The deleted ACLs, by filter."""
 
     throttle_time_ms: Int32 = 0
     filter_results: Array[DeleteAclsFilterResult] = ()

@@ -4,7 +4,7 @@ from kcore.protocol.schema import Array, Int8, Int16, Int32, Message, NullableSt
 
 
 class DescribeAclsRequest(Request["DescribeAclsResponse"], api_key=29, versions="1-3", flexible="2+"):
-    """A filter of ACLs; v1 has pattern types (KIP-290)."""
+    """A filter of ACLs; v1 adds pattern types (KIP-290)."""
 
     resource_type_filter: Int8 = 0
     resource_name_filter: NullableString = ""
@@ -34,7 +34,7 @@ class DescribeAclsResource(Struct):
 
 
 class DescribeAclsResponse(Message, api_key=29, versions="1-3", flexible="2+"):
-    """The ACLs that match, by resource."""
+    """The ACLs that match the filter, by resource."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -52,7 +52,7 @@ class EntryData(Struct):
 
 
 class DescribeClientQuotasResponse(Message, api_key=48, versions="0-1", flexible="1+"):
-    """The quotas that match."""
+    """The quotas of the entities that match the filter."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

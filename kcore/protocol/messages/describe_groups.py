@@ -47,7 +47,7 @@ class DescribedGroup(Struct):
 
 
 class DescribeGroupsResponse(Message, api_key=15, versions="0-6", flexible="5+"):
-    """State, protocol and members of each group; v4 has static ids (KIP-345), v6 messages of errors (KIP-1043)."""
+    """State, protocol and members of each group; v4 adds group instance ids (KIP-345), v6 error messages (KIP-1043)."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     groups: Array[DescribedGroup] = ()

@@ -44,7 +44,7 @@ class DescribeLogDirsResult(Struct):
 
 
 class DescribeLogDirsResponse(Message, api_key=35, versions="1-5", flexible="2+"):
-    """Directories with partitions; v4 has total and usable bytes (KIP-827)."""
+    """Directories with partitions; v4 adds total and usable bytes (KIP-827)."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = field("3+", default=0, ignorable=True)

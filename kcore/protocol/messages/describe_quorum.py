@@ -82,7 +82,9 @@ class Node(Struct):
 
 
 class DescribeQuorumResponse(Message, api_key=55, versions="0-2", flexible="0+"):
-    """Leader, voters and observers; v1 has the times of their last fetches (KIP-836), v2 directories (KIP-853)."""
+    """Leader, voters and observers. v1 adds the time of each replica's last fetch (KIP-836), v2 the replica's directory
+    and the addresses of the nodes (KIP-853).
+    """
 
     error_code: Int16 = 0
     error_message: NullableString = field("2+", default="", ignorable=True)

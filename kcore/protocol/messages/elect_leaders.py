@@ -11,7 +11,7 @@ class TopicPartitions(Struct):
 
 
 class ElectLeadersRequest(Request["ElectLeadersResponse"], api_key=43, versions="0-2", flexible="2+"):
-    """Partitions in which to elect a leader, null for all; v1 has the election type (KIP-460)."""
+    """Partitions in which to elect a leader, null for all; v1 adds the election type (KIP-460)."""
 
     election_type: Int8 = field("1+", default=0)
     topic_partitions: Array[TopicPartitions] | None = ()

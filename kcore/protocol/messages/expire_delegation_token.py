@@ -4,7 +4,7 @@ from kcore.protocol.schema import Bytes, Int16, Int32, Int64, Message, Request
 
 
 class ExpireDelegationTokenRequest(Request["ExpireDelegationTokenResponse"], api_key=40, versions="1-2", flexible="2+"):
-    """The token's HMAC, and the time until the token shall expire."""
+    """The token's HMAC, and the number of milliseconds until the token expires."""
 
     hmac: Bytes = b""
     expiry_time_period_ms: Int64 = 0

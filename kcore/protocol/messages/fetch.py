@@ -55,8 +55,8 @@ class ForgottenTopic(Struct):
 
 
 class FetchRequest(Request["FetchResponse"], api_key=1, versions="4-18", flexible="12+"):
-    """Positions to read from; v7 has fetch sessions (KIP-227), v12 last fetched epochs (KIP-595), v13 topic ids,
-    v15 replica state (KIP-903).
+    """Positions to read from; v7 adds fetch sessions (KIP-227), v12 the epoch of the last fetched record (KIP-595), v13
+    topic ids, v15 the replica state (KIP-903).
     """
 
     cluster_id: NullableString = field("12+", default=None, tag=0, ignorable=True)
@@ -135,7 +135,7 @@ class NodeEndpoint(Struct):
 
 
 class FetchResponse(Message, api_key=1, versions="4-18", flexible="12+"):
-    """Batches per partition; v12 has diverging epochs and leaders (KIP-595), v16 the leaders' addresses (KIP-951)."""
+    """Batches per partition; v12 adds diverging epochs and leaders (KIP-595), v16 the leaders' addresses (KIP-951)."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = field("7+", default=0, ignorable=True)

@@ -4,7 +4,7 @@ from kcore.protocol.schema import Array, Int8, Int16, Int32, Message, NullableSt
 
 
 class FindCoordinatorRequest(Request["FindCoordinatorResponse"], api_key=10, versions="0-6", flexible="3+"):
-    """One key up to v3, many from v4 on (KIP-699); v6 has share partitions (KIP-932)."""
+    """The keys to look up: one up to v3, many from v4 on (KIP-699). v6 adds the keys of share partitions (KIP-932)."""
 
     key: String = field("0-3", default="")
     key_type: Int8 = field("1+", default=0)

@@ -4,7 +4,7 @@ from kcore.protocol.schema import Int16, Int32, Message, NullableString, Request
 
 
 class HeartbeatRequest(Request["HeartbeatResponse"], api_key=12, versions="0-4", flexible="4+"):
-    """The sign that a classic member is alive; v3 adds static members (KIP-345)."""
+    """The heartbeat of a member of a classic group; v3 adds the group instance id (KIP-345)."""
 
     group_id: String = ""
     generation_id: Int32 = 0

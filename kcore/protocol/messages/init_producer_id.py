@@ -4,7 +4,7 @@ from kcore.protocol.schema import Bool, Int16, Int32, Int64, Message, NullableSt
 
 
 class InitProducerIdRequest(Request["InitProducerIdResponse"], api_key=22, versions="0-6", flexible="2+"):
-    """A request for a new producer id or, from v3, for the next epoch of a producer id (KIP-360). v6 has two-phase
+    """A request for a new producer id or, from v3, for the next epoch of a producer id (KIP-360). v6 adds two-phase
     commit (KIP-939).
     """
 
@@ -17,7 +17,7 @@ class InitProducerIdRequest(Request["InitProducerIdResponse"], api_key=22, versi
 
 
 class InitProducerIdResponse(Message, api_key=22, versions="0-6", flexible="2+"):
-    """The producer id and epoch; v6 also has the producer id and epoch of an ongoing transaction (KIP-939)."""
+    """The new producer id and epoch; v6 adds the producer id and epoch of the ongoing transaction (KIP-939)."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

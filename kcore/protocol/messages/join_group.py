@@ -23,8 +23,10 @@ class JoinGroupRequestProtocol(Struct):
 
 
 class JoinGroupRequest(Request["JoinGroupResponse"], api_key=11, versions="0-9", flexible="6+"):
-    """A request to join, with the member's protocols. From v4, a new member first gets a member id (KIP-394). v5 has
-    static members (KIP-345), v8 a reason (KIP-800).
+    """A request to join, with the member's protocols.
+
+    From v4, the response to a new member's first request only assigns a member id (KIP-394). v5 adds the group instance
+    id (KIP-345), v8 the reason for joining (KIP-800).
     """
 
     group_id: String = ""
@@ -46,8 +48,9 @@ class JoinGroupResponseMember(Struct):
 
 
 class JoinGroupResponse(Message, api_key=11, versions="0-9", flexible="6+"):
-    """The generation; the response to the leader also has the members. In v9, a leader may keep the assignment
-    (KIP-814).
+    """The generation and the leader of the group. Only the response to the leader has the members.
+
+    If `skip_assignment` is set (v9), the leader does not compute a new assignment (KIP-814).
     """
 
     throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)

@@ -12,7 +12,7 @@ class MemberIdentity(Struct):
 
 
 class LeaveGroupRequest(Request["LeaveGroupResponse"], api_key=13, versions="0-5", flexible="4+"):
-    """One member up to v2, several from v3 on (KIP-345); v5 has a reason (KIP-800)."""
+    """The leaving members: one up to v2, several from v3 on (KIP-345). v5 adds the reason for leaving (KIP-800)."""
 
     group_id: String = ""
     member_id: String = field("0-2", default="")

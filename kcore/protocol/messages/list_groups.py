@@ -20,7 +20,7 @@ class ListedGroup(Struct):
 
 
 class ListGroupsResponse(Message, api_key=16, versions="0-5", flexible="3+"):
-    """Group ids with protocol types; v4 has the states, v5 the group types."""
+    """Group ids with protocol types; v4 adds the states, v5 the group types."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = 0

@@ -19,7 +19,7 @@ class ListOffsetsTopic(Struct):
 
 
 class ListOffsetsRequest(Request["ListOffsetsResponse"], api_key=2, versions="1-11", flexible="6+"):
-    """A request for offsets at timestamps, or for the earliest or latest offset. v2 has the isolation level (KIP-98),
+    """A request for offsets at timestamps, or for the earliest or latest offset. v2 adds the isolation level (KIP-98),
     v4 leader epochs (KIP-320).
     """
 
@@ -47,7 +47,7 @@ class ListOffsetsTopicResponse(Struct):
 
 
 class ListOffsetsResponse(Message, api_key=2, versions="1-11", flexible="6+"):
-    """The requested offset of each partition, with its timestamp; v4 has the leader epoch."""
+    """The requested offset of each partition, with its timestamp; v4 adds the leader epoch."""
 
     throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
     topics: Array[ListOffsetsTopicResponse] = ()

@@ -4,7 +4,9 @@ from kcore.protocol.schema import Array, Int16, Int32, Int64, Message, NullableS
 
 
 class ListTransactionsRequest(Request["ListTransactionsResponse"], api_key=66, versions="0-2", flexible="0+"):
-    """The filters by state and producer, from v1 by duration (KIP-994), from v2 by pattern (KIP-1152)."""
+    """The filters by state and producer id. v1 adds a minimum duration (KIP-994), v2 a pattern of the transactional id
+    (KIP-1152).
+    """
 
     state_filters: Array[String] = ()
     producer_id_filters: Array[Int64] = ()

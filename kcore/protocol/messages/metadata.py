@@ -24,7 +24,7 @@ class MetadataRequestTopic(Struct):
 
 
 class MetadataRequest(Request["MetadataResponse"], api_key=3, versions="0-13", flexible="9+"):
-    """A request for topics by name or, from v12, by id (KIP-516); v8 adds authorized operations (KIP-430)."""
+    """A request for topics by name or, from v12, by id (KIP-516); v8 can request authorized operations (KIP-430)."""
 
     topics: Array[MetadataRequestTopic] | None = field(default=(), nullable="1+")
     allow_auto_topic_creation: Bool = field("4+", default=True)
@@ -65,7 +65,7 @@ class MetadataResponseTopic(Struct):
 
 
 class MetadataResponse(Message, api_key=3, versions="0-13", flexible="9+"):
-    """Brokers, controller and topics; v7 has leader epochs (KIP-320), v10 topic ids (KIP-516)."""
+    """Brokers, controller and topics; v7 adds leader epochs (KIP-320), v10 topic ids (KIP-516)."""
 
     throttle_time_ms: Int32 = field("3+", default=0, ignorable=True)
     brokers: Array[MetadataResponseBroker] = ()

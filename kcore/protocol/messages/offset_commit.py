@@ -34,7 +34,7 @@ class OffsetCommitRequestTopic(Struct):
 
 
 class OffsetCommitRequest(Request["OffsetCommitResponse"], api_key=8, versions="2-10", flexible="8+"):
-    """Offsets to commit; v7 has static members (KIP-345), v9 member epochs (KIP-848), v10 topic ids."""
+    """Offsets to commit; v7 adds the group instance id (KIP-345), v9 the member epoch (KIP-848), v10 topic ids."""
 
     group_id: String = ""
     generation_id_or_member_epoch: Int32 = -1

@@ -43,7 +43,7 @@ class OffsetFetchRequestGroup(Struct):
 
 class OffsetFetchRequest(Request["OffsetFetchResponse"], api_key=9, versions="1-10", flexible="6+"):
     """Partitions of one group up to v7, of many groups from v8 on (KIP-709). v7 can require stable offsets (KIP-447),
-    v9 has member epochs (KIP-848).
+    v9 adds member epochs (KIP-848).
     """
 
     group_id: String = field("0-7", default="")

@@ -33,8 +33,8 @@ class TopicProduceData(Struct):
 
 
 class ProduceRequest(Request["ProduceResponse"], api_key=0, versions="3-13", flexible="9+"):
-    """Batches to append. From v10 the response may name the current leader (KIP-951). v12 adds partitions to the
-    transaction implicitly (KIP-890), and v13 has topic ids.
+    """Batches to append. From v10, the response may name the current leader (KIP-951). From v12, the server adds the
+    partitions to the transaction (KIP-890). v13 names topics by id.
     """
 
     transactional_id: NullableString = None
@@ -88,7 +88,7 @@ class NodeEndpoint(Struct):
 
 
 class ProduceResponse(Message, api_key=0, versions="3-13", flexible="9+"):
-    """Base offsets and errors per partition; v8 lists invalid records (KIP-467), v10 has current leaders (KIP-951)."""
+    """Base offsets and errors per partition; v8 lists invalid records (KIP-467), v10 adds current leaders (KIP-951)."""
 
     responses: Array[TopicProduceResponse] = ()
     throttle_time_ms: Int32 = 0

@@ -4,7 +4,7 @@ from kcore.protocol.schema import ZERO_UUID, Bool, Bytes, Int8, Int16, Int32, Me
 
 
 class PushTelemetryRequest(Request["PushTelemetryResponse"], api_key=72, versions="0", flexible="0+"):
-    """Metrics in OpenTelemetry form."""
+    """The client's metrics in the OpenTelemetry format."""
 
     client_instance_id: Uuid = ZERO_UUID
     subscription_id: Int32 = 0

@@ -4,7 +4,7 @@ from kcore.protocol.schema import ZERO_UUID, Int16, Int32, Message, NullableStri
 
 
 class RemoveRaftVoterRequest(Request["RemoveRaftVoterResponse"], api_key=81, versions="0", flexible="0+"):
-    """The voter."""
+    """The voter to remove."""
 
     cluster_id: NullableString = ""
     voter_id: Int32 = 0

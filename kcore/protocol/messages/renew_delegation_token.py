@@ -4,7 +4,7 @@ from kcore.protocol.schema import Bytes, Int16, Int32, Int64, Message, Request
 
 
 class RenewDelegationTokenRequest(Request["RenewDelegationTokenResponse"], api_key=39, versions="1-2", flexible="2+"):
-    """The token's HMAC, and the time by which to extend the token's validity."""
+    """The token's HMAC, and the number of milliseconds for which the token remains valid after the renewal."""
 
     hmac: Bytes = b""
     renew_period_ms: Int64 = 0

@@ -14,7 +14,7 @@ class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"], api_key=36, v
 
 
 class SaslAuthenticateResponse(Message, api_key=36, versions="0-2", flexible="2+"):
-    """The server's token; v1 has the session's lifetime (KIP-368)."""
+    """The server's token; v1 adds the session's lifetime (KIP-368)."""
 
     error_code: Int16 = 0
     error_message: NullableString = ""

@@ -49,7 +49,7 @@ class ForgottenTopic(Struct):
 
 
 class ShareFetchRequest(Request["ShareFetchResponse"], api_key=78, versions="1-2", flexible="0+"):
-    """A request for records that also acknowledges earlier records; v2 has acquire modes (KIP-1206) and renewals
+    """A request for records that also acknowledges earlier records; v2 adds acquire modes (KIP-1206) and renewals
     (KIP-1222).
     """
 

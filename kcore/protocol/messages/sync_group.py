@@ -11,8 +11,8 @@ class SyncGroupRequestAssignment(Struct):
 
 
 class SyncGroupRequest(Request["SyncGroupResponse"], api_key=14, versions="0-5", flexible="4+"):
-    """The leader's assignments; a follower's request has none. v3 has static members (KIP-345), v5 the protocol
-    (KIP-559).
+    """The assignments that the leader computed; the request of any other member has none. v3 adds the group instance id
+    (KIP-345), v5 the protocol (KIP-559).
     """
 
     group_id: String = ""
@@ -25,7 +25,7 @@ class SyncGroupRequest(Request["SyncGroupResponse"], api_key=14, versions="0-5",
 
 
 class SyncGroupResponse(Message, api_key=14, versions="0-5", flexible="4+"):
-    """The member's assignment; v5 repeats the protocol (KIP-559)."""
+    """The member's assignment; v5 adds the group's protocol type and protocol name (KIP-559)."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = 0

@@ -20,8 +20,10 @@ class TxnOffsetCommitRequestTopic(Struct):
 
 
 class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"], api_key=28, versions="0-5", flexible="3+"):
-    """Offsets that become visible when the transaction commits. v3 has the member, so that the coordinator can fence
-    it (KIP-447). v5 adds the group to the transaction implicitly (KIP-890).
+    """Offsets that become visible when the transaction commits.
+
+    v3 adds the member's ids and generation, so that the coordinator can fence the member (KIP-447). From v5, the
+    request also adds the group to the transaction, so that no AddOffsetsToTxn request is necessary (KIP-890).
     """
 
     transactional_id: String = ""

@@ -4,7 +4,7 @@ from kcore.protocol.schema import Int16, Int32, Message, NullableString, Request
 
 
 class UnregisterBrokerRequest(Request["UnregisterBrokerResponse"], api_key=64, versions="0", flexible="0+"):
-    """The broker's id."""
+    """The id of the broker to remove."""
 
     broker_id: Int32 = 0
 

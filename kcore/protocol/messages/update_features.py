@@ -25,7 +25,7 @@ class FeatureUpdateKey(Struct):
 
 
 class UpdateFeaturesRequest(Request["UpdateFeaturesResponse"], api_key=57, versions="0-2", flexible="0+"):
-    """The levels to finalize; v1 has upgrade types and validation (KIP-778)."""
+    """The levels to finalize; v1 adds upgrade types and validation (KIP-778)."""
 
     timeout_ms: Int32 = 60000
     feature_updates: Array[FeatureUpdateKey] = ()

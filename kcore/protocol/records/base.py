@@ -31,10 +31,10 @@ class RecordValue(Message):
 
     @classmethod
     def decode_value(cls, data: Buffer) -> Self:
-        """Reads a value from its int16 version on.
+        """Reads a value, which begins with its int16 version.
 
-        If the newest version declared here is flexible, this method reads a newer version like it: in flexible
-        versions, Kafka adds only tagged fields (KIP-915).
+        If the newest declared version is flexible, the method decodes values of newer versions as that version. This
+        is safe, because Kafka adds only tagged fields to flexible versions (KIP-915).
 
         Raises:
             DecodeError: the bytes are malformed, or of a version that cannot be read.

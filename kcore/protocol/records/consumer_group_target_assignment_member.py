@@ -12,7 +12,7 @@ class TopicPartition(Struct):
 
 
 class ConsumerGroupTargetAssignmentMemberValue(RecordValue, versions="0", flexible="0+"):
-    """The partitions that the member shall own."""
+    """The partitions that the assignor assigned to the member."""
 
     topic_partitions: Array[TopicPartition] = ()
 

@@ -18,7 +18,7 @@ class MemberMetadata(Struct):
 
 
 class GroupMetadataValue(RecordValue, versions="0-4", flexible="4+"):
-    """A stable generation of a classic group; v3 has static members (KIP-345)."""
+    """A stable generation of a classic group; v3 adds group instance ids (KIP-345)."""
 
     protocol_type: String = ""
     generation: Int32 = 0

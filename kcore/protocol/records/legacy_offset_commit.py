@@ -5,7 +5,7 @@ from kcore.protocol.schema import Int32, Int64, String
 
 
 class LegacyOffsetCommitValue(RecordValue, versions="0"):
-    """The value in Kafka's first versions; readers now use OffsetCommitValue."""
+    """The value that Kafka's first versions wrote. `decode_value` reads such values as OffsetCommitValue instead."""
 
     offset: Int64 = 0
     metadata: String = ""

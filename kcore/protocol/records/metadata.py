@@ -1,7 +1,7 @@
 """KRaft's records of `__cluster_metadata` (KIP-631): topics, partitions, settings, features, nodes, permissions.
 
-A record has no key. Its value is an unsigned varint frame version (1), the record's API key and version as unsigned
-varints, and the record's fields; all of them are flexible.
+A record has no key. Its value consists of the frame version (1), the record's API key, the record's version, and the
+record's fields. The first three are unsigned varints. All versions of all records are flexible (KIP-482).
 """
 
 from functools import cache
@@ -34,7 +34,7 @@ _FRAME_VERSION: Final = 1
 
 
 class MetadataRecord(Message):
-    """Any record of the metadata log."""
+    """The base of the records of the metadata log."""
 
     __slots__ = ()
 
@@ -57,8 +57,8 @@ class BrokerFeature(Struct):
 
 
 class RegisterBrokerRecord(MetadataRecord, api_key=0, versions="0-4", flexible="0+"):
-    """The registration of a node; v1 has controlled shutdown, v3 log directories (KIP-858), v4 cordoned directories
-    (KIP-1066).
+    """The registration of a node. v1 adds the flag for a controlled shutdown, v3 the log directories (KIP-858), v4 the
+    cordoned log directories (KIP-1066).
     """
 
     broker_id: Int32 = 0
@@ -89,7 +89,7 @@ class TopicRecord(MetadataRecord, api_key=2, versions="0", flexible="0+"):
 
 
 class PartitionRecord(MetadataRecord, api_key=3, versions="0-2", flexible="0+"):
-    """A partition was created; v1 has directories (KIP-858), v2 eligible leaders (KIP-966)."""
+    """A partition was created; v1 adds directories (KIP-858), v2 eligible leaders (KIP-966)."""
 
     partition_id: Int32 = -1
     topic_id: Uuid = ZERO_UUID
@@ -116,7 +116,10 @@ class ConfigRecord(MetadataRecord, api_key=4, versions="0", flexible="0+"):
 
 
 class PartitionChangeRecord(MetadataRecord, api_key=5, versions="0-2", flexible="0+"):
-    """A partition has a new leader or new replicas. A leader other than -2 increases the leader epoch by one."""
+    """A partition has a new leader or new replicas.
+
+    If `leader` is -2, the leader is unchanged. Any other value increases the leader epoch by one.
+    """
 
     partition_id: Int32 = -1
     topic_id: Uuid = ZERO_UUID
@@ -176,7 +179,7 @@ class ClientQuotaRecord(MetadataRecord, api_key=14, versions="0", flexible="0+")
 
 
 class ProducerIdsRecord(MetadataRecord, api_key=15, versions="0", flexible="0+"):
-    """A block of producer ids was allocated; the next one begins at `next_producer_id`."""
+    """A block of producer ids was allocated to a broker. The next block begins at `next_producer_id`."""
 
     broker_id: Int32 = 0
     broker_epoch: Int64 = -1

@@ -5,7 +5,7 @@ from kcore.protocol.schema import ZERO_UUID, Int32, Int64, String, Uuid, field
 
 
 class OffsetCommitValue(RecordValue, versions="0-4", flexible="4+"):
-    """A committed offset. v1 has an expiration time, v3 and later the leader epoch (KIP-320), v4 the topic id."""
+    """A committed offset. Only v1 has an expiration time. v3 adds the leader epoch (KIP-320), v4 the topic id."""
 
     offset: Int64 = 0
     leader_epoch: Int32 = field("3+", default=-1, ignorable=True)

@@ -12,7 +12,7 @@ class TaskIds(Struct):
 
 
 class StreamsGroupTargetAssignmentMemberValue(RecordValue, versions="0", flexible="0+"):
-    """The tasks that the member shall run."""
+    """The tasks that the assignor assigned to the member."""
 
     active_tasks: Array[TaskIds] = ()
     standby_tasks: Array[TaskIds] = ()

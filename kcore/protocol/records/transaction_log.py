@@ -12,7 +12,7 @@ class PartitionsSchema(Struct):
 
 
 class TransactionLogValue(RecordValue, versions="0-1", flexible="1+"):
-    """A transaction's state; v1 has the next producer id and epoch (KIP-890)."""
+    """A transaction's state; v1 adds the next producer id and epoch (KIP-890)."""
 
     producer_id: Int64 = 0
     previous_producer_id: Int64 = field("1+", default=-1, tag=0)

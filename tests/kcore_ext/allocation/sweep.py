@@ -19,9 +19,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 QUIET_RUNS: Final = 40
-"""Number of runs in a row without a MemoryError at which a sweep ends. By then, each allocation of the action has
-failed once.
-"""
+"""Number of runs in a row without a MemoryError. A sweep then ends: each allocation of the action has failed once."""
 MAX_ALLOCATIONS: Final = 3000
 FOREVER: Final = 0
 SPANS: Final = (1, 2, 3, FOREVER)

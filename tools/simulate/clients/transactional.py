@@ -231,8 +231,9 @@ class TransactionalClient(Client):
 
 
 class Abandoner(TransactionalClient):
-    """A client that never ends its transactions, each of which has its own transactional id and must time out. Options:
-    interval_ms.
+    """A client that begins transactions and never ends them, so that each one must time out.
+
+    Each transaction has a different transactional id. Options: interval_ms.
     """
 
     def start(self) -> None:

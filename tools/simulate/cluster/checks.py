@@ -52,7 +52,7 @@ class ClusterChecks(Checks):
         self._broken: SimulationFailure | None = None  # found within a commit, which handles every exception
 
     def regular(self) -> None:
-        """Runs the cheap checks, at regular times."""
+        """Runs the cheap checks. The simulation calls this periodically."""
         if self._broken is not None:
             raise self._broken
         super().regular()
@@ -121,7 +121,7 @@ class ClusterChecks(Checks):
             self._writer = node_id
 
     def check_write(self, write_set: Any) -> None:
-        """Checks a write set that the store has accepted, before it is stored."""
+        """Checks a write set just before the store writes it. The next `regular` call raises a violation."""
         try:
             self._check_write(write_set)
         except SimulationFailure as failure:

@@ -168,7 +168,7 @@ class ClusterSimNode(Node):
             callback()
 
     def _renew(self, lease: Lease, register_sent_ms: int) -> None:
-        """Renews the node's lease and opens the engine. Registers again if the lease has expired."""
+        """Renews the node's lease and opens the engine. Registers again if the store does not renew the lease."""
         assert self._cluster_store is not None, "the process has started"
         sent_ms = self.kernel.now_ms
         try:

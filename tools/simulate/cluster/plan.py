@@ -25,7 +25,7 @@ CLUSTER_FAULTS: Final = (
 
 
 class _Draw:
-    """The state of drawing a plan from a seed."""
+    """A builder of a random plan for a cluster."""
 
     def __init__(self, seed: int) -> None:
         self.choice = random.Random(f"{seed}/cluster")
@@ -104,7 +104,7 @@ class _Draw:
 
 
 def draw_cluster_plan(seed: int) -> Plan:
-    """Draws the plan of a seed for a cluster."""
+    """Returns the random plan for a cluster that a seed determines."""
     draw = _Draw(seed)
     draw.nodes()
     draw.clients()

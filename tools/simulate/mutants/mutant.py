@@ -69,7 +69,7 @@ class Mutant:
         return present.issuperset(self.needs)
 
     def plan(self, seed: int) -> Plan:
-        """Draws the plan of a seed that may find the defect."""
+        """Returns the plan of a seed: a plan for a cluster if `cluster` is True, otherwise for a single node."""
         return draw_cluster_plan(seed) if self.cluster else draw_plan(seed)
 
     @contextmanager
