@@ -122,7 +122,7 @@ class TopicMetadata:
         return group_hash([hashes[name] for name in existing])
 
     def in_order(self, names: AbstractSet[str]) -> list[str]:
-        """Returns the names in sorted order, in which the hash of a group covers its topics.
+        """Returns the names in sorted order, which `group_hash` requires.
 
         For `MANY_NAMES` or more names, the time is linear in the number of all topics.
         """

@@ -39,9 +39,9 @@ For a longer subscription, slices compute the target if there is an event loop.
 MANY_MATCHES: Final = 10_000
 """Maximum number of topics matched by a group's patterns for which the decision of a heartbeat computes a new target.
 
-With more matches, slices compute the target, and the member gets its partitions only with its next heartbeat. This
-delay is avoided up to a larger limit than `LONG_SUBSCRIPTION`. A long subscription causes no such delay, because the
-response to its heartbeat waits for the target.
+With more matches, slices compute the target, and the member gets its partitions one heartbeat later. Because of this
+delay, the limit is larger than `LONG_SUBSCRIPTION`. A long subscription causes no such delay: the response to its
+heartbeat waits for the target.
 """
 NAMES_PER_SLICE: Final = 20_000
 """Number of topic names that one slice collects from the members' subscriptions for the assignor."""
@@ -102,7 +102,7 @@ def preferred_assignor(group: ConsumerGroup, before: MemberMetadata | None, afte
 
     Args:
         group: the group.
-        before: the metadata of a changed member that the group still stores; None if no member or a new one changes.
+        before: the current metadata of the member that changes; None for a new member, or if no member changes.
         after: the new metadata of this member; None if no member changes.
     """
     votes = group.subscriptions.assignors

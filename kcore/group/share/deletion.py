@@ -89,9 +89,9 @@ def begin_deletion(group: ShareGroup) -> Outcome | None:
 def drop_topic_everywhere(shards: Shards[GroupShard], topic_id: bytes) -> None:
     """Starts removing a deleted topic from the lists of share partitions of all groups, in slices.
 
-    The slices remove all topics together that are deleted at about the same time. Each removal writes a record with all
-    topics of a group, so separate removals of 10,000 topics would take minutes. The share coordinator removes the
-    states.
+    If several topics are deleted before the slices start, the slices remove them together. Each removal writes a record
+    with all topics of a group, so separate removals of 10,000 topics would take minutes. The share coordinator removes
+    the states.
     """
     for shard in shards:
         if any(count for (kind, _), count in shard.machine.groups.counts.items() if kind == GroupType.SHARE.value):

@@ -1,7 +1,7 @@
 """Initialization of share partitions: the group requests state from the share coordinator, and records the result.
 
-A heartbeat adds the missing partitions to the initializing list (record 15). When that record is replayed, the request
-to the share coordinator is queued; the heartbeat does not wait for its response. After a successful response, the group
+A heartbeat adds the missing partitions to the initializing list (a record of type 15). The replay of this record queues
+a request to the share coordinator. The heartbeat does not wait for the response. After a successful response, the group
 moves the partitions to the initialized list. After an error, the group removes them from the initializing list, so that
 the next heartbeat tries again.
 """
@@ -44,7 +44,7 @@ def start(group: ShareGroup, names: Iterable[str], state_epoch: int, records: li
         group: the group before the decision.
         names: the subscribed topics after the decision.
         state_epoch: the group epoch after the decision, which becomes the epoch of the states.
-        records: the decision's records, to which record 15 is added.
+        records: the decision's records, to which a record of type 15 is added.
 
     Returns:
         The monotonic time in ms at which a heartbeat must repeat unfinished initializations; `NEVER_MS` if there are

@@ -1,6 +1,7 @@
-"""The lists of a group's share partitions for which the share coordinator stores a state.
+"""The lists of a group's share partitions whose states are being initialized, exist, or are being deleted.
 
-The group stores their lists in a record of type 15 (`ShareGroupStatePartitionMetadata`).
+The group stores these lists in a record of type 15 (`ShareGroupStatePartitionMetadata`). The share coordinator stores
+the states.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class StatePartitions(NamedTuple):
 
     Attributes:
         initializing: partitions whose initialization the share coordinator has not confirmed.
-        initialized: partitions with a state. During AlterShareGroupOffsets a partition is in both lists.
+        initialized: partitions with a state. During AlterShareGroupOffsets they are also in `initializing`.
         deleting: topics for which the share coordinator has not confirmed the deletion of states: topic id -> name.
     """
 

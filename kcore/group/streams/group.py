@@ -49,8 +49,8 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         endpoint_epoch: a counter that grows when the endpoints or their partitions change. Soft state.
         target_job: whether a target is being written in slices. Soft state.
         shutdown_member: the member that requested the shutdown of the application, or None. Soft state.
-        rest_epoch: the group epoch of the last heartbeat without work and status, if the group has not changed since;
-            else `NEVER`. Soft state.
+        rest_epoch: the group epoch at the last heartbeat that found no work and got no status. `NEVER` after a change
+            of the group. Soft state.
         rest_settings: the group's settings at that heartbeat. `rest_epoch` is not valid for other settings.
     """
 
@@ -111,7 +111,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
     # ---- changes by records; only replay calls these
 
     def put_epoch(self, epoch: int, metadata_hash: int, validated_epoch: int, configs: AssignmentConfigs) -> None:
-        """Sets the group epoch, and the values that are recorded with it. Decisions raise the epoch if one changes."""
+        """Sets the group epoch and the values recorded with it. A change of one of these values raises the epoch."""
         self.set_epoch(epoch, metadata_hash)
         self.validated_epoch = validated_epoch
         self.assignment_configs = configs
@@ -211,10 +211,10 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
             member.endpoint_view = None
 
     def note_rest(self, member: StreamsMember, settings: StreamsSettings) -> None:
-        """Registers that a member's heartbeat had no work and no status, so that the fast path serves the next ones.
+        """Registers that a member's heartbeat found no work and got no status.
 
-        The first call after a change of the group removes the registrations of all other members. Because of the
-        change, their next heartbeats may have work.
+        The fast path may then serve the member's next heartbeats. The first call after a change of the group removes
+        the registrations of all other members, because their next heartbeats may find work.
         """
         if self.rest_epoch != self.group_epoch:
             for other in self._resting:
@@ -252,7 +252,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         transactional: bool,
         topics: Iterable[PlannedTopic] = (),
     ) -> ErrorCode:
-        """Returns NONE if the commit is allowed.
+        """Returns NONE if the commit is allowed, else the error.
 
         A commit with an older epoch is allowed for tasks that the member already had in that epoch.
         """

@@ -85,8 +85,8 @@ class StreamsMember(GroupMember):
         current: its current assignment and epochs.
         timer: its session timer; None in a tentative group and during replay.
         revocation_timer: armed while it must revoke tasks.
-        rest_epoch: the group epoch at its last heartbeat if this changed nothing and had no status, else `NEVER`. The
-            fast path serves the member while the group has the same `rest_epoch`. Soft state.
+        rest_epoch: the group epoch at its last heartbeat if that heartbeat changed nothing and its response had no
+            status, else `NEVER`. The fast path serves the member while the group has the same `rest_epoch`. Soft state.
         reply: the cached response to a heartbeat that changes nothing; None until it is needed.
         endpoint_view: the cached entry for its endpoint in heartbeat responses; None until it is needed.
     """
