@@ -406,7 +406,7 @@ class ClassicGroup(Group):
     def _supersede(self, member: Member, is_join: bool, pending: Pending) -> None:
         """Stores a parked request of a member that has sent a newer request of the same kind.
 
-        Only one such request is stored; the previous one gets REBALANCE_IN_PROGRESS. Kafka never responds to the older
+        Only one such request is stored; the previous one gets REBALANCE_IN_PROGRESS. Kafka never responds to such older
         requests. kcore responds to every request, and limits the parked requests of a member.
         """
         key = (member.member_id, is_join)
@@ -450,7 +450,7 @@ class ClassicGroup(Group):
             self.sync_phase.cancel()
             self.sync_phase = None
 
-    def has_synced(self, member: Member) -> None:
+    def mark_synced(self, member: Member) -> None:
         """Registers that a member has synced. The last member to sync ends the sync phase."""
         self.pending_syncs.pop(member.member_id, None)
         if not self.pending_syncs and self.sync_phase is not None:

@@ -39,7 +39,7 @@ def sync_group(shard: GroupShard, api: Api[Any, Any], context: RequestContext, r
     if code:
         return sync_error(code)
     member = group.members[request.member_id]
-    group.has_synced(member)
+    group.mark_synced(member)
     if group.state is STABLE:
         return sync_success(group, member.assignment)
     if is_leader(group, member):

@@ -96,7 +96,7 @@ def _join(
     change.reconcile(owned_partitions(subscription, group.shard.topics))
     response = _response(change, change.after.member_epoch, protocols)
     if change.member is not None and change.member.is_classic:
-        has_joined(change.member, change.metadata)
+        update_timers_of_joined(change.member, change.metadata)
     else:
         _arm_after_replay(change)
     return Outcome(records, response) if records else response
@@ -160,7 +160,7 @@ def _response(change: MemberChange, generation_id: int, protocols: Protocols) ->
 # ---- timers
 
 
-def has_joined(member: ConsumerMember, metadata: MemberMetadata) -> None:
+def update_timers_of_joined(member: ConsumerMember, metadata: MemberMetadata) -> None:
     """Updates the timers of a classic member that has joined.
 
     Restarts its session, cancels its join timer, and arms its sync timer.
@@ -177,14 +177,14 @@ def has_joined(member: ConsumerMember, metadata: MemberMetadata) -> None:
 
 
 def _arm_after_replay(change: MemberChange) -> None:
-    """Adds a side effect to the record of a new member: after the replay, `has_joined` arms the member's timers."""
+    """Adds a side effect to the record of a new member: after the replay, `update_timers_of_joined` runs for it."""
     group_id, member_id = change.group.group_id, change.member_id
 
     def joined(shard: GroupShard) -> None:
         group = shard.groups[group_id]
         assert isinstance(group, ConsumerGroup), group
         member = group.members[member_id]
-        has_joined(member, member.metadata)
+        update_timers_of_joined(member, member.metadata)
 
     for index in reversed(range(len(change.records))):
         record = change.records[index]
