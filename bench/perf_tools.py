@@ -75,7 +75,10 @@ CASES = tuple(Case(size, producers) for size in (100, 1024) for producers in (1,
 
 
 class Measured(NamedTuple):
-    """Records per second and the server's CPU seconds for a million records, produced and consumed."""
+    """The results of one measurement, for producing and for consuming.
+
+    They are records per second, and the server's CPU seconds for a million records.
+    """
 
     produced: float
     produce_cpu_s: float

@@ -56,7 +56,7 @@ CONNECTIONS = 2
 KINDS = ("heartbeats", "commits")
 WARM_UP_S = 0.5
 SETTLE_S = 4.0
-"""Time in seconds after the start. Within it, a server imports its APIs, and the leaders move."""
+"""Pause in seconds after the start of the servers. During it, each server imports its APIs, and the leaders move."""
 
 
 class Seats:
@@ -118,7 +118,7 @@ class Seats:
 
 
 def _groups_by_port(client: Connection, prefix: str) -> dict[int, str]:
-    """Returns a group for each coordinator."""
+    """Returns port of a coordinator -> name of a group that this coordinator serves."""
     keys = [f"{prefix}{number}" for number in range(100)]
     coordinators = client.send(FindCoordinatorRequest(key_type=0, coordinator_keys=keys), 4).coordinators
     return {one.port: one.key for one in coordinators}

@@ -119,7 +119,7 @@ class GeneratedSource(Source):
         return [Part(CONSUMER_OFFSETS, number, 0, size) for number, size in enumerate(self._sizes)]
 
     def read_rows(self, span: Span) -> Iterator[EventRow]:
-        """Yields the rows of `read_batches`."""
+        """Yields the events of `read_batches` as rows."""
         return chain.from_iterable(map(from_batch, self.read_batches(span)))
 
     def read_batches(self, span: Span) -> Iterator[pa.RecordBatch]:

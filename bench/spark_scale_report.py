@@ -134,8 +134,9 @@ def tables(results: Results) -> str:
 def day_shares(results: Results, events: int) -> Iterator[str]:
     """Yields sentences with the CPU time of a run over one day, in percent of the CPU time of a run over the whole log.
 
-    Startup costs are subtracted from both runs. For the day there are two estimates of these costs: the rebuild of a
-    small log, and the same job over a day without events. Only the second estimate includes loading the earlier state.
+    Both CPU times are without startup costs. For the day, there are two estimates of the startup costs: the CPU time of
+    a rebuild of a small log, and that of the same job over a day without events. Only the second estimate includes
+    loading the earlier state.
     """
     lines = {job: line.cpu_s for (job, where, size), line in results.items() if size == events and where != "cluster"}
     if not {LOCAL, START, *DAYS, *DAYS.values()} <= lines.keys():

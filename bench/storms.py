@@ -127,7 +127,7 @@ class ConsumerStorm:
         )
 
     def run(self) -> None:
-        """Runs from the first join until all members have one epoch and every partition has an owner."""
+        """Runs the storm from the first join until all members have one epoch and every partition has an owner."""
         self._turn(self._joining)
         while not self.at_rest:
             assert self.turns < MAX_TURNS, self.last
@@ -165,7 +165,7 @@ class ClassicStorm:
         self.requests = 0
 
     def run(self) -> None:
-        """Runs from the first join until all members are in the last generation."""
+        """Runs the storm from the first join until all members are in the last generation."""
         with selectors.DefaultSelector() as selector:
             for index, seat in enumerate(self.seats):
                 selector.register(seat.socket, selectors.EVENT_READ, index)

@@ -6,9 +6,9 @@
 
 Each cell has four figures:
 
-- *arrays*: the input and output are numpy arrays (`kcore.assignors.arrays`). The group is made beforehand, like Kafka's
+- *arrays*: numpy arrays as input and output (`kcore.assignors.arrays`). The group is made beforehand, like Kafka's
   GroupSpec.
-- *typed*: the input are Member objects, and the output is a GroupAssignment. The time includes the conversion to arrays.
+- *typed*: Member objects as input and a GroupAssignment as output. The time includes the conversion to arrays.
 - *rows*: as *typed*, but the time also includes `values()`. This builds an immutable dict topic -> tuple of partitions
   for each member, as Kafka's classes return it.
 - *dict*: as *typed*, but the time also includes `to_dict()`, a new dict of all members.

@@ -166,7 +166,7 @@ def test_decode(benchmark: Any, name: str, codec: str) -> None:
 
 @pytest.mark.parametrize("name", ["heartbeat-v4-response", "heartbeat-v4-request"])
 def test_construct(benchmark: Any, name: str) -> None:
-    """Makes the message with keyword arguments, as a handler does."""
+    """Measures the construction of a message with keyword arguments, as in a handler."""
     cls, version = type(MESSAGES[name][0]), MESSAGES[name][1]
     values = {s.name: getattr(MESSAGES[name][0], s.name) for s in cls.FIELDS}
     benchmark.group = f"construct {name}"

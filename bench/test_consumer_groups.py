@@ -161,7 +161,7 @@ def test_heartbeat_at_rest(benchmark: BenchmarkFixture, members: int) -> None:
 
 @pytest.mark.parametrize("members", [10, 1000])
 def test_baseline_heartbeat_at_rest_in_python(benchmark: BenchmarkFixture, members: int) -> None:
-    """Measures the reference implementation of the compiled path."""
+    """Measures the same heartbeats as `test_heartbeat_at_rest`, but without the fast path."""
     joining = JoiningMembers(members)
     rest(benchmark, joining, GenericHeartbeatApi(joining.context.shards, joining.context.consumer))
 
@@ -259,7 +259,7 @@ def _join(number: int) -> list[Any]:
 
 @pytest.mark.parametrize("way", ["compiled", "reference"])
 def test_records_of_a_join(benchmark: BenchmarkFixture, way: str) -> None:
-    """Encodes the nine records of a join into a batch, with the compiled code and with the reference implementation."""
+    """Measures encoding the nine records of a join, with the compiled code and with the reference implementation."""
 
     def write() -> BatchBuilder:
         batch = BatchBuilder(1 << 20, base_timestamp_ms=0)

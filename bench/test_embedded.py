@@ -81,8 +81,8 @@ CALLERS = 16
 def test_concurrent_commits(benchmark: BenchmarkFixture, tmp_path: Path, kind: str, callers: int) -> None:
     """Measures 20 commits by each caller, with durability `fsync`.
 
-    On a slow device, concurrent commits share flushes. `LD_PRELOAD=./slowflush.so FLUSH_US=2000` simulates one; see
-    `bench/slowflush.c`.
+    On a slow device, concurrent commits share flushes. `LD_PRELOAD=./slowflush.so FLUSH_US=2000` simulates a slow
+    device; see `bench/slowflush.c`.
     """
     requests = [
         OffsetCommitRequest(

@@ -123,7 +123,7 @@ def test_cold_join(benchmark: BenchmarkFixture, members: int) -> None:
 
 @pytest.mark.parametrize("which", ["baseline", "fast path", "generic path"])
 def test_heartbeat(benchmark: BenchmarkFixture, which: str) -> None:
-    """Measures 1,000 valid heartbeats, each from another member."""
+    """Measures 1,000 valid heartbeats, each from a different member."""
     storm = Storm(1000)
     storm.prepare()
     storm.run()

@@ -65,7 +65,7 @@ def test_commit(benchmark: Any, folder: Path, durability: str, batches: int, par
 @pytest.mark.parametrize("durability", ["fsync", "os"])
 @pytest.mark.parametrize("batches", [1, 10, 100])
 def test_commit_baseline_file(benchmark: Any, folder: Path, durability: str, batches: int) -> None:
-    """Appends to a file in one write, with fdatasync if the commit would flush."""
+    """Measures the baseline of a commit: an append to a file in one write, with fdatasync if the commit would flush."""
     benchmark.group = f"commit of {batches} x {BATCH_BYTES} B: {durability}"
     data = bytes(make_batch())
     folder.parent.mkdir(exist_ok=True)
@@ -82,7 +82,7 @@ def test_commit_baseline_file(benchmark: Any, folder: Path, durability: str, bat
 @pytest.mark.parametrize("durability", ["fsync", "os"])
 @pytest.mark.parametrize("batches", [1, 10, 100])
 def test_commit_baseline_lmdb(benchmark: Any, folder: Path, durability: str, batches: int) -> None:
-    """Commits with LMDB alone: begin, put, commit."""
+    """Measures the baseline of a commit with LMDB alone: begin, put, commit."""
     benchmark.group = f"commit of {batches} x {BATCH_BYTES} B: {durability}"
     folder.mkdir()
     sync = durability == "fsync"

@@ -43,7 +43,7 @@ CONTEXT = RequestContext(9, "client")
 
 
 class Topics:
-    """The single topic of the benchmarks."""
+    """A topic look-up that knows only the single topic of the benchmarks."""
 
     def by_name(self, name: str) -> TopicInfo | None:
         return TOPIC if name == TOPIC.name else None

@@ -68,7 +68,7 @@ class ReferencePurgatory:
 
 
 class ReadyOperation(DelayedOperation):
-    """A subclass in Python with a condition, like those of the group coordinator."""
+    """A delayed operation in Python that completes once `ready` is True. Group coordinator operations are similar."""
 
     __slots__ = ("ready",)
 

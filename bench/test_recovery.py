@@ -89,20 +89,20 @@ def measure(benchmark: Callable[..., Any], folder: Path, **info: Any) -> None:
 
 
 def test_offsets_as_requests_wrote_them(benchmark: Callable[..., Any], tmp_path: Path) -> None:
-    """Opens a log in which each request committed a hundred offsets, in a batch of a hundred records."""
+    """Measures opening a log in which each request committed a hundred offsets, in a batch of a hundred records."""
     write_commits(tmp_path / "data", 1)
     measure(benchmark, tmp_path / "data", shape="100 records a batch")
 
 
 def test_offsets_in_batches_of_one(benchmark: Callable[..., Any], tmp_path: Path) -> None:
-    """Opens a log in which consumers committed one partition at a time."""
+    """Measures opening a log in which consumers committed one partition at a time."""
     write_commits(tmp_path / "data", 1, 1)
     measure(benchmark, tmp_path / "data", shape="1 record a batch")
 
 
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_long_history(benchmark: Callable[..., Any], tmp_path: Path, compacted: bool) -> None:
-    """Opens a log in which each offset was committed five times, before or after a compaction."""
+    """Measures opening a log in which each offset was committed five times, before or after a compaction."""
     write_commits(tmp_path / "data", 5, 10)
     if compacted:
         compact_all(tmp_path / "data")
@@ -110,8 +110,9 @@ def test_a_long_history(benchmark: Callable[..., Any], tmp_path: Path, compacted
 
 
 def test_many_partitions(benchmark: Callable[..., Any], tmp_path: Path) -> None:
-    """Opens a log with a partition for every hundred offsets, but at least a thousand partitions. No partition is
-    empty.
+    """Measures opening a log with many partitions, none of which is empty.
+
+    The log has a partition for every hundred offsets, but at least a thousand partitions.
     """
     engine = open_node(tmp_path / "data")
     count = max(1_000, RECORDS // 100)

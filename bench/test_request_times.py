@@ -31,7 +31,7 @@ class Owner:
 
 @pytest.mark.parametrize("which", ["not measured", "measured"])
 def test_heartbeats_in_the_queue(benchmark: BenchmarkFixture, which: str) -> None:
-    """Serves the heartbeats of one member, as a connection with many outstanding requests sends them."""
+    """Measures heartbeats of one member that arrive together, as from a client with many outstanding requests."""
     storm = Storm(1)
     storm.prepare()
     storm.run()

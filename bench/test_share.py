@@ -95,19 +95,19 @@ def acquired() -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def test_acquire(benchmark: BenchmarkFixture) -> None:
-    """Acquires a log batch of 100 new records."""
+    """Measures acquiring a log batch of 100 new records."""
     benchmark.extra_info["operations"] = COUNT
     benchmark.pedantic(acquire, setup=fresh, rounds=20)
 
 
 def test_acknowledge(benchmark: BenchmarkFixture) -> None:
-    """Acknowledges 100 records of one acquisition and applies the written change."""
+    """Measures acknowledging 100 records of one acquisition, and applying the change after its write."""
     benchmark.extra_info["operations"] = COUNT
     benchmark.pedantic(acknowledge, setup=acquired, rounds=20)
 
 
 def test_recovery(benchmark: BenchmarkFixture) -> None:
-    """Decodes and replays the snapshots of 100,000 share partitions."""
+    """Measures decoding and replaying the snapshots of 100,000 share partitions."""
     records = []
     for number in range(SHARE_PARTITIONS):
         key = SharePartitionKey(f"group-{number % 1000}", bytes(16), number // 1000)

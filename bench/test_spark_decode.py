@@ -95,7 +95,7 @@ def plain(value: Any) -> Any:
 @pytest.mark.parametrize("reader", [CompiledDecoder, PureDecoder, Objects], ids=["extension", "pure", "objects"])
 @pytest.mark.parametrize("name", record_types())
 def test_decode(benchmark: Any, name: str, reader: Any) -> None:
-    """Decodes one record type to typed columns."""
+    """Measures decoding one record type to typed columns."""
     benchmark.group = name
     batch = batch_of(name)
     using: Decoder = reader((name,))

@@ -54,7 +54,9 @@ def repeatable_choices(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(autouse=True)
 def unlimited_lines() -> None:
-    """Clears the counts of earlier log lines, which would count towards the limit of lines."""
+    """Clears the counts of log lines of earlier tests. Otherwise the limit of log lines could suppress lines of this
+    test.
+    """
     reset_limits()
 
 

@@ -267,7 +267,7 @@ def test_settings_are_checked_at_the_open() -> None:
     "name", ["offsets.retention.check.interval.ms", "log.retention.check.interval.ms", "log.cleaner.backoff.ms"]
 )
 def test_an_interval_may_be_as_long_as_its_setting_allows(name: str) -> None:
-    """The time plus the interval exceeds 64 bits."""
+    """The setting has its maximum, 2^63 - 1 ms, so the present time plus the interval exceeds 64 bits."""
     with kcore.open(config={**SMALL, name: str(2**63 - 1)}, clock=kcore.ManualClock()) as engine:
         make_topic(engine, "t")
         engine.send(commit("g", {("t", 0): 5}), 9)
@@ -341,7 +341,10 @@ def test_a_jump_of_a_week_expires_offsets_at_once() -> None:
     [(-1, ValueError), (float("nan"), ValueError), (float("inf"), ValueError), ("x", TypeError), (None, TypeError)],
 )
 def test_a_wrong_distance_leaves_the_engine_usable(ms: Any, error: type[Exception]) -> None:
-    """An error of the clock in the middle of a call would make the engine refuse all later calls."""
+    """`advance` refuses an invalid number of milliseconds before it changes the engine's state.
+
+    An exception of the clock during a call would make the engine refuse all later calls.
+    """
     with kcore.open(clock=kcore.ManualClock()) as engine:
         with pytest.raises(error):
             engine.advance(ms)

@@ -41,7 +41,7 @@ AREAS = {  # area -> its server settings: server-NAME.properties
 
 
 INFO = ("--log-level", "info")
-"""Arguments for log level info, the default of Kafka's loggers. Scripts read this level; kcore's default is warning."""
+"""Command-line arguments that set the log level to info, Kafka's default. Scripts query this level."""
 
 SCRIPTED_PRODUCER_IDS = range(10)
 """Producer ids that scripts invent.

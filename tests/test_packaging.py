@@ -112,9 +112,7 @@ def test_the_package_has_its_metadata(egg_info: Path) -> None:
 
 
 def test_the_change_log_has_this_version() -> None:
-    """The version has its own section. Before the release, the section of unreleased changes has the number of the
-    version.
-    """
+    """The change log has a section for the version or, before the release, names it in the section "Unreleased"."""
     text = (ROOT / "CHANGELOG.md").read_text()
     unreleased, *released = [section.partition("]") for section in text.split("\n## [")[1:]]
     assert unreleased[0] == "Unreleased"

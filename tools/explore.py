@@ -108,7 +108,7 @@ def explore(files: list[Path], seconds: float, seed: int) -> int:
 
 
 def main() -> int:
-    """Explores. Returns 1 if any run failed, and 2 if there is no test to run."""
+    """Runs the property tests. Returns 1 if any run failed, and 2 if there is no test to run."""
     parser = argparse.ArgumentParser(description="Runs the property tests with random seeds until the time is over.")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))

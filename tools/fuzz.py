@@ -234,7 +234,7 @@ def read_case(file: Path) -> tuple[str, bytes]:
 
 
 def main() -> int:
-    """Fuzzes. Returns 1 if there is a finding."""
+    """Runs the fuzzer. Returns 1 if there is a finding."""
     parser = argparse.ArgumentParser(description="Fuzzes every decoder of untrusted bytes.")
     parser.add_argument("--seconds", type=float, help="how long, all targets together")
     parser.add_argument("--count", type=int, help="how many inputs a target")

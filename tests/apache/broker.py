@@ -74,7 +74,7 @@ class ApacheKafka:
 
     Args:
         folder: an empty folder for its data.
-        settings: settings beside `PROPERTIES`.
+        settings: settings in addition to those of `PROPERTIES`.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:

@@ -1,9 +1,9 @@
 """Results recorded from Apache Kafka 4.3.1, converted to the types of kcore.assignors.
 
-`assignor-vectors.json` holds hand-picked cases. `assignor-cases.json.gz` holds generated groups that change over
-several rounds; the result of a round is the owned partitions of the next one. Both files were made by running Kafka's
-classes. Cases with `exact` do not depend on the order of a hash table. In all other cases, `expect` is Kafka's result
-with iteration in sorted order, which kcore uses.
+`assignor-vectors.json` contains hand-picked cases. `assignor-cases.json.gz` contains generated groups that change over
+several rounds. In each round, the members own the partitions that the previous round assigned to them. Kafka's classes
+computed the results in both files. In cases with `exact`, the result does not depend on the order of a hash table. In
+all other cases, Kafka's classes iterated in sorted order, as kcore does.
 """
 
 import base64

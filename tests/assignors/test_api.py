@@ -36,7 +36,7 @@ Rows = dict[str, dict[str, list[int]]]
 
 
 class FirstTakesAll:
-    """A user-defined assignor."""
+    """A user-defined assignor that assigns all partitions to the member with the lowest member id."""
 
     name = "first-takes-all"
 
@@ -229,7 +229,7 @@ def test_members_are_ordered_as_java_orders_strings(ids: list[str]) -> None:
 
 @given(st.lists(st.text("ab\0", max_size=30), unique=True))
 def test_ids_with_long_common_parts_are_ordered(ids: list[str]) -> None:
-    """The ids differ only after the eight bytes that the sort compares first."""
+    """The sort first compares eight bytes of each id. These ids differ only after their first eight bytes."""
     assert [ids[i] for i in id_order(ids)] == sorted(ids)
 
 
@@ -317,7 +317,9 @@ def test_an_unknown_topic_id_is_an_error_and_an_unknown_name_is_not() -> None:
 
 
 def test_a_static_member_that_returns_brings_its_target() -> None:
-    """The assignor uses the owned partitions of a member that is missing from `previous`."""
+    """A static member returns with a new member id, so it is missing from `previous`. It keeps the partitions in
+    `owned`.
+    """
     uniform = get("uniform", "consumer")
     topics = Topics({"t": 4})
     before = uniform.assign([Member("a", ["t"], instance_id="i"), Member("b", ["t"])], topics)

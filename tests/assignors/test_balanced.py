@@ -126,8 +126,9 @@ def test_nothing_moves_for_a_rack_alone() -> None:
 
 
 def test_a_chain_of_moves_reaches_the_optimum() -> None:
-    """No single move helps, but a chain of moves along subscriptions does (Kafka's sticky assignor does not find this
-    chain).
+    """No single move improves the balance, but two moves together do: one from a to b, and one from b to c.
+
+    Kafka's sticky assignor does not find such a chain.
     """
     members = [
         Member("a", ["t0"], owned={"t0": [0, 1]}),

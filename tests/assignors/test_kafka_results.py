@@ -32,8 +32,9 @@ def vector_input(vector: dict[str, Any]) -> tuple[list[Member], Topics, dict[byt
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda v: v["name"])
 def test_hand_picked_case_gives_kafkas_result(vector: dict[str, Any]) -> None:
-    """Compares cases with `exact` as they are, and others with Kafka's result for sorted order. If Kafka loops forever,
-    kcore's result must be valid and balanced.
+    """Compares the assignment with Kafka's result, or with Kafka's result for sorted order if the case has one.
+
+    If Kafka's assignor loops forever, kcore's result must be valid and balanced.
     """
     members, topics, names = vector_input(vector)
     group_type, name = cases.GROUP_TYPES[vector["assignor"]]
@@ -91,7 +92,7 @@ def test_recorded_rounds_of_streams_groups_give_kafkas_result(case: dict[str, An
     "case", [c for c in CASES if c["assignor"] in ("server-uniform", "share-simple")], ids=lambda c: c["name"]
 )
 def test_previous_target_and_owned_partitions_are_the_same_input(case: dict[str, Any]) -> None:
-    """A server-side assignor gives the same result for `previous` and for the members' owned partitions."""
+    """A server-side assignor reads the earlier owners from `previous` or from the members, with the same result."""
     group_type, name = cases.GROUP_TYPES[case["assignor"]]
     assignor = get(name, group_type)  # type: ignore[arg-type]
     before = None

@@ -26,7 +26,9 @@ Group = tuple[list[Member], Topics]
 
 
 def with_user_data(members: list[Member]) -> list[Member]:
-    """Returns the members as the eager sticky assignor sees them: with owned partitions in their user data."""
+    """Returns copies of the members whose owned partitions are in their user data, as the eager sticky assignor reads
+    them.
+    """
     return [
         Member(
             m.member_id,
@@ -184,7 +186,8 @@ def test_share_partitions_have_readers_and_members_have_their_share(group: Group
 @settings(max_examples=15, deadline=None)
 @given(group=groups(equal=True, racks=False), data=st.data())
 def test_changed_members_are_those_whose_partitions_differ(group: Group, data: st.DataObject) -> None:
-    """`changed_members` returns the members with other partitions than before, also if topics and members came or went.
+    """`changed_members` returns the members with other partitions than before. Topics and members may have come or
+    gone.
 
     The coordinator writes a record for each of these members (KIP-848).
     """

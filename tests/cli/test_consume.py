@@ -169,7 +169,7 @@ def test_refusals_state_the_cause(kcore: Terminal) -> None:
 
 
 def test_aborted_records_are_not_printed(kcore: Terminal) -> None:
-    """The command prints committed records, and ends although the last entry of the log is an abort marker."""
+    """The command prints only committed records. It ends although the last entry of the log is an abort marker."""
     import kcore as library
 
     with library.connect(f"127.0.0.1:{kcore.live.port}") as node:
@@ -197,7 +197,7 @@ def test_reading_ends_before_an_open_transaction(kcore: Terminal) -> None:
 
 
 def test_aborted_records_of_a_response_are_left_out() -> None:
-    """Committed records, and records outside of transactions, are returned."""
+    """`read_batches` returns committed records, and records outside of transactions."""
     from kcore.node.requests import read_batches
     from kcore.node.types import TopicPartition
     from kcore.protocol.messages.fetch import AbortedTransaction, PartitionData

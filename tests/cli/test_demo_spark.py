@@ -91,8 +91,7 @@ def test_a_duration_of_zero_is_refused(capsys: pytest.CaptureFixture[str]) -> No
 def test_maven_downloads_the_packages_for_s3_in_matching_versions(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A fake `mvn` program creates each requested file. A second call of `s3_jars` finds the files without a download.
-    """
+    """A fake `mvn` program creates each requested file. A second call of `s3_jars` finds the files without `mvn`."""
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))

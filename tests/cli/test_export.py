@@ -151,8 +151,9 @@ def commit_when_loaded(server: ServerProcess, group: str, offset: int) -> None:
 
 
 def test_a_server_is_followed_until_the_export_is_stopped(tmp_path: Path) -> None:
-    """The server is killed and restarted during the export. Every row is exported once, and only whole files are
-    left.
+    """`kcore export --follow` runs while the server is killed and restarted, until a signal stops the export.
+
+    The export has every row once, and only whole files are left.
     """
     command = [
         sys.executable,

@@ -97,7 +97,7 @@ def test_errors_are_harmless(verb: list[str], folder: Path, run: Run) -> None:
 
 
 class Screen(io.StringIO):
-    """A stream that claims to be a terminal."""
+    """An output stream that behaves as a terminal."""
 
     def isatty(self) -> bool:
         return True

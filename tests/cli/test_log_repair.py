@@ -79,9 +79,7 @@ def served(folder: Path) -> tuple[list[tuple[int, str]], dict[tuple[str, int], i
 
 
 def test_a_file_that_lmdb_cannot_open_is_rebuilt(run: Run, folder: Path) -> None:
-    """The flags of the main database are damaged in both meta pages, so LMDB cannot find the trees. The repair does not
-    need these flags.
-    """
+    """Both meta pages have damaged flags, so LMDB cannot find the trees. The repair does not need these flags."""
     with (folder / "data.mdb").open("r+b") as file:
         for page in (0, 1):
             file.seek(page * 4096 + 92)
@@ -294,8 +292,7 @@ def test_a_missing_database_is_made_again(run: Run, folder: Path, database: byte
 
 
 def appended(folder: Path, count: int) -> list[tuple[int, int, bytes]]:
-    """Returns new batches for the end of partition `lines-0`, as tuples (partition number in LMDB, base offset, bytes).
-    """
+    """Returns new batches for the end of `lines-0`, each as (partition number in LMDB, base offset, bytes)."""
     engine = LmdbLogEngine(folder)
     log = engine.get(PartitionKey(topic_id(engine, "lines"), 0))
     assert log is not None
@@ -364,10 +361,7 @@ def test_sound_rounds_around_a_damaged_one_are_recovered(run: Run, folder: Path)
 
 
 def test_the_areas_of_a_damaged_journal_are_read_in_the_order_of_their_rounds(run: Run, folder: Path) -> None:
-    """The second area of the journal has rounds 1 to 3, and the first area has the newer round 4. Round 2 is damaged.
-
-    The repair restores rounds 1, 3 and 4 in this order, and reports a gap.
-    """
+    """The journal has rounds 1 to 3 after the newer round 4. Round 2 is damaged, and the repair restores the others."""
     rounds = [encoded([one]) for one in appended(folder, 4)]
     edit(folder, META_DB, (JOURNAL_KEY, IDENTITY + U32.pack(1)))
     older = bytearray(entry(1, rounds[0]) + entry(2, rounds[1]) + entry(3, rounds[2]))
@@ -584,7 +578,7 @@ def test_a_crash_leaves_the_old_state_or_the_repaired_one(run: Run, folder: Path
 def test_a_failed_repair_leaves_a_copy_only_if_it_replaced_the_file(
     run: Run, folder: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A partial copy could be mistaken for a complete one. After the rename, only the copy has the damaged file."""
+    """A repair that fails before the rename removes its copy. After the rename, only the copy has the damaged file."""
     raw(folder, change(folder, "lines", append_ten), 6, None)
     before = (folder / "data.mdb").read_bytes()
     replaced = step == "after the rename"

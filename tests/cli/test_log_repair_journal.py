@@ -26,7 +26,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_no_batch_of_another_folder_s_journal_is_recovered(run: Run, folder: Path) -> None:
-    """The foreign journal has batches for a partition number that also exists in this folder. The repair ignores them.
+    """The journal of another folder has batches for a partition number that this folder has, too. The repair ignores
+    these batches.
     """
     data = b"".join(entry(turn, encoded([one]), FOREIGN) for turn, one in enumerate(appended(folder, 2)))
     edit(folder, META_DB, (JOURNAL_KEY, IDENTITY + U32.pack(0) + BEFORE))

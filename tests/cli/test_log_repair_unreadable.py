@@ -49,9 +49,7 @@ def page_of(folder: Path, number: int, base: int) -> int:
 def test_a_page_that_the_device_cannot_read_does_not_stop_the_repair(
     run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The repair copies the damaged file. The copy has zeros in place of the unreadable page; all other pages are
-    equal.
-    """
+    """The repair copies the damaged file. Only the unreadable page differs: the copy has zeros in its place."""
     folder = tmp_path / "data"
     with kcore.open(folder, config=SETTINGS) as engine:
         populate(engine)

@@ -65,7 +65,7 @@ def records(*pairs: tuple[bytes | None, bytes | None], **more: Any) -> bytearray
 
 
 def raw(folder: Path, number: int, base: int, data: bytes | None) -> bytes:
-    """Replaces the bytes of a batch directly in the storage; returns the old bytes."""
+    """Replaces the stored bytes of a batch without the log engine. Returns the previous bytes."""
     with lmdb.open(str(folder), max_dbs=8, map_size=1 << 30) as env:
         db = env.open_db(LOG_DB)
         with env.begin(write=True) as txn:

@@ -181,8 +181,7 @@ def test_a_folder_that_a_server_has_open_is_refused(run: Run, tmp_path: Path) ->
 
 
 def test_a_closed_pipe_is_no_failure(command_target: CommandTarget) -> None:
-    """If the reader of the output closes the pipe, as in `kcore log dump … | head -1`, the command ends with status 0.
-    """
+    """The reader of the output closes the pipe, as in `kcore log dump … | head -1`. The command ends with status 0."""
     command = [sys.executable, "-m", "kcore", "log", "dump", *command_target.arguments]
     read, write = os.pipe()
     os.close(read)

@@ -140,8 +140,8 @@ def test_bad_arguments_are_refused_with_their_position(arguments: list[str], exp
 
 
 def started(*arguments: str) -> subprocess.Popen[str]:
-    """Starts a server with the default action of SIGHUP. Tests under `nohup` ignore this signal, and the server would,
-    too.
+    """Starts a server that has the default action of SIGHUP, even if the tests run under `nohup`, which ignores this
+    signal.
     """
     command = [sys.executable, "-m", "kcore", "serve", *arguments]
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)

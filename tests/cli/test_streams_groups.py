@@ -46,8 +46,10 @@ def rows(run: Callable[..., Ran], folder: Path, group_id: str) -> list[list[Any]
 
 
 def test_tasks_are_shown_by_role_beside_their_target(run: Callable[..., Ran], tmp_path: Path) -> None:
-    """A member whose target has a newer epoch waits for its heartbeat. A member that lacks tasks waits until they are
-    released.
+    """The output shows the reason why a member does not have its target yet.
+
+    Member a must send its next heartbeat. Member b waits until another member releases tasks. The topology of member c
+    is too old.
     """
     folder = tmp_path / "data"
     with kcore.open(folder, config=AT_ONCE) as engine:

@@ -26,7 +26,7 @@ SETTINGS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks all tests of this folder, because they need client libraries."""
+    """Adds the marker `clients` to all tests of this folder, because they need client libraries."""
     for item in items:
         if item.nodeid.startswith("tests/clients/"):
             item.add_marker(pytest.mark.clients)

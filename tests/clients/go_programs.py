@@ -16,9 +16,9 @@ SOURCE = Path(__file__).with_name("go")
 
 @functools.cache
 def program() -> Path:
-    """Returns the executable file.
+    """Returns the path of the executable file.
 
-    Skips the test without Go, or if Go cannot get the modules.
+    Skips the test if Go is missing or cannot download the modules.
     """
     if shutil.which("go") is None:
         pytest.skip("no go on this machine")

@@ -56,7 +56,7 @@ class Member:
         owned: its partitions, None before its first event.
         revoked: every set of partitions that its listener reported as revoked.
         records: (topic, partition, offset, value) in order of arrival.
-        uncommitted: the number of last records without a commit.
+        uncommitted: the number of records since the last commit.
         failures: failed commits.
         broken: True if it ended unexpectedly.
     """

@@ -62,7 +62,7 @@ class SecureCluster:
         self._admins: dict[int, AdminClient] = {}
 
     def others(self, node_id: int) -> list[int]:
-        """Returns the ids of the other nodes, in ascending order from `node_id`, then from the first node."""
+        """Returns the ids of the other nodes: first the ids above `node_id`, then the ids below it."""
         return [(node_id + step - 1) % len(NODES) + 1 for step in range(1, len(NODES))]
 
     def controller(self) -> int:

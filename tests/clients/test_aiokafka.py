@@ -206,7 +206,9 @@ async def test_manual_commits_are_read_back(bootstrap: str, name: str, new_topic
 
 
 async def test_a_commit_of_a_fenced_member_is_refused(bootstrap: str, name: str, new_topic: NewTopic) -> None:
-    """Another consumer uses the member's instance id now, so the member's partitions have another owner."""
+    """A second consumer joins with the same instance id and fences the first one. The first consumer cannot commit any
+    more.
+    """
     topic = new_topic()
     part = TopicPartition(topic, 0)
     await send(bootstrap, topic, [b"a", b"b"])

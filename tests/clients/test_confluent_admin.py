@@ -44,7 +44,7 @@ TIMEOUT_S = 30
 
 
 def only(futures: dict[Any, Future[Any]]) -> Any:
-    """Returns the result of the only future."""
+    """Waits for the single future that a call of the admin client returned. Returns the future's result."""
     [future] = futures.values()
     return future.result(TIMEOUT_S)
 

@@ -271,7 +271,9 @@ def test_commits_are_sync_async_or_manual(bootstrap: str, name: str, new_topic: 
 
 
 def test_a_commit_of_a_fenced_member_is_refused(bootstrap: str, name: str, new_topic: NewTopic) -> None:
-    """A member whose session has expired cannot commit, because its partitions may have another owner."""
+    """A member that does not poll in time loses its partitions. Its commit is refused, because another member owns
+    them.
+    """
     topic = new_topic()
     send(bootstrap, topic, [b"a", b"b"])
     with consuming(bootstrap, name, max_poll_interval_ms=1_000, session_timeout_ms=1_000) as consumer:

@@ -134,9 +134,7 @@ def test_a_group_assigns_added_partitions(
     new_topic: Callable[..., str],
     start_member: Callable[..., Member],
 ) -> None:
-    """The leader sees the added partitions in its metadata and rejoins. kafka-python rejoins, too, but loses its
-    assignment if the join ends between two of its polls.
-    """
+    """The group's leader sees the added partitions in its metadata and rejoins. The members share all partitions."""
     topic = new_topic(2)
     members = [start_member(library, group=name, topics=[topic]) for _ in range(2)]
     expect_share(parts_of(topic, 2), *members)

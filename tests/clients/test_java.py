@@ -40,7 +40,7 @@ def test_java_clients_work(bootstrap: str, name: str) -> None:
 
 
 def finished(arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    """Runs a program. At the time limit, the test fails and lists the completed steps."""
+    """Runs a program until it ends. If it exceeds the time limit, the test fails and lists the completed steps."""
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
         try:
             output, errors = program.communicate(timeout=LIMIT_S)

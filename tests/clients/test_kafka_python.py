@@ -219,7 +219,9 @@ def test_commits_are_sync_async_or_manual(bootstrap: str, name: str, new_topic: 
 
 
 def test_a_commit_of_a_fenced_member_is_refused(bootstrap: str, name: str, new_topic: NewTopic) -> None:
-    """A member whose session has expired cannot commit, because its partitions may have another owner."""
+    """A member that does not poll in time loses its partitions. Its commit is refused, because another member owns
+    them.
+    """
     topic = new_topic()
     part = TopicPartition(topic, 0)
     send(bootstrap, topic, [b"a", b"b"])

@@ -43,7 +43,7 @@ GROUP_RESOURCE, SET = 32, 0  # a resource type, and an operation on its setting
 
 @pytest.fixture
 def new_server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """Yields a server with a short heartbeat interval, which tests may kill."""
+    """Yields a server with a short heartbeat interval. The tests may kill this server."""
     with ServerProcess(tmp_path / "data", SETTINGS, stderr=tmp_path / "log") as running:
         yield running
         running.stop()

@@ -71,7 +71,7 @@ def node(request: pytest.FixtureRequest) -> int:
 
 
 def result(futures: dict[Any, Any]) -> Any:
-    """Returns the result of the only future."""
+    """Waits for the single future that a call of the admin client returned. Returns the future's result."""
     [future] = futures.values()
     return future.result(DEADLINE_S)
 

@@ -46,7 +46,7 @@ def placement(racks: dict[int, str | None], topics: Topics) -> Placement:
 
 
 def evened(racks: dict[int, str | None], topics: Topics) -> Topics:
-    """Moves leaders as the placement decides, until it moves no more partitions. Returns the leaders."""
+    """Applies the moves that the placement decides, until it decides no more moves. Returns the leaders."""
     topics = {name: list(leaders) for name, leaders in topics.items()}
     for _ in range(100):
         moves = list(placement(racks, topics).evened())

@@ -43,7 +43,7 @@ def everything(source: Source) -> dict[tuple[str, int], list[EventRow]]:
 
 
 def stored(world: ClusterWorld) -> dict[tuple[str, int], int]:
-    """Returns the end offset of every partition on its leader."""
+    """Returns the high watermark of every partition, read on its leader."""
     ends = {}
     for node in world.up:
         assert node.engine is not None

@@ -33,8 +33,8 @@ def registered(store: ClusterStore, config: Config, clock: Clock) -> ClusterEngi
 
 
 DIFFERENT = {"wire/unknown_keys_close"}
-"""Names of scenarios that do not run. They expect Kafka's broker to refuse requests that only controllers serve, but
-every node of a kcore cluster may be the controller.
+"""Names of scenarios that this module leaves out. In these scenarios, Kafka's broker closes the connection after
+requests that only controllers serve. In a kcore cluster, every node may be the controller.
 """
 
 

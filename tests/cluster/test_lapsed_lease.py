@@ -21,8 +21,9 @@ def fetched(world: ClusterWorld, node_id: int, partition: int) -> tuple[int, int
 
 
 def test_a_renewed_node_serves_nothing_before_it_knows_the_moves() -> None:
-    """The renewal of the node's lease succeeds before its polls do. Meanwhile the controller has moved the node's
-    partitions.
+    """A node renews its ended lease, but its polls of the store still fail. It serves no requests yet.
+
+    Meanwhile the controller has moved the node's partitions to other nodes.
     """
     world = ClusterWorld()
     world.start()

@@ -65,7 +65,11 @@ def created(world: ClusterWorld, node: Node, topic: str, version: int) -> Any:
 
 @pytest.mark.parametrize("version", [5, 7])
 def test_the_node_of_a_client_mutes_it_and_the_controller_mutes_no_node(world: ClusterWorld, version: int) -> None:
-    """If the controller muted the other node, it would not serve that node while a client exceeds its quota."""
+    """A client exceeds its quota. The node that it is connected to mutes the client, but the controller does not mute
+    the node.
+
+    Otherwise requests of other clients of this node would wait, too.
+    """
     limit(world, "controller_mutation_rate", 1.0)
     node = other(world)
     at_controller, at_node = mutes(world.controller), mutes(node)

@@ -84,7 +84,10 @@ def test_an_accepted_report_is_repeated_only_if_the_metadata_do_not_follow() -> 
 
 
 def test_a_partition_that_returns_and_is_released_again_is_reported_again() -> None:
-    """A node that was paused replays both moves at once, and does not see the leader between the two moves."""
+    """A paused node released a partition, led it again, and released it again. It replays both moves at once.
+
+    The node does not see the leader between the two moves, but sends a second report.
+    """
     world = World()
     world.release(0)
     world.epoch += 2

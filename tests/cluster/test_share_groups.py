@@ -229,7 +229,7 @@ def test_the_state_of_many_partitions_is_read_from_all_nodes(world: ClusterWorld
 
 
 def described(world: ClusterWorld) -> dict[int, tuple[int, int]]:
-    """Returns error and lag of each partition, as the group's coordinator describes them."""
+    """Returns the error code and the lag of each partition, as the group's coordinator describes them."""
     request = DescribeShareGroupOffsetsRequest(groups=[DescribeShareGroupOffsetsRequestGroup(group_id=GROUP)])
     request.groups[0].topics = None
     response = Client(world).coordinator(GROUP).send(request, 1)

@@ -152,7 +152,7 @@ def delay_of_refused_logins(setting: str) -> None:
 
 
 def controllers(setting: str) -> None:
-    """The server does not listen on the controller's listener."""
+    """The setting names a listener of Kafka's controllers, and the server does not open this listener."""
     listeners = {"listeners": "PLAINTEXT://127.0.0.1:9092,QUORUM://127.0.0.1:9093"}
     assert [listener.name for listener in parse_listeners(Config.of(listeners | {setting: "QUORUM"}))] == ["PLAINTEXT"]
 

@@ -349,7 +349,10 @@ IN_PROCESS: dict[str, Callable[[str], None]] = {
 
 @pytest.mark.parametrize("name", sorted(IN_PROCESS))
 def test_a_check_fails_if_its_setting_has_no_effect(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """test_ignored_settings.py does the same for the tests of `NAMED` and `INDIRECT`."""
+    """Makes each setting ineffective in turn, and expects the setting's check to fail.
+
+    test_ignored_settings.py does this for the tests that `NAMED` and `INDIRECT` list.
+    """
     monkeypatch.setattr(*fixed(name), raising=False)
     assert failure_of(IN_PROCESS[name], name) is not None
 

@@ -95,8 +95,9 @@ def test_kafkas_own_file_starts_a_server(tmp_path: Path) -> None:
 
 
 def test_the_warning_names_every_documented_setting_without_effect() -> None:
-    """The warning and the documentation are made from the same table. Settings of a missing listener have no effect
-    either.
+    """The warning names all settings that docs/settings.md lists as without effect, because both come from one table.
+
+    The warning also names the settings of a listener that does not exist.
     """
     documented = re.findall(
         r"^\| `([a-z.]+)` .*\| Without effect: ",
@@ -231,7 +232,11 @@ def test_an_advertised_listener_without_a_host_has_the_address_of_this_machine()
 
 @pytest.mark.parametrize(("listener", "host"), [("127.0.0.1:0", "127.0.0.1"), (":0", own_address(""))])
 def test_an_advertised_listener_without_host_and_port_has_the_address_of_the_listener(listener: str, host: str) -> None:
-    """A listener on the loopback interface cannot be reached at another address of the machine."""
+    """The advertised host of a loopback listener is the loopback address, because no other address of the machine
+    reaches it.
+
+    If the listener has no host either, the advertised host is the address of this machine.
+    """
     config = Config({"listeners": f"PLAINTEXT://{listener}", "advertised.listeners": "PLAINTEXT://:0"})
     (parsed,) = parse_listeners(config)
     assert (parsed.advertised_host, parsed.advertised_port) == (host, 0)
@@ -300,8 +305,9 @@ def test_an_assignment_interval_stays_within_its_bounds(kind: str, caplog: pytes
 )
 @pytest.mark.parametrize("broker", [str(NODE_ID), ""])
 def test_settings_of_listeners_are_refused_at_run_time(name: str, reason: str, broker: str) -> None:
-    """If accepted, the settings would be stored without effect. The error message does not have the value, which may be
-    a password.
+    """A running node cannot use such a change, so it refuses and does not store the change.
+
+    The error message omits the value, which may be a password.
     """
     node = BrokerContext()
     before = dict(node.topics.settings_of(ConfigType.BROKER, broker))

@@ -105,7 +105,7 @@ def test_lists_are_read() -> None:
 
 
 def test_the_migration_policy_may_be_written_in_any_case() -> None:
-    """Kafka accepts upper and lower case, too."""
+    """Upper and lower case are valid, as in Kafka. The error for an invalid policy says so."""
     assert Config.of({"group.consumer.migration.policy": "UpGrade"}).group_consumer_migration_policy == "UpGrade"
     with pytest.raises(
         ConfigError,

@@ -125,8 +125,9 @@ def joined(driver: Driver, *partitions: int) -> Driver:
 
 
 def test_a_commit_of_a_lost_membership_does_not_end_the_next_reconciliation() -> None:
-    """The commit before a revocation fails only after the member was fenced, has joined again, and
-    adopts partitions.
+    """A member sends a commit before a revocation. Then the coordinator fences it, and the member joins again.
+
+    The commit fails while the member adopts its new partitions. This adoption must continue.
     """
     driver = joined(consumer(lambda: {T[0]: 5, T[1]: 5}, auto_commit_ms=1_000_000), 0, 1)
     driver.step(INTERVAL_MS)
@@ -321,7 +322,11 @@ def test_the_end_of_a_machine_begins_no_step_of_a_rebalance() -> None:
 
 
 def test_a_member_without_partitions_repeats_its_heartbeat_soon() -> None:
-    """The coordinator postpones the assignment by the assignment interval, and computes it at a later heartbeat."""
+    """A member without partitions repeats its heartbeat after `EMPTY_PAUSE_MS`. Each further pause is twice as long, up
+    to the heartbeat interval.
+
+    The coordinator may compute the postponed assignment only when it receives a later heartbeat.
+    """
     driver = consumer()
     driver.step()
     driver.beats(beat(1))

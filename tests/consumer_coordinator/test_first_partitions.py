@@ -17,7 +17,10 @@ def _defaults(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wait_ms(seed: int, *, leaves: bool) -> int:
-    """Returns the time until a new member owns partitions. The group's other member has just left, or stays."""
+    """Returns the time until a new member owns partitions, in a group that has another member.
+
+    With `leaves`, the other member leaves the group before the new member joins.
+    """
     world = World(seed, t=4)
     try:
         other = world.member("other", "t")

@@ -91,7 +91,7 @@ class Chaos:
     def check(self) -> None:
         """Checks the properties that hold at every moment.
 
-        No partition has two owners that are both members for the coordinator. Ownership follows the members' events. A
+        According to the members' events, no partition has two owners that the coordinator still considers members. A
         member gains or loses a partition only with an event.
         """
         for member in self.world.members:

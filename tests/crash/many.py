@@ -112,7 +112,7 @@ def _check_node(node: kcore.Node, responses: Responses) -> tuple[int, int]:
 
 
 def _reporting(write: Callable[[kcore.Node, int, int], None]) -> Callable[[kcore.Node, int, int], None]:
-    """Makes a thread report its exception as a violation."""
+    """Returns a function that calls `write` and reports any exception as a violation."""
 
     def run(node: kcore.Node, out: int, value: int) -> None:
         try:

@@ -52,7 +52,7 @@ class Books:
         self.faults: list[str] = []
 
     def final_of(self, client_id: str) -> int:
-        """Returns the number of records whose acceptance or rejection was confirmed to a client."""
+        """Returns the number of acceptances and rejections that the server confirmed to a client."""
         with self.lock:
             return sum(count for (name, kind), count in self.confirmed.items() if name == client_id and kind in FINAL)
 

@@ -78,7 +78,7 @@ class Ledger:
         wait_until(initialized, "the state is initialized")
 
     def acquired(self, response: ShareFetchResponse) -> list[RecordPosition]:
-        """Checks a response. Returns the records that it acquires."""
+        """Checks the delivery counts in a fetch response. Returns the acquired records."""
         positions = []
         with self.lock:
             for topic in response.responses:

@@ -1,5 +1,5 @@
-"""Kills a server with SIGKILL at random moments while share consumers run. The server delivers accepted records never
-again, and all other records again.
+"""Kills a server with SIGKILL at random moments while share consumers run. The server never delivers accepted records
+again, but delivers all other records again.
 """
 
 from __future__ import annotations

@@ -36,8 +36,10 @@ def test_killed_processes_lose_no_acknowledged_write(tmp_path: Path) -> None:
 @pytest.mark.crash
 @pytest.mark.timeout(600)
 def test_a_planted_defect_is_found_by_kills(tmp_path: Path) -> None:
-    """With the planted defect, an opening ignores the journal's last entry. The test ends at the first kill after this
-    entry was acknowledged. On a slow machine, many kills come before that.
+    """The planted defect loses the journal's last entry when the folder is opened. The test ends at the first kill that
+    shows this.
+
+    On a slow machine, many processes are killed before their first entry is acknowledged.
     """
     with MUTANTS["last-entry-lost"].planted(), pytest.raises(ViolationError, match=r"(was|were) acknowledged"):
         kills(400, 3, tmp_path)

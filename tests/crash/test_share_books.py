@@ -100,7 +100,10 @@ def wire() -> Iterator[Wire]:
 
 
 def test_the_checker_reads_acknowledgements_of_both_requests(wire: Wire) -> None:
-    """Acknowledgements count once their response has no error. All other records are missing."""
+    """The checker counts acknowledgements of ShareAcknowledge and ShareFetch once their response has no error.
+
+    All records without a final acknowledgement are missing.
+    """
     wire.acknowledge(0, [ACCEPT, RELEASE])
     wire.confirm()
     partition = FetchPartition(

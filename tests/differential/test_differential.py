@@ -119,7 +119,7 @@ def test_a_record_that_only_one_log_has_is_a_difference(sides: list[Side]) -> No
 
 
 def test_documented_differences_are_distinguished_from_others(sides: list[Side]) -> None:
-    """The same differing lines may be a documented difference after one call, and an unknown difference after another
+    """The same differing lines are a documented difference after one call, and an unknown difference after another
     call.
     """
     rows = [("t", 0, -3, -1)]

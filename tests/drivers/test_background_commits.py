@@ -97,7 +97,9 @@ def offsets(group: str) -> OffsetFetchRequest:
 
 
 def test_the_number_of_requests_that_an_inline_commit_blocks_is_estimated() -> None:
-    """A write takes a quarter of a second. More than one blocked request in that time exceeds the limit."""
+    """A write takes 0.25 s. If an inline commit would block more than one request in this time, the commit runs in the
+    background.
+    """
     policy = CommitOffloadPolicy(max_blocked_requests=1)
     for _ in range(100):
         policy.wrote(0.25)
@@ -257,7 +259,9 @@ async def test_closing_finishes_the_background_commit() -> None:
 
 
 async def test_background_commits_are_measured() -> None:
-    """The measured times include responses that begin to wait while a commit is under way."""
+    """One response waits for the whole background commit, and two more wait from a later time. The purgatory time
+    counts all three.
+    """
     node = Node(shards=1)
     times = node.driver.measure()
     await node.begin()

@@ -194,7 +194,7 @@ async def test_an_end_of_round_that_raises_does_not_stop_the_loop(caplog: pytest
 
 @pytest.mark.parametrize("begins_round", [False, True])
 async def test_a_response_that_a_write_completes_needs_no_further_turn(begins_round: bool) -> None:
-    """The end of the round sends the response. Only a request that arrives during the write causes another round."""
+    """The driver sends a response at the end of the round that completes it. Only a new request begins a round."""
     engine, _ = faulty_engine(ManualClock())
     driver = AsyncDriver(engine, asyncio.get_running_loop())
     await Looped(driver).send(create("t"))

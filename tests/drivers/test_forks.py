@@ -153,8 +153,9 @@ def test_a_child_of_an_event_loop_refuses_calls_and_closes_without_waiting() -> 
 
 
 def test_a_child_refuses_a_node_that_listens() -> None:
-    """The thread of the node's event loop does not exist in the child. A call that waited for this
-    thread would hang.
+    """A node listens in the parent. In the child, requests to this node fail at once.
+
+    The child lacks the thread of the node's event loop, so a call that waited for this thread would hang.
     """
     with kcore.open(config=SETTINGS) as engine:
         make_topic(engine, "t")

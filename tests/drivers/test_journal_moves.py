@@ -25,7 +25,7 @@ def small_areas(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def moved_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Collects the threads that move an area."""
+    """Returns a list to which each thread that moves an area adds its name."""
     found: list[str] = []
     real = journal.Journal.move_full_area
 

@@ -12,8 +12,7 @@ from tests.kit import wait_until
 
 
 def test_the_end_of_the_leadership_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """The node no longer leads the partition whose space it frees. The writing thread stops and logs this without a
-    traceback.
+    """A node stops freeing space when it no longer leads the partition. It logs one line without a traceback.
 
     The leadership ends if, for example, another node has become the controller. The new leader frees the space.
     """

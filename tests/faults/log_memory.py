@@ -19,8 +19,8 @@ from tests.faults import log_model
 from tests.faults.log_model import Subject
 
 QUIET = 60
-"""Number of runs in a row in which no fault had an effect. The program then ends: the faults come after the last
-allocation of the commit.
+"""Number of consecutive runs in which the fault has no effect. The program then ends, because these faults come after
+the last allocation of the commit.
 """
 QUIET_BESIDE = 200
 """Replaces `QUIET` if the program has the argument `beside`.

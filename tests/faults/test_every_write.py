@@ -28,7 +28,11 @@ def lmdb(path: Path) -> Reopen:
 
 
 def run(reopen: Reopen, prepare: Callable[[FaultInjectingEngine], None]) -> tuple[dict[str, Any], list[str], int]:
-    """Runs the workload with faults. Returns the state at the end, the refused requests, and the number of commits."""
+    """Runs the workload with faults.
+
+    Returns:
+        The state at the end, the names of the error codes in responses, and the number of commits.
+    """
     log = FaultInjectingEngine(reopen())
     world = World(log)
     prepare(log)

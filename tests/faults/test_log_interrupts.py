@@ -31,7 +31,9 @@ from tests.faults.log_model import (
 ERRORS = [KeyboardInterrupt, MemoryError]
 ROOT = Path(__file__).parents[2]
 UNDISTURBED = 2
-"""Number of runs in a row in which no fault had an effect. A test then ends: the faults come after the commit."""
+"""Number of consecutive runs in which the fault has no effect. A test then ends, because these faults come after the
+commit.
+"""
 
 
 MEMORY, LMDB, MOVED_BESIDE = "memory", "lmdb", "lmdb, moved beside"

@@ -132,7 +132,7 @@ def test_a_target_that_is_slow_to_start_is_fuzzed_all_the_same(monkeypatch: pyte
 
 
 def test_a_process_that_ends_without_a_word_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sanitizer ends a process in this manner after its report."""
+    """The target ends its process without an exception, as a sanitizer does after its report."""
     monkeypatch.setitem(TARGETS, "planted", Planted)
     monkeypatch.setattr(Planted, "bug", staticmethod(lambda: os._exit(3)))
     _, data, wrong = fuzz.fuzz("planted", 1, 5_000, None)

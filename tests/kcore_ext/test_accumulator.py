@@ -204,7 +204,7 @@ def test_the_timestamp_is_the_present_time() -> None:
 
 
 def test_threads_lose_no_record_and_keep_their_order() -> None:
-    """Each thread's records keep the order of its calls, although new batches begin at any time."""
+    """Several threads append while new batches begin. The records of each thread keep the order of its calls."""
     made = accumulator(batch_bytes=150)
     threads = [
         threading.Thread(

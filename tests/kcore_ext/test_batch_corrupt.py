@@ -35,7 +35,7 @@ def make(codec: int = 0) -> bytes:
 
 
 def with_records(records: bytes, *, count: int = 1, last_offset_delta: int | None = None) -> bytes:
-    """Returns a batch with a valid CRC that contains any bytes."""
+    """Returns a batch with a valid CRC. The given bytes, which may be invalid, take the place of its records."""
     batch = bytearray(make()[:61] + records)
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     batch[23:27] = (count - 1 if last_offset_delta is None else last_offset_delta).to_bytes(4, "big", signed=True)

@@ -60,7 +60,10 @@ def test_an_invalid_response_is_refused() -> None:
 
 @pytest.mark.parametrize(("version", "tags"), [(-1, False), (0, False), (2, False), (3, True), (4, True), (99, True)])
 def test_api_versions_headers_have_the_format_of_their_version_known_or_not(version: int, tags: bool) -> None:
-    """So that a request of a future version gets UNSUPPORTED_VERSION, the codec can read its header (KIP-511)."""
+    """The codec can read the header of a request with an unknown, future version.
+
+    The server can therefore respond with UNSUPPORTED_VERSION (KIP-511).
+    """
     plain = struct.pack(">hhih", 18, version, 5, 1) + b"c"
     assert decode_request_header(plain + b"\x00" * tags) == (18, version, 5, "c", len(plain) + tags)
     if tags:

@@ -163,8 +163,10 @@ def test_counts_and_lengths_beyond_the_end_are_refused_before_anything_is_alloca
 
 
 def test_an_array_is_bounded_even_if_its_elements_need_no_bytes() -> None:
-    """In some versions, elements have no fields and take no bytes. A count of billions must not create billions of
-    objects.
+    """In some versions, the elements of an array have no fields and take no bytes. The decoder limits their number by
+    the remaining bytes.
+
+    Otherwise an element count of billions would create billions of objects.
     """
 
     class Nothing(Struct):

@@ -119,8 +119,9 @@ def test_cycles_through_messages_are_collected() -> None:
 
 
 def test_message_classes_themselves_are_collected() -> None:
-    """Plans, schemas and lazy slots form cycles with the class. The cache of schemas does not
-    prevent the collection.
+    """A message class and its plan, schema and lazy slots form reference cycles. The garbage collector frees the class.
+
+    The cache of schemas does not keep the class alive.
     """
 
     def define() -> weakref.ref[type]:

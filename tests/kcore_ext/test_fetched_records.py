@@ -182,7 +182,9 @@ def test_the_memory_of_freed_records_is_reused_without_their_fields() -> None:
 
 
 def test_records_that_other_code_makes_are_freed_as_before() -> None:
-    """Records of subclasses, and tuples of another length, have another size and are freed separately."""
+    """Python frees records of subclasses and tuples of another length correctly, although they differ in size from a
+    `Record`.
+    """
     whole = ("t", 0, 1, 2, b"k", b"v" * 100, ())
     short: Record = tuple.__new__(Record, ("t",))
     records = [Record(*whole), _Derived(*whole), short, pickle.loads(pickle.dumps(Record(*whole)))]

@@ -233,8 +233,9 @@ def test_a_file_with_large_batches_passes_the_page_walk(folder: Path) -> None:
 
 
 def zero_leaf(folder: Path, keep_time: bool, base: int = 60) -> None:
-    """Zeroes the leaf page with the batch at `base`. With `keep_time`, the file keeps its modification time, as after a
-    fault of the disk.
+    """Overwrites the leaf page that contains the batch at `base` with zeros.
+
+    With `keep_time`, the modification time of the file stays unchanged, as after a fault of the disk.
     """
     before = (folder / "data.mdb").stat()
     data = (folder / "data.mdb").read_bytes()

@@ -40,9 +40,7 @@ def make(folder: Path, batches: int = 5) -> list[bytes]:
 
 
 def refusal(folder: Path, **kwargs: Any) -> tuple[str, str]:
-    """Returns the attributes `what` and `where` of the error. Closing the refused engine must leave the folder
-    unlocked.
-    """
+    """Returns the attributes `what` and `where` of the error that opening the folder raises."""
     with pytest.raises(DataFolderError) as refused:
         LmdbLogEngine(folder, **kwargs).close()
     assert refused.value.path == folder

@@ -87,7 +87,11 @@ def test_a_journal_of_another_state_is_refused_and_not_changed(
 
 
 def test_a_journal_of_another_folder_is_refused_before_the_first_move(folder: Path, tmp_path: Path) -> None:
-    """When its first journal begins, a new folder's data file has zeros in place of the reference to the journal."""
+    """Two new folders have their first journals. After one journal file is replaced by the other, the folder does not
+    open.
+
+    The data file of a new folder has zeros in place of a reference to its first journal.
+    """
     with closing(LmdbLogEngine(folder)) as engine, closing(LmdbLogEngine(tmp_path / "other")) as second:
         stored = append_rounds(engine, 3)
         append_rounds(second, 3)

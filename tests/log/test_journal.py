@@ -98,7 +98,10 @@ def test_the_size_of_the_file_never_changes(folder: Path) -> None:
 
 
 def test_a_small_round_takes_one_flush_and_others_take_two(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large round takes two flushes, because LMDB flushes itself. A small round must not begin a transaction."""
+    """A small round takes one flush of the journal and no LMDB transaction.
+
+    Other rounds are LMDB transactions, each of which takes two flushes by LMDB itself.
+    """
     engine = LmdbLogEngine(folder)
     append_rounds(engine, 1)
     flushed: list[int] = []

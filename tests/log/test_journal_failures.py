@@ -231,7 +231,10 @@ def test_a_failed_sync_leaves_the_journal(folder: Path, tmp_path: Path, monkeypa
 def test_an_identity_that_neither_journal_has_stops_all_writes(
     engine: LmdbLogEngine, file: FailingFile, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """LMDB's file was replaced by another file. A write could overwrite the journal that belongs to the new file."""
+    """LMDB's file refers to an unknown journal, as if another file had replaced it. The log refuses every write.
+
+    A write could overwrite the journal that belongs to the new file.
+    """
     log = engine.open(key())
     stored = [one for _ in range(3) for one in fill(log, engine, 1)]
     engine._storage._journal.identity = bytes(16)  # type: ignore[attr-defined]

@@ -42,7 +42,7 @@ def journal_of(sizes: list[int], identity: bytes = IDENTITY, flags: int = FLUSHE
 
 
 def stored(entries: list[bytes], before: bytes = b"") -> bytes:
-    """Returns the bytes of a file that begins with the entries, followed by earlier content."""
+    """Returns the bytes of a journal file: the entries, followed by content of an earlier journal."""
     data = b"".join(entries)
     return (data + before[len(data) :]).ljust(JOURNAL_BYTES, b"\0")
 

@@ -45,7 +45,7 @@ def fill_disk(where: Path) -> None:
 def test_a_full_disk_without_the_lock_file_refuses_the_folder(small_disk: Path) -> None:
     """The engine reports the full disk when LMDB's lock file cannot be created.
 
-    The test opens the folder in a child process, because access to a mapped but unallocated file would end it by
+    The test opens the folder in a child process, because access to a mapped but unallocated file ends a process by
     SIGBUS.
     """
     folder = small_disk / "data"

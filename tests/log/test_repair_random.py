@@ -102,9 +102,7 @@ def judge(original: Original, result: dict[str, Any], root: Path) -> None:
 
 
 def is_part(found: dict[str, dict[str, str]], whole: dict[str, dict[str, str]]) -> bool:
-    """Returns True if every found batch equals the original one, except for the leader epoch, which no checksum
-    covers.
-    """
+    """Returns True if every found batch equals the original batch. Ignores the leader epoch, which has no checksum."""
     return all(
         without_epoch(data) == without_epoch(whole[key].get(base, ""))
         for key, batches in found.items()
@@ -117,8 +115,9 @@ def without_epoch(data: str) -> str:
 
 
 def without_made(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """Returns the batches without those that the repair made: empty batches, and batches with timestamp 0 in the
-    metadata log.
+    """Returns the batches that the repair did not make.
+
+    The repair makes only empty batches, and batches with timestamp 0 in the metadata log.
     """
     return {
         key: {base: data for base, data in batches.items() if int(data[114:122], 16) and int(data[54:70], 16)}

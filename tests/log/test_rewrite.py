@@ -13,7 +13,9 @@ from tests.log.conftest import Store
 
 
 def reaching(base_offset: int, end_offset: int, size_bytes: int = 20, max_timestamp_ms: int = 1000) -> bytes:
-    """Makes a batch in the form that compaction leaves: it covers the offsets, with any number of remaining records."""
+    """Makes a batch in the form that compaction leaves. It covers all offsets up to `end_offset`, but may have fewer
+    records.
+    """
     data = batch(end_offset - base_offset, size_bytes, max_timestamp_ms, fill=7)
     return stamped(data, base_offset, 0)
 
@@ -23,7 +25,9 @@ def bases(log: PartitionLog) -> list[int]:
 
 
 def compacted(engine: LogEngine) -> tuple[PartitionLog, list[bytes]]:
-    """Commits ten batches of two offsets and compacts them: [4, 10) is removed, [10, 14) is one batch, [0, 2) is
+    """Commits ten batches of two offsets each, and then replaces some of them as a compaction does.
+
+    The batches of offsets [4, 10) are removed, those of [10, 14) become one batch, and the batch of [0, 2) becomes
     smaller.
     """
     log = engine.open(key())

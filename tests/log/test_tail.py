@@ -42,7 +42,7 @@ class ReferenceTail:
 
 
 class ReferenceCache:
-    """A reference cache that removes batches when it is full, in the order in which they were added to any tail."""
+    """A reference cache of several tails. When it is full, it removes the batch that was added first."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes

@@ -82,7 +82,9 @@ def test_the_median_of_no_values_is_none() -> None:
 
 
 def test_every_pair_names_a_row_that_exists() -> None:
-    """Kafka's rows are in the stored results, and kcore's rows among the benchmarks."""
+    """A pair names a row of Kafka and a benchmark of kcore. The row must be in the stored results, and the benchmark
+    must exist.
+    """
     stored = [json.loads(line) for line in (compare.JAVA / "results.json").read_text().splitlines()]
     assert [pair.name for pair in PAIRS if compare.java_line(stored, pair) is None] == []
     files = sorted({f"bench/{pair.test.partition('::')[0]}" for pair in PAIRS})

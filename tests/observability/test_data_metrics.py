@@ -28,7 +28,7 @@ OF_TOTALS = frozenset({"kcore_open_transactions", "kcore_metrics_omitted"})
 
 
 def read(name: str, engine: Any) -> dict[tuple[str, ...], float]:
-    """Reads one metric of an engine without a server."""
+    """Returns the values of one metric by labels, read from an engine without a server."""
     (metric,) = [each for each in DATA_METRICS if each.name == name]
     return dict(metric.collect(SimpleNamespace(engine=engine, data=totals(engine) if name in OF_TOTALS else None)))
 
@@ -47,7 +47,9 @@ def totals(engine: Any, pause: Callable[[int], None] = lambda _: None) -> DataTo
 
 
 def test_records_and_bytes_are_counted_by_topic() -> None:
-    """Three records arrive in two batches. A fetch of both batches and a fetch of the second one send five records."""
+    """Two batches with three records are produced. A fetch of both batches and a fetch of the second one send four
+    records.
+    """
     with watched() as node, node.live.connect() as client:
         make_topic(client, "t", 2)
         make_topic(client, "u")
@@ -82,7 +84,7 @@ TOTALS = (
 
 
 def test_a_fetch_that_waits_counts_only_its_response() -> None:
-    """A parked fetch reads the log again when records arrive. The bytes count only once."""
+    """A parked fetch reads the log again whenever records arrive. The metrics count only the bytes of its response."""
     with watched() as node, node.live.connect() as producer, node.live.raw() as consumer:
         make_topic(producer, "t")
         request = fetch("t", 0, wait_ms=20_000)

@@ -22,7 +22,7 @@ def measured(meters: GroupMeters, kind: str) -> tuple[int, float]:
 
 
 def classic_group(world: Any) -> tuple[str, str]:
-    """Makes a stable group of two members. Its rebalance takes 3 s of delay and 2 s until the leader's SyncGroup."""
+    """Makes a stable group of two members. The rebalance waits 3 s for members and 2 s for the leader's SyncGroup."""
     leader, follower = world.assign_id(), world.assign_id()
     calls = [world.join(leader), world.join(follower)]
     world.context.advance(3_000)

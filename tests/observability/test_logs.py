@@ -58,7 +58,9 @@ def test_json_has_one_object_per_line(stream: io.StringIO) -> None:
 
 
 def test_a_field_cannot_replace_another(stream: io.StringIO) -> None:
-    """Extra fields never replace the event's time, level, logger and message."""
+    """An extra field with the name of a standard field does not replace the time, level, logger or message of the
+    event.
+    """
     process_logging.configure(stream, "info", "json")
     logging.getLogger("kcore.test").info("true", extra=process_logging.fields(message="false", level="debug"))
     (event,) = events(stream)

@@ -35,7 +35,7 @@ class Context:
 
 
 def written(dumper_class: Any, values: list[Any]) -> tuple[int, bytes]:
-    """Returns the type and the bytes of a list."""
+    """Returns the type id and the bytes that a dumper makes from a list."""
     chosen = dumper_class(list, Context()).upgrade(values, PyFormat.BINARY)
     return chosen.oid, bytes(chosen.dump(values))
 

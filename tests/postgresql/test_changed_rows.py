@@ -160,7 +160,7 @@ def changed(url: str) -> Iterator[Changed]:
 
 
 def reads(engine: SharedLogEngine, store: PostgresClusterStore) -> list[Callable[[], object]]:
-    """Returns the reads that nodes and commands perform."""
+    """Returns functions, each of which performs one kind of read of nodes or commands."""
     name = PartitionKey(key(0).topic_id, key(0).partition)
 
     def log() -> Any:

@@ -1,5 +1,5 @@
-"""Lost requests, lost responses and unresponsive connections at every message to PostgreSQL: the store reports no
-outcome that it does not know.
+"""Lost requests, lost responses and unresponsive connections at every message to PostgreSQL: the store never reports a
+wrong outcome.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def test_scenario_survives_a_fault_at_some_messages(
 def test_registration_ends_behind_a_black_hole(
     shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The statements of the first connection for leases also need a time limit."""
+    """A statement of the registration gets no response. The call fails at its time limit and is repeated."""
     monkeypatch.setattr(lease_calls, "CALL_TIMEOUT_S", TIMEOUT_S)
     for text in (b"BEGIN", b"UPDATE cluster", b"SELECT pg_is_in_recovery", b"FROM kcore_schema"):
         shared.execute("UPDATE cluster SET timeline = 0")
@@ -310,8 +310,9 @@ def test_an_exception_at_every_statement_loses_no_acknowledged_write(
 def test_a_connection_is_used_no_more_after_an_interrupted_begin(
     shared: PostgresShared, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], after: bool
 ) -> None:
-    """After an interrupted BEGIN, psycopg considers the transaction open, and would refuse the next one as wrongly
-    nested.
+    """A renewal is interrupted in BEGIN, and the next renewal succeeds with another connection.
+
+    On the old connection, psycopg considers the transaction open and would refuse the next BEGIN.
     """
     store = shared.open()
     lease = store.register(1, description(), TTL_MS)

@@ -18,7 +18,7 @@ ENDS_S = 60.0
 ATTEMPTS = 10
 FIRST_PORT = 15_000
 PORTS = 1_000
-"""Number of ports of one pytest worker. All ports are below those that the system gives to clients."""
+"""Number of ports reserved for each pytest worker. All are below the system's range of ephemeral ports."""
 
 
 class Supervised:

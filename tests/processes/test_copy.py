@@ -102,7 +102,10 @@ def is_spread(cluster: Supervised) -> bool:
 
 
 def test_a_copy_has_one_moment_of_all_processes(tmp_path: Path) -> None:
-    """One process writes each record before the other process commits its offset."""
+    """A copy never contains the commit of an offset without the record, although different processes write the two.
+
+    The writers write a record, and only then commit its offset.
+    """
     stop = threading.Event()
     bounds = []
     with Supervised(tmp_path, 2, SETTINGS) as cluster:

@@ -21,7 +21,7 @@ from tests.processes.world import LocalWorld, world  # noqa: F401
 
 @pytest.fixture
 def url(world: LocalWorld) -> str:  # noqa: F811
-    """Returns the URL of the nodes. The test has locked the folder, as a supervisor does."""
+    """Returns the `local://` URL of the data folder. Locks the folder first, as a supervisor does."""
     world.shared.lock = DataFolder(world.shared.path)
     return f"local://{world.shared.path}"
 

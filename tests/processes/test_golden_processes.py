@@ -53,8 +53,9 @@ def drain_others(data: Path) -> None:
 
 
 def use_up_ids(bootstrap: str) -> None:
-    """Allocates producer ids that scripts use as unknown ids. The first request gets a block of ids from the
-    controller.
+    """Allocates the producer ids that the scripts use as unknown ids.
+
+    Before that, it waits until the node has received a block of producer ids from the controller.
     """
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
     with Connection.to(bootstrap) as client:

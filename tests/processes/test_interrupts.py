@@ -90,7 +90,8 @@ def test_an_exception_anywhere_in_a_take_over_loses_no_acknowledged_write(
 
 
 def recover(subject: SharedSubject) -> None:
-    """Settles the controller's interrupted round, and reads the resulting epoch."""
+    """Commits or rolls back the controller's interrupted round, and stores the resulting leader epoch in the subject.
+    """
     controller = subject.controller
     controller.recover()
     for _ in range(3):

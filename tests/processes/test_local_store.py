@@ -55,7 +55,7 @@ class Pair:
         fill(self.log, self.second, 1)  # the first write set begins the journal
 
     def take_over(self, epoch: int = 1) -> list[bytes]:
-        """Moves partition 1 to node 1. Returns its batches as node 1 reads them."""
+        """Moves partition 1 to node 1. Returns the partition's batches as node 1 reads them."""
         record(self.first)
         self.first.move(key(1), 1, epoch, epoch - 1)
         self.first.commit()
@@ -272,7 +272,10 @@ def test_a_failed_flush_of_the_journal_fails_the_commit(synced: Pair, monkeypatc
 
 
 def test_a_take_over_decides_a_commit_whose_flush_failed(synced: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other node reads the entry and stores it before the entry's writer can read the outcome."""
+    """The flush of node 2's journal fails, so node 2 does not know whether its commit is stored.
+
+    Node 1 takes the partition over and stores the journal entry. Node 2 then learns that its commit is durable.
+    """
     stored = contents(synced.log)
     flush = FailingFlush(monkeypatch)
     data = batch()

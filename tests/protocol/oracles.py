@@ -14,8 +14,9 @@ from tests.protocol.strategies import KIND_NAMES, within
 
 
 def to_kwire(value: Struct, version: int) -> dict[str, Any]:
-    """Returns the dict that kwire encodes and decodes: every field of the version, with {} for a tagged struct that is
-    not written.
+    """Returns the dict that kwire encodes to a message and decodes from it.
+
+    The dict has every field of the version. A tagged struct with default values, which is not encoded, is {}.
     """
     out: dict[str, Any] = {}
     for spec in value.FIELDS:
@@ -65,8 +66,9 @@ def kio_read(cls: Any, data: bytes) -> Any:
 
 
 def same_as_kio(value: Struct, entity: Any, version: int) -> bool:
-    """Returns True if kio's entity has kcore's values under kcore's names. kio's names of times lack the suffix
-    `_ms`.
+    """Returns True if the fields of kio's entity have the same names and values as kcore's fields.
+
+    Names of times are an exception: kio's names lack the suffix `_ms`.
     """
     for spec in value.FIELDS:
         if not within(spec.versions, version):

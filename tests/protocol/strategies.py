@@ -19,9 +19,9 @@ from kcore.protocol.schema import ZERO_UUID, Message, Struct
 from kcore_ext.codec.plan import WIRE_KINDS, FieldSpec
 
 THOROUGH = os.environ.get("KCORE_HYPOTHESIS") == "thorough"
-"""True if KCORE_HYPOTHESIS=thorough: the tests then try many more examples.
+"""True if the environment variable KCORE_HYPOTHESIS is "thorough". The tests then try many more examples.
 
-By default, all tests of the folder take less than a minute.
+Otherwise all tests of this folder together take less than a minute.
 """
 
 KIND_NAMES = {number: name for name, number in WIRE_KINDS.items()}

@@ -157,7 +157,8 @@ class CountingMember:
     ids=["empty", "one byte", "zeros", "noise", "long noise"],
 )
 def test_gzip_members_are_read_once(member: bytes, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes after a gzip member are not passed to the member's decompressor, because it would copy all these bytes."""
+    """A member's decompressor does not receive all bytes of the later members, because zlib would copy them each time.
+    """
     counts = CountingZlib()
     monkeypatch.setattr(compression, "zlib", counts)
     packed = gzip.compress(member) * times
@@ -177,7 +178,7 @@ def test_a_megabyte_of_empty_gzip_members_is_refused_early(monkeypatch: pytest.M
 
 
 def drained(steps: Generator[int, None, bytes]) -> tuple[list[int], bytes]:
-    """Runs the steps to their end. Returns their costs and their result."""
+    """Runs all steps of a generator. Returns the cost of each step, and the generator's result."""
     costs = []
     while True:
         try:
@@ -204,7 +205,9 @@ def test_a_step_decompresses_about_a_megabyte(codec: CompressionType) -> None:
 
 
 def test_members_without_output_count_in_a_step() -> None:
-    """Each member takes some microseconds, even if it is empty."""
+    """Decompressing a gzip member takes some microseconds, even if it is empty, so each member adds to the cost of a
+    step.
+    """
     packed = gzip.compress(bytes(64)) * 10_000
     costs = [*decompress_in_steps(CompressionType.GZIP, packed, LIMIT)]
     assert sum(costs) > 10_000 * PIECE_COST_BYTES * 9 // 10

@@ -1,4 +1,4 @@
-"""Reference implementation of compaction without transactions: whole lists, dictionaries, one record at a time.
+"""Reference implementation of compaction for logs without transactions. It is simple instead of fast.
 
 `kcore_ext.broker.compaction_map` and `kcore_ext.broker.compaction` must give the same batches, byte for byte.
 """

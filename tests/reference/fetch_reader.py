@@ -103,7 +103,9 @@ class ReferenceReader:
         return reading
 
     def pending_appends(self, items: list[FetchItem], include_all: bool) -> list[tuple[Partition, int]]:
-        """Lists the appends that are not durable and must be in the response, as (partition, end offset)."""
+        """Returns (partition, end offset) of each partition with appends that must be durable before the response is
+        sent.
+        """
         return [
             (item.partition, item.partition.log.end_offset)
             for item in items

@@ -1,4 +1,4 @@
-"""The reference implementation of kcore_ext.group.offsets, with the codec's own types."""
+"""The reference implementation of `kcore_ext.group.offsets`, which encodes records with the codec's message classes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def new_offsets(
     expire_ms: int,
     limit: int,
 ) -> tuple[list[tuple[bytes, bytes]], list[tuple[int, int]]]:
-    """Returns the keys and values of the records as bytes, and the responses as (partition, code)."""
+    """Returns the encoded (key, value) of each record to write, and (partition, error code) of each requested
+    partition.
+    """
     records, responses = [], []
     for index, requested in enumerate(partitions):
         code = 0 if codes is None else codes[index]
@@ -86,5 +88,5 @@ def complete(store: OffsetStore, producer_id: int, commit: bool) -> None:
 
 
 def put_block(store: OffsetStore, group_id: str, first_offset: int, block: OffsetBlock[Any]) -> None:
-    """Stores the offsets of a non-transactional commit, like `replay_block`, but in a store without a shard."""
+    """Stores the offsets of a non-transactional commit in a store that belongs to no shard. Compare `replay_block`."""
     store.offset_count += block.put_into(store._groups, group_id, first_offset)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 KEY_BYTES = 2
 CHECKED_BYTES = 65_536
-"""Size in bytes. Only a larger frame is compared with the limit of its API."""
+"""Size of a request frame in bytes. The queue compares only larger frames with the size limit of their API."""
 NOTED_BYTES = 16_384
-"""Size in bytes. Only a larger response counts as used memory as soon as it is encoded."""
+"""Size of a response in bytes. Only a larger response counts as used memory as soon as it is encoded."""
 
 
 class FrameCutter:
@@ -171,7 +171,7 @@ class ReferenceResponseSlot:
 
 
 def decide(route: ApiEntry, context: Any, request: Any) -> Any:
-    """Decides a request, while the lease is valid: by the fast path of its API, or else by `handle`."""
+    """Decides a request. Uses the fast path of its API while the lease is valid; otherwise calls `handle`."""
     response = None
     if route.fast is not None and (route.lease is None or route.lease.is_valid()):
         response = route.fast(context, request)
@@ -371,8 +371,8 @@ class ReferenceRequestQueue:
             self.parked = True
 
     def arrived(self, size_bytes: int) -> None:
-        """Handles a completed response of `size_bytes`: all complete responses at the front of the
-        queue may be sent.
+        """Adds a completed response of `size_bytes`. Releases all complete responses at the front of the queue for
+        sending.
         """
         self.held_bytes += size_bytes
         slots = self._slots

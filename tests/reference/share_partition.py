@@ -318,7 +318,9 @@ class _Taking:
             self.most = 0
 
     def take_new(self, first: int, last: int) -> None:
-        """Takes offsets that were never delivered: whole log batches, or exactly as many as the limit."""
+        """Takes offsets that were never delivered. Takes whole log batches, unless the client has set a strict record
+        limit.
+        """
         model = self.model
         remaining = self.most - self.count
         limit = last

@@ -1,5 +1,5 @@
-"""The reference implementation of the steps and the record of a transactional id. Tests compare it with the compiled
-code.
+"""The reference implementation of the state changes and the record of a transactional id. Tests compare it with the
+compiled code.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kcore.transaction.transaction import LAST_EPOCH, Partitions
 
 @dataclass(frozen=True)
 class ReferenceTransaction:
-    """The fields of `Transaction`."""
+    """The state of a transactional id, with the same fields as the compiled class `Transaction`."""
 
     producer_id: int
     previous_producer_id: int

@@ -125,7 +125,10 @@ def test_a_failed_round_discards_decisions_made_on_top_of_it() -> None:
 def test_a_failed_round_whose_discard_could_not_be_called_is_discarded_by_the_next_commits(
     monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
-    """Calls of `LogEngine.fail`, and of `recover` after it, may raise MemoryError before their first line runs."""
+    """After a failed commit, the calls of `LogEngine.fail` and `recover` raise MemoryError before they do any work.
+
+    The next commits discard the failed round.
+    """
     bench = TwoShards()
     bench.run("add", "a", 1)
     bench.pipeline.commit()
@@ -162,7 +165,10 @@ def test_a_failed_round_whose_discard_could_not_be_called_is_discarded_by_the_ne
 def test_a_round_whose_discard_could_not_be_called_is_not_written_by_the_next_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """If neither `rollback` nor `recover` could be called, the log still has the staged records of the failed round."""
+    """`rollback` and `recover` raise MemoryError, so the log still has the staged records of the failed round.
+
+    The next commit must not write these records.
+    """
     bench = TwoShards()
     refused = bench.run("add", "a", 10)
 
@@ -238,8 +244,10 @@ def test_an_inline_commit_after_a_failed_background_commit_reports_the_failure()
 
 
 def test_some_rounds_are_not_committed_in_the_background() -> None:
-    """Rounds without writes, rounds that will be aborted, and rounds with state that requests may read at any time get
-    no background commit. Only one background commit runs at a time.
+    """No background commit starts for a round without writes or for a round that will be aborted.
+
+    The same holds for a round of a shard whose uncommitted state could be read by requests. Only one background commit
+    runs at a time.
     """
     bench = TwoShards()
     assert bench.pipeline.start_background(threading.Lock()) is None

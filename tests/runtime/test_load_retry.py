@@ -21,7 +21,7 @@ class Loading:
     """A shard whose log cannot be read, in virtual time.
 
     Attributes:
-        errors: the errors of the next reads, beginning with the end of the list.
+        errors: the errors that the next reads raise; the last error of the list is raised first.
         attempts_ms: the times of the reads.
     """
 
@@ -87,7 +87,8 @@ def test_a_success_resets_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_attempt_that_cannot_be_queued_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The timer is armed again before the call that raises."""
+    """A timer starts the attempt. The timer arms itself again before it adds the attempt to the queue, which may fail.
+    """
     world = Loading(monkeypatch, LogError("unreadable"))
     world.fail()
     with monkeypatch.context() as patch:
@@ -120,7 +121,7 @@ def test_a_closed_shard_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_shard_that_is_unloaded_during_a_load_stays_closed(
     monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
-    """A node that stops, or releases a partition, may still be loading it."""
+    """A node stops, or releases a partition, while it still loads the partition. The load must not reopen the shard."""
     world = Loading(monkeypatch)
 
     def run(replay: Replay, log: Any) -> Iterator[None]:

@@ -15,8 +15,9 @@ ADDS = 12
 def test_the_load_continues_wherever_the_read_ahead_was_ended(
     monkeypatch: pytest.MonkeyPatch, slices_before: int
 ) -> None:
-    """A read-ahead that is handed over before its first slice must not replay into the state machine of the loading
-    shard.
+    """The loading shard continues at the position of the read-ahead, which may not have run any slice yet.
+
+    The read-ahead must not replay into the state machine of the loading shard.
     """
     monkeypatch.setattr(loader, "SLICE_RECORDS", 3)
     bench = Bench(max_batch_bytes=200)

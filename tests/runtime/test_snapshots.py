@@ -184,7 +184,8 @@ def test_compaction_keeps_the_state_whatever_is_open(seed: int) -> None:
 
 
 def test_pending_offsets_of_open_transactions_are_kept_as_written() -> None:
-    """The snapshot ends below the first offset of the earliest open transaction."""
+    """Compaction ends below the first offset of the earliest open transaction, and leaves all later batches unchanged.
+    """
     node = Node()
     for number in range(20):
         node.commit("g", {("t", 0): number})
@@ -411,7 +412,10 @@ def test_a_failed_load_leaves_the_recovery_to_the_partition() -> None:
 
 
 def test_records_of_a_merged_batch_are_not_replayed_twice() -> None:
-    """A load reads a batch that compaction has just merged from records that the load has already read."""
+    """While a shard loads, compaction merges records that the load has already read with later ones into one batch.
+
+    The load then reads this batch, and must replay only the later records.
+    """
 
     class Machine:
         def __init__(self) -> None:

@@ -141,7 +141,7 @@ def test_the_error_for_missing_protection_names_the_setting(
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Returns a list of the pauses before retries. The pauses take no time."""
+    """Replaces the client's pauses before retries. Returns a list that receives their lengths in seconds."""
     seconds: list[float] = []
     monkeypatch.setattr(calls, "sleep", seconds.append)
     return seconds
@@ -152,7 +152,10 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_a_node_that_must_log_in_is_refused_at_once(
     secure: Secure, pauses: list[float], listener: str, protocol: str, wait: float
 ) -> None:
-    """The listener closes the connection at the first request after ApiVersions. A retry would end in the same way."""
+    """A client without SASL settings connects to a listener that requires SASL.
+
+    The listener closes the connection at the first request after ApiVersions. The client fails without a retry.
+    """
     security = {"security.protocol": protocol, "ssl.truststore.location": str(secure.authority)}
     with pytest.raises(ConnectionClosedError, match="the server closed the connection; if its listener requires "):
         kcore.connect(secure.bootstrap(listener), security=security, wait=wait)
@@ -172,7 +175,8 @@ def test_connect_does_not_wait_after_a_wrong_password_or_a_refused_certificate(
 
 
 def test_a_call_is_not_repeated_after_a_refused_certificate(secure: Secure, pauses: list[float]) -> None:
-    """In the metadata, a broker may have an address that is not in its certificate."""
+    """The coordinator's certificate is not trusted, unlike that of the bootstrap node. The call fails without a retry.
+    """
     bootstrap, settings = settings_of(secure, "tls")
     with kcore.connect(bootstrap, security=settings) as node:
         cluster = node._calls.transport._cluster  # type: ignore[attr-defined]
@@ -226,7 +230,7 @@ def test_user_and_password_are_read_from_a_login_module(text: str, user: str, pa
 
 
 def test_the_scram_client_follows_the_example_of_the_rfc() -> None:
-    """The test uses the exchange of RFC 7677, also with a server that does not know the password."""
+    """The client sends the messages of the example in RFC 7677. It refuses a server that does not know the password."""
     challenges = (
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
         b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",

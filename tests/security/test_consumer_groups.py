@@ -126,7 +126,10 @@ def test_a_pattern_matches_only_topics_that_its_member_may_describe(world: World
 
 
 def test_patterns_are_resolved_with_the_permissions_of_the_heartbeats_principal(world: World) -> None:
-    """As in Kafka, all patterns of a group are resolved together. In this test, bob may describe only `hidden`."""
+    """A heartbeat resolves all patterns of its group with its sender's permissions, as in Kafka.
+
+    In this test, the sender is bob, who may describe only `hidden`.
+    """
     world.allow(acl(Op.READ, Kind.GROUP, "g", principal=BOB), acl(Op.DESCRIBE, name="hidden", principal=BOB))
     world.join("m", subscribed_topic_regex=".*")
     assert world.has("m") == ["a", "ab"]
@@ -137,8 +140,9 @@ def test_patterns_are_resolved_with_the_permissions_of_the_heartbeats_principal(
 
 
 def test_a_classic_join_resolves_patterns_with_its_own_permissions(world: World) -> None:
-    """A classic JoinGroup can cause a resolution that is due. The resolution adds no topic that the sender may not
-    describe.
+    """A classic JoinGroup resolves the group's patterns again if a resolution is due.
+
+    The resolved topics contain no topic that the sender of the JoinGroup may not describe.
     """
     world.join("m", subscribed_topic_regex=".*")
     assert world.has("m") == ["a", "ab"]

@@ -106,7 +106,10 @@ def test_without_users_decoys_have_the_form_of_new_ones_and_another_folder_has_o
 
 
 def test_the_forms_of_decoys_follow_the_users() -> None:
-    """A changed or deleted password no longer influences the form of decoys (lengths of the salt, and iterations)."""
+    """Decoys have only the forms of existing credentials (lengths of the salt, and iterations).
+
+    The form of a replaced or deleted password no longer occurs among the decoys.
+    """
     storage = MemoryStorage()
     with LiveServer(SETTINGS, log=MemoryLogEngine(storage)) as live:
         alter(live, upsertions=upsert("alice", b"a" * 20, 5000) + upsert("bob", b"b" * 20, 5000))
@@ -168,7 +171,7 @@ def test_decoys_of_kafkas_users_have_salts_of_the_same_lengths() -> None:
 
 
 def test_each_form_is_as_frequent_among_decoys_as_among_users() -> None:
-    """A user whose form differs from most others must not be recognizable."""
+    """A rare form must be as rare among decoys. Otherwise an attacker could recognize the users that have it."""
     forms = SaltForms(
         {
             SaltForm(32, 4096, SaltKind.BYTES): 50,
@@ -193,7 +196,8 @@ def test_each_form_is_as_frequent_among_decoys_as_among_users() -> None:
 
 
 def test_a_decoy_of_thousands_of_forms_needs_few_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any client may log in with an unknown name, and the event loop computes the decoy."""
+    """With 12,000 forms, a decoy computes fewer than 300 hashes. The event loop computes a decoy for any unknown name.
+    """
     computed = 0
     sign = ScramMechanism.hmac
 
@@ -212,7 +216,10 @@ def test_a_decoy_of_thousands_of_forms_needs_few_of_them(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("change", [1, -1])
 def test_users_may_change_while_a_login_on_another_thread_chooses_a_form(change: int) -> None:
-    """Logins with PLAIN run on another thread. An error would refuse a user with the right password."""
+    """Logins with PLAIN choose a form on another thread, while the event loop adds or removes users.
+
+    The choice must not raise an exception, because a user with the right password would be refused.
+    """
     present = [SaltForm(32, 4_096 + number, SaltKind.BYTES) for number in range(300)]
     forms = SaltForms(dict.fromkeys(present, 1))
     more = [SaltForm(16, 4_096 + number, SaltKind.BYTES) for number in range(300)] if change > 0 else list(present)

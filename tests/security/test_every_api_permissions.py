@@ -1,7 +1,7 @@
 """The permissions that each API needs, and Kafka's error code if a permission is missing.
 
-Each row has a request and, for each permission, the alternative entries that grant it, with the error code without any
-of them.
+Each row of the table has a request and the permissions that it needs. For each permission, the row lists the entries
+that grant it (any of them is enough) and the error code without them.
 """
 
 from __future__ import annotations
@@ -171,8 +171,7 @@ ENTRY = ca.AclCreation(
 
 
 def alterations(kind: int, name: str) -> tuple[Any, Any]:
-    """Returns the two requests that can alter settings (IncrementalAlterConfigs and AlterConfigs). They contain no
-    change.
+    """Returns an IncrementalAlterConfigs and an AlterConfigs request for a resource. Neither of them changes a setting.
     """
     return (
         iac.IncrementalAlterConfigsRequest(

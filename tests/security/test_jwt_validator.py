@@ -129,7 +129,7 @@ def test_an_rsa_key_that_names_an_algorithm_serves_only_this_one() -> None:
 
 
 def test_a_token_within_the_clock_skew_opens_a_session() -> None:
-    """The clock skew extends the session, too: a token that expired 5 s ago opens one."""
+    """A token that expired 5 s ago is still accepted, because the allowed clock skew is longer."""
     exchange = OAuthBearer(Issuer().validator(), lambda: int(time.time() * 1_000))
     assert exchange.evaluate(b"n,,\x01auth=Bearer " + token(exp=-5).encode() + b"\x01\x01") == b""
     assert (exchange.complete, exchange.user) == (True, "alice")
@@ -166,7 +166,10 @@ def test_invalid_tokens_are_refused(make: Callable[[], str]) -> None:
 
 
 def test_without_an_expected_audience_a_token_must_have_none() -> None:
-    """As in Kafka, any issuer is accepted if none is expected."""
+    """If the settings have no expected audience, tokens with an audience are refused.
+
+    If they have no expected issuer, tokens of any issuer are accepted, as in Kafka.
+    """
     validator = Issuer().validator(expected_audience="", expected_issuer="")
     assert validator(token(aud=None, iss="https://somebody.else"), {}).principal == "alice"
     with pytest.raises(jwt.InvalidAudienceError):
@@ -229,7 +232,7 @@ def test_known_keys_stay_in_use_while_the_issuer_is_unreachable(caplog: pytest.L
 
 
 def test_pauses_begin_when_a_read_has_timed_out() -> None:
-    """A read may take ten seconds until it fails. Logins that arrive soon after the failure do not repeat the read."""
+    """A read of the keys takes ten seconds and fails. Logins soon after the failure do not read the keys again."""
     issuer = Issuer()
     keys = issuer.keys()
     keys.key("r", "RS256")
@@ -405,7 +408,7 @@ def test_invalid_settings_of_an_issuer_are_refused(name: str, value: str) -> Non
 
 
 def test_a_listener_may_have_its_own_issuer() -> None:
-    """As in Kafka, the name of the setting has the listener, and may have the mechanism."""
+    """The prefix of the setting names the listener, and may also name the mechanism, as in Kafka."""
     config = Config.of(
         {
             "sasl.oauthbearer.expected.issuer": "all",

@@ -119,8 +119,9 @@ def test_a_pkcs12_file_has_the_key_and_the_authorities(authority: Authority, iss
 def test_keys_and_certificates_may_be_texts(
     authority: Authority, issued: Path, in_memory: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The key and the certificate chain are texts in the settings. This works even if the system has no in-memory
-    files.
+    """The settings contain the PEM texts of the key and the certificate chain, instead of file names.
+
+    This works even if the system cannot create in-memory files.
     """
     if not in_memory:
         monkeypatch.delattr(key_material.os, "memfd_create", raising=False)
@@ -236,8 +237,9 @@ LOCATION = "listener.name.ssl.ssl.keystore.location"
 
 
 def test_a_new_certificate_is_served_at_once(rotated: Rotated, authority: Authority, tmp_path: Path) -> None:
-    """Open connections stay. If a file is replaced under the same name, the same change of the settings loads it
-    again.
+    """New connections receive the new certificate, and open connections stay open.
+
+    If the content of the file changes but not its name, setting the same name again loads the new content.
     """
     assert rotated.name(authority.file) == "first"
     port = rotated.live.server.addresses["SSL"][1]
@@ -386,8 +388,9 @@ def test_a_refused_key_store_leaves_no_descriptor_open(rotated: Rotated, tmp_pat
 def test_several_settings_change_together(
     rotated: Rotated, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
-    """One request changes the format of the key store and the authority. A client of librdkafka trusts only the new
-    authority.
+    """One request changes the key store, its format and its password. The new certificate has another authority.
+
+    A client of librdkafka that trusts only the new authority can connect afterwards.
     """
     other = Authority(tmp_path_factory.mktemp("other"), "other authority")
     store = pkcs12(other.issue("other.pem", (NameOID.COMMON_NAME, "other")), tmp_path / "other.p12")

@@ -54,7 +54,7 @@ def test_a_plain_token_is_accepted_or_refused(token: bytes, user: str | None) ->
 
 
 def validator(token: str, extensions: Mapping[str, str]) -> OAuthIdentity:
-    """Accepts the token "good". The name of the principal shows the extensions."""
+    """Accepts only some tokens, such as "good". The returned user name contains the extensions that the client sent."""
     if token == "good":
         return OAuthIdentity("alice" + "".join(f"+{k}={v}" for k, v in extensions.items()), NOW_MS + 60_000)
     if token == "old":

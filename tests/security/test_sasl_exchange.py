@@ -14,7 +14,10 @@ NOW_MS, WALL_MS = 1_000_000, 1_700_000_000_000
 
 
 class Named(Mechanism):
-    """A mechanism that accepts the name in the token; "two" needs two tokens, "until N" expires in N ms."""
+    """A mechanism that authenticates the user whose name is the token.
+
+    The token "two" requires a second token, "no" is refused, and "NAME until N" opens a session of N ms.
+    """
 
     name = "NAMED"
 
@@ -104,8 +107,9 @@ def test_the_principal_is_anonymous_until_the_last_token() -> None:
      (b"alice until 9000", 5_000, 5_000)],
 )  # fmt: skip
 def test_a_session_ends_with_the_setting_or_the_token(token: bytes, max_reauth_ms: int, lifetime_ms: int) -> None:
-    """A session lasts for the setting or for the token's lifetime, whichever is shorter; 0 means no end. One ms later
-    the session has expired.
+    """The lifetime of a session is the shorter one of the setting and the token's lifetime; 0 means unlimited.
+
+    A millisecond after its end, the session has expired.
     """
     one = exchange(max_reauth_ms)
     one.handshake(1, "NAMED", NOW_MS)

@@ -118,7 +118,10 @@ def test_other_requests_before_the_handshake_close(secure: Secure, request_: Any
 
 
 def test_a_second_api_versions_closes_and_a_refused_one_does_not_count(secure: Secure) -> None:
-    """One ApiVersions request is allowed, besides requests of an unsupported version."""
+    """The server accepts one valid ApiVersions request, and closes the connection at the second one.
+
+    Requests that get an error, for example because of an unsupported version, do not count.
+    """
     with secure.raw("SASL_PLAINTEXT") as raw:
         raw.send(struct.pack(">ihhihb", 11, 18, 99, 7, -1, 0))
         assert raw.receive(VERSIONS, 0)[1].error_code == 35

@@ -43,8 +43,9 @@ def test_the_exchange_equals_the_example_of_rfc_7677() -> None:
 
 
 def test_a_login_costs_the_same_for_a_user_and_for_an_unknown_name() -> None:
-    """Computing a decoy takes up to 0.5 ms. If only unknown names had this cost, the time of the first response would
-    show which users exist.
+    """The server computes a decoy for existing users, too, because this takes up to 0.5 ms.
+
+    Otherwise the response time would show whether a user exists.
     """
     made: list[str] = []
 
@@ -94,7 +95,7 @@ def test_a_client_that_knows_the_password_authenticates(
 
 @pytest.mark.parametrize(("user", "password"), [("alice", "Secret"), ("alice", ""), ("bob", "secret")])
 def test_wrong_passwords_and_unknown_users_are_refused_alike(user: str, password: str) -> None:
-    """A client cannot find out which users exist, because all responses have the same form up to the same failure."""
+    """A client cannot find out which users exist, because both exchanges fail at the same step with the same error."""
     one = server(alice="secret")
     with pytest.raises(AuthenticationError) as refused:
         scram_client(one, SHA_256, user, password)

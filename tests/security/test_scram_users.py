@@ -142,8 +142,10 @@ def test_users_of_a_data_folder_are_added_listed_and_removed(
 
 
 def test_the_records_of_an_image_restore_users_and_entries() -> None:
-    """The records of a compaction restore the same image from an empty log. Replayed over the image itself, they change
-    nothing.
+    """Compaction writes the image as records. Replayed over an empty image, these records restore the same users and
+    entries.
+
+    Replayed over the original image, the records change nothing.
     """
     before, after = Guarded(), Guarded()
     alter(before, upsert("alice"), upsert("bob", mechanism=2))

@@ -60,7 +60,7 @@ def beat(engine: Guarded, epoch: int) -> StreamsGroupHeartbeatResponse:
 
 
 def detail(response: StreamsGroupHeartbeatResponse) -> str:
-    """Returns the text of the only status, which reports missing internal topics."""
+    """Checks that the response has one status, MISSING_INTERNAL_TOPICS. Returns its text."""
     (status,) = response.status or ()
     assert status.status_code == MISSING_INTERNAL_TOPICS
     return status.status_detail

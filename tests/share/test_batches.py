@@ -83,7 +83,7 @@ def test_the_start_offset_cuts_batches() -> None:
 
 
 def test_single_offsets_leave_equal_neighbours_apart_as_in_kafka() -> None:
-    """Like Kafka, the combination does not reconsider a batch that it has passed."""
+    """Three writes of one offset each leave adjacent batches with equal states, which are not merged, as in Kafka."""
     current: Batches = ((0, 2, 0, 1), (3, 3, 2, 1))
     for offset in range(3):
         current = combine(current, [(offset, offset, 4, 2)], 0)

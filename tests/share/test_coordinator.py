@@ -98,8 +98,9 @@ def test_without_updates_every_write_is_a_snapshot() -> None:
 
 
 def test_a_read_writes_a_leader_epoch_only_if_it_is_the_highest() -> None:
-    """An initialization writes leader epoch 0. The coordinator still fences epochs lower than the highest epoch before
-    the initialization.
+    """An initialization stores leader epoch 0, but the coordinator remembers the highest leader epoch of earlier reads.
+
+    Reads with lower epochs are fenced. A read with the same epoch writes no record.
     """
     world = World()
     read(world, leader_epoch=5)
@@ -180,7 +181,7 @@ def test_deleted_state_is_gone_and_may_be_deleted_again() -> None:
 
 
 def test_many_partitions_of_a_request_are_one_response() -> None:
-    """One decision cannot contain so many partitions, so the request is decided in slices."""
+    """A request with more partitions than one decision can write is decided in slices, and gets one response."""
     world = World(partitions=120)
     assert len(states(world)) == 120
     data = [WritePartition(partition=index, state_epoch=1, leader_epoch=-1, start_offset=index) for index in range(130)]
@@ -206,7 +207,8 @@ def test_a_late_write_does_not_move_the_start_offset_back(updates: int) -> None:
 
 
 def test_the_count_of_completed_deliveries_is_bounded_by_its_field() -> None:
-    """A request may name any offsets, so the number of completed records may be too large for the 32-bit field."""
+    """A write names 10^12 offsets, more than the 32-bit field of the record can count. The count stops at its maximum.
+    """
     world = World()
     assert write(world, start_offset=4) == 0
     assert write(world, (4, 10**12, 2, 1), start_offset=0) == 0
@@ -319,7 +321,9 @@ def test_a_share_partition_has_a_bounded_number_of_state_batches() -> None:
 
 
 def test_cold_snapshots_of_large_states_are_written() -> None:
-    """The snapshots of one slice fit into one log batch."""
+    """The coordinator writes six snapshots of 10,000 state batches each in several slices, so that each slice fits into
+    one log batch.
+    """
     world = World({"share.coordinator.state.topic.num.partitions": 1}, partitions=6)
     for partition in range(6):
         batches = [(offset, offset, 2, 1) for offset in range(0, 20_000, 2)]

@@ -72,8 +72,9 @@ def test_a_fixed_seed_of_a_cluster_is_clean_and_checks_something(seed: int) -> N
     [pytest.param(name, marks=() if found.steps <= QUICK_STEPS else pytest.mark.long) for name, found in FOUND.items()],
 )
 def test_a_planted_defect_is_found_within_its_steps(name: str) -> None:
-    """A change of kcore moves the events of a seed to other steps, so the test allows twice the recorded number of
-    steps.
+    """The simulator finds the defect within twice the recorded number of steps.
+
+    The margin is needed because changes of kcore's code move the events of a seed to other steps.
     """
     found = FOUND[name]
     with MUTANTS[name].planted():
@@ -185,7 +186,10 @@ def test_the_record_of_the_campaign_is_complete() -> None:
 
 
 def test_an_interrupt_comes_at_its_event() -> None:
-    """The events are the calls of kcore's functions, and the calls of compiled functions by these functions."""
+    """The interrupt raises its exception at the event with the given number.
+
+    Events are calls of kcore's functions, and calls of compiled functions that these functions make.
+    """
     lines: list[str] = []
     for events_before in range(40):
         log = MemoryLogEngine()

@@ -15,13 +15,13 @@ import pytest
 DATA = Path(__file__).parents[1] / "data" / "kafka-logs"
 MOMENTS = ("moment-1", "moment-2", "moment-3", "moment-4")
 SOME_MOMENTS = ["moment-1", *(pytest.param(moment, marks=pytest.mark.long) for moment in MOMENTS[1:3]), "moment-4"]
-"""Parameters of tests that read a whole log. Only `make test-long` runs the moments in the middle."""
+"""Moments for tests that read a whole log. Only `make test-long` runs the second and the third moment."""
 
 Tables = Mapping[str, list[dict[str, Any]]]
 Facts = dict[str, Any]
 
 UNWRITTEN = {"PreparingRebalance", "CompletingRebalance"}
-"""States of classic groups in which the log does not have the members yet."""
+"""States of classic groups that are rebalancing. The log does not contain their new members yet."""
 
 
 def unpack(folder: Path) -> Path:
@@ -42,7 +42,10 @@ def load() -> dict[str, dict[str, list[Facts]]]:
 
 
 def expected(oracle: Mapping[str, list[Facts]]) -> Facts:
-    """Returns the responses of a moment by subject, in the format in which `rebuilt` returns tables."""
+    """Returns the broker's responses of a moment as a dict, which `rebuilt` can be compared with.
+
+    The keys are tuples such as ("classic", group id).
+    """
     facts: Facts = {}
     for one in oracle["listed"]:
         facts["listed", one["group_id"]] = (one["group_type"], one["group_state"], one["protocol_type"])
@@ -117,8 +120,9 @@ def _expected_rest(oracle: Mapping[str, list[Facts]], facts: Facts) -> None:
 
 
 def _merged(batches: list[Facts]) -> list[Facts]:
-    """Merges neighbouring batches with the same state, because a broker merges such batches only when it changes one of
-    them.
+    """Merges neighbouring batches with the same state.
+
+    A broker leaves such batches apart until it changes one of them, so the unmerged batches of two copies may differ.
     """
     merged: list[Facts] = []
     for batch in batches:
@@ -157,8 +161,9 @@ def _topology(topology: Facts) -> Any:
 
 
 def rebuilt(tables: Tables, topics: Iterable[Facts]) -> Facts:
-    """Returns the content of tables in the form in which an API would report it, without partitions of deleted
-    topics.
+    """Returns the rows of a rebuild's tables in the form of the broker's responses, to compare them with `expected`.
+
+    Leaves out partitions of deleted topics.
     """
     alive = {topic["topic_id"] for topic in topics}
     sizes = {topic["name"]: topic["partitions"] for topic in topics}
@@ -273,7 +278,7 @@ def _by(rows: Iterable[Facts], column: str) -> dict[Any, list[Facts]]:
 
 
 def differences(expected_facts: Facts, found: Facts) -> list[tuple[Any, Any, Any]]:
-    """Returns (subject, oracle's value, rebuild's value) of all differences that are not legitimate.
+    """Returns (subject, broker's value, rebuild's value) of each difference, except for two expected kinds.
 
     During a rebalance of a classic group, the log has the previous generation, because joins are not written. A group
     without members that lost its last offset may stay in a broker's memory until its next sweep.

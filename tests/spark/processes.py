@@ -26,10 +26,10 @@ def kill(name, values):
 sys.addaudithook(kill)
 {RUN}
 """
-"""A variant of `RUN` that kills itself and its JVM.
+"""A variant of `RUN` that kills itself and its JVM right before a given file operation.
 
-Its first two arguments are an audit event of Python and the end of a path. The kill comes right before the first such
-event for a path with this end.
+Its first two arguments select the operation: the name of a Python audit event, such as "open", and the end of the
+file's path.
 """
 
 

@@ -12,7 +12,7 @@ from kcore.protocol.schema import ARRAY, STRUCT, WIRE_KINDS, Struct
 from kcore.spark.decode.record_types import TOPICS, name_of, record_types
 
 Record = tuple[str | None, bytes | None, bytes | None]
-"""Topic, key, value."""
+"""An encoded record: (topic, key, value)."""
 
 _INTEGERS = {
     "int8": (True, 8),

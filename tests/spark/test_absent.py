@@ -19,7 +19,13 @@ from kcore_ext.util.java_hash import partition_for
 
 
 def ids(count: int, names: int, there: set[int]) -> list[PlacedId]:
-    """Returns random ids that a topic with this partition count has in its existing partitions."""
+    """Returns the ids `group-0`, `group-1` and so on that belong to an existing partition.
+
+    Args:
+        count: the partition count, which determines the partition of each id.
+        names: the number of ids before the selection.
+        there: the existing partitions.
+    """
     placed = [PlacedId(CONSUMER_OFFSETS, partition_for(f"group-{n}", count), f"group-{n}") for n in range(names)]
     return [one for one in placed if one.partition in there]
 
@@ -31,7 +37,9 @@ def test_missing_partition_numbers_are_found() -> None:
 
 
 def test_ids_exclude_smaller_partition_counts() -> None:
-    """The ids in two of seven partitions exclude smaller partition counts."""
+    """Two of seven partitions exist. Their ids fit no partition count below seven, so the job finds all five missing
+    ones.
+    """
     there = {1, 3}
     assert absent_partitions({CONSUMER_OFFSETS: there}, ids(7, 200, there)) == [
         Absent(CONSUMER_OFFSETS, 7, True, (0, 2, 4, 5, 6))
@@ -66,8 +74,10 @@ def test_a_given_partition_count_is_used_or_refused() -> None:
 
 @pytest.mark.spark
 def test_a_rebuild_reports_missing_partitions(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """Covers two of a real broker's five partitions, a partition without a segment, and a topic whose partition count
-    is given.
+    """The rebuild reports missing partitions in three cases.
+
+    Two of a real broker's five partitions exist, a partition has no segment, or the caller gives a topic's partition
+    count.
     """
     for name in ("__consumer_offsets-0", "__consumer_offsets-1"):
         shutil.copytree(kafka_logs / "moment-4" / name, tmp_path / "logs" / name)

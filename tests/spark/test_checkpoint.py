@@ -62,7 +62,10 @@ def logs_of(kafka_logs: Path, moment: str) -> list[tuple[SegmentPartition, list[
 
 
 def check_cuts(random: Random, kafka_logs: Path, cuts: int) -> None:
-    """Continues from random checkpoints, twice, and compares the result with rebuilds from the start."""
+    """Rebuilds to a random offset, continues from the checkpoint to a later one, and then to the end.
+
+    Compares both results with rebuilds from the start of the log.
+    """
     for part, rows in logs_of(kafka_logs, "moment-1"):
         whole = tables(replayed(part, rows))
         gaps = [row.offset for before, row in pairwise(rows) if row.offset != before.offset + 1]
@@ -129,7 +132,10 @@ def test_a_log_of_share_states_without_its_front_stays_complete(kafka_logs: Path
 
 
 def test_a_moment_before_any_record_of_the_checkpoint_is_refused() -> None:
-    """A coordinator's clock was set back, so the last record of the checkpoint does not have the latest timestamp."""
+    """The requested time is before the latest timestamp in the checkpoint, but after that of its last record.
+
+    Such timestamps occur if a coordinator's clock was set back.
+    """
     times = (100, 300, 200, 250)
     rows = [EventRow(None, None, TRANSACTIONS, 0, offset, ms, 0, ()) for offset, ms in enumerate(times)]
     part = SegmentPartition(TRANSACTIONS, 0, ())

@@ -137,7 +137,7 @@ def counted(rows: dict[Any, list[EventRow]]) -> tuple[Counter[str], Counter[str]
 
 
 def difference(found: Rows, expected: Rows) -> list[tuple[str, str]]:
-    """Returns the first rows that exist on one side only."""
+    """Returns up to six rows that only one of the two results contains."""
     return sorted(set(found) ^ set(expected))[:6]
 
 

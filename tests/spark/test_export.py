@@ -223,7 +223,10 @@ class FixedSource(Source):
 
 
 def test_an_export_of_share_states_continues_after_the_deleted_front(kafka_logs: Path, tmp_path: Path) -> None:
-    """The share coordinator deletes records that the export lacks. The rest of the log gives the whole state."""
+    """Between two exports, the share coordinator deletes records that the first export did not read.
+
+    The second export continues after the gap. The share states rebuilt from it are complete, because snapshots follow.
+    """
     (part,) = SegmentSource(kafka_logs / "moment-1" / "__share_group_state-3").parts()
     rows = list(SegmentSource(kafka_logs / "moment-1" / "__share_group_state-3").rows(part))
     start = rows[200].offset
@@ -431,7 +434,11 @@ def test_faults_stay_recorded(kafka_logs: Path, tmp_path: Path, form: str) -> No
 
 
 def test_the_fault_of_a_partly_written_end_is_removed_once_it_is_complete(kafka_logs: Path, tmp_path: Path) -> None:
-    """The fault disappears also if the same process exports repeatedly. Earlier damage stays recorded."""
+    """The export reports a fault for a half-written batch at the end of a log. Once the batch is complete, the fault is
+    gone.
+
+    The same process exports several times. Faults of earlier damage stay recorded.
+    """
     logs, events = damaged_copy(kafka_logs, tmp_path), tmp_path / "events"
     held = open_export(events, "parquet")
     report = export(SegmentSource(logs), events, rows_per_file=700, manifest=held)
@@ -451,7 +458,10 @@ def test_the_fault_of_a_partly_written_end_is_removed_once_it_is_complete(kafka_
 def test_new_files_are_added_to_a_journal_of_the_manifest(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The journal is read after the manifest, even if the journal's last line is incomplete."""
+    """An export appends new files to the journal, and rewrites the manifest only sometimes.
+
+    Readers read the manifest and then the journal, whose last line may be incomplete.
+    """
     monkeypatch.setattr("kcore.spark.export.manifest.MOST_NOTED", 5)
     saved: list[int] = []
     save = Manifest.save

@@ -48,13 +48,13 @@ ABOUT_THE_LOG = ("partitions", "faults")
 """Tables about the log, which are not compared: compaction may have removed records since the checkpoint."""
 PRODUCERS = "producers"
 Producers = dict[int, dict[str, Any]]
-"""Producer id -> its row of the table `producers`."""
+"""Dict of producer id to its row of the table `producers`."""
 EVENT_LAG_MS = 270
 """Minimum compaction lag in ms, divided by the number of events in the log.
 
-The traffic sometimes jumps by hours, so an event takes 3.6 s on average. An interval of a twentieth of the log's events
-thus takes 180 ms per event of the whole log. Most intervals between two cuts are shorter than the lag, and some are
-longer.
+The tests continue at about twenty offsets. Virtual time advances 3.6 s per event on average, so the interval between
+two of these offsets takes 180 ms times the number of events. Most intervals are thus shorter than the lag of 270 ms
+times this number, and some are longer.
 """
 
 

@@ -46,8 +46,9 @@ def test_each_moment_equals_the_brokers_responses(kafka_logs: Path, kafka_oracle
 
 
 def true_completeness(kafka_oracle: Oracle, earlier: str, later: str) -> dict[tuple[str, int], bool]:
-    """Returns, for each partition, True if the later copy can give the earlier state, according to the broker's
-    checkpoint.
+    """Returns, for each partition, True if the later copy of its log still contains the earlier state.
+
+    The broker's compaction checkpoint shows this.
     """
     cleaned = {(one["topic"], one["partition"]): one for one in kafka_oracle[later]["partition"]}
     return {
@@ -59,8 +60,10 @@ def true_completeness(kafka_oracle: Oracle, earlier: str, later: str) -> dict[tu
 
 @pytest.mark.parametrize("earlier", oracle.MOMENTS[:3])
 def test_later_log_gives_earlier_state_or_reports_loss(kafka_logs: Path, kafka_oracle: Oracle, earlier: str) -> None:
-    """If a rebuild as of an earlier moment reports a partition as complete, the partition's state equals that of the
-    moment.
+    """A job rebuilds an earlier state from a later copy of the log.
+
+    For each partition, the state equals the broker's state at that moment, or the job reports the partition as
+    incomplete.
     """
     responses = kafka_oracle[earlier]
     ends = {(one["topic"], one["partition"]): one["log_end_offset"] for one in responses["partition"]}

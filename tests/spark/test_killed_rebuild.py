@@ -103,7 +103,10 @@ def test_a_killed_rebuild_is_repeated(spark: Any, kafka_logs: Path, tmp_path: Pa
 
 
 def test_an_output_that_is_not_complete_gets_no_rows(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """Another run with --mode append would repeat the rows of the tables that the interrupted run has written."""
+    """A rebuild with --mode append refuses an output that an interrupted run has left incomplete.
+
+    Otherwise it would write again the rows that the interrupted run has written.
+    """
     events, out = kafka_logs / "moment-1" / "__transaction_state-0", tmp_path / "out"
     rebuild(spark, events, out)
     Output(spark, out, PARQUET, APPEND).begin(REBUILD_DONE)

@@ -25,7 +25,10 @@ PartitionTuple = tuple[str, int]
 
 
 def incomplete(folder: Path, as_of: AsOf = END) -> set[PartitionTuple]:
-    """Returns the partitions whose state is uncertain, by rows and by columns."""
+    """Returns the partitions whose rebuilt state is not certainly complete.
+
+    Checks that a rebuild from rows and a rebuild from record batches agree.
+    """
     found: dict[bool, set[PartitionTuple]] = {True: set(), False: set()}
     with open_source(folder) as source:
         for part in (part for part in source.parts() if part.topic in COORDINATOR_TOPICS):
@@ -116,7 +119,11 @@ def test_a_log_with_a_missing_front_is_incomplete(logs: Path, tmp_path: Path) ->
 
 
 def test_an_export_with_a_late_start_is_incomplete(logs: Path, tmp_path: Path) -> None:
-    """The late start is still reported after a resumed run, even for a state that restarts."""
+    """An export starts at offset 30, so earlier records are missing. Resumed runs and exports of the export report
+    this, too.
+
+    The report includes share states, although a share state restarts with each snapshot.
+    """
     for start in (30, 30, 0):
         with open_source(logs) as source:
             report = export(source, tmp_path / "events", start=start)

@@ -36,8 +36,9 @@ def place(one: Any) -> tuple[str, str, int]:
 def test_later_log_gives_earlier_offsets_or_reports_loss(
     spark: Any, kafka_logs: Path, kafka_oracle: Oracle, earlier: str, later: str
 ) -> None:
-    """The offsets from a real broker's log equal the broker's responses at that moment. Missing
-    offsets were deleted.
+    """The offsets that a later log gives for an earlier moment equal the broker's responses at that moment.
+
+    An offset may be missing only if it was deleted meanwhile.
     """
     responses = kafka_oracle[earlier]
     ends = {

@@ -191,8 +191,9 @@ def new_member(bootstrap: str, group: str, topic: str) -> Callable[[], Any]:
 def test_groups_with_members_are_not_changed(
     bootstrap: str, node: kcore.Node, topic: str, name: str, join: Callable[..., Callable[[], Any]]
 ) -> None:
-    """The plan refuses groups with members, and so does its application. The coordinator refuses the change if a member
-    joins in between.
+    """Planning refuses groups with members, and so does applying the plan.
+
+    If a member joins between the check and the commit, the coordinator refuses the commit.
     """
     group = f"{name}-g"
     then = [CommittedAsOf(group, topic, 0, 4)]

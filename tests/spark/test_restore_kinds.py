@@ -106,7 +106,10 @@ def target(tmp_path: Path) -> Iterator[tuple[kcore.Node, OfAllKinds]]:
 def test_share_groups_and_streams_groups_with_members_are_refused(
     spark: Any, tmp_path: Path, target: tuple[kcore.Node, OfAllKinds]
 ) -> None:
-    """Only the streams group has offsets, which are set once the group has no members."""
+    """A plan refuses a share group, which has no committed offsets, and a streams group that has members.
+
+    The offsets of the streams group are set once it has no members.
+    """
     node, kinds = target
     export(Written(), tmp_path / "events")
     then, compacted = committed_as_of(spark, tmp_path / "events")

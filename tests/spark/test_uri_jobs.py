@@ -144,7 +144,9 @@ def test_a_rebuild_continues_from_checkpoints_at_uris(spark: Any, kafka_logs: Pa
 
 
 def test_each_mode_of_an_output_acts_like_sparks_writer(spark: Any, tmp_path: Path) -> None:
-    """`error` also looks for the file that marks a complete run."""
+    """The modes are those of Spark's writer. In addition, `error` refuses an output with the file that marks a complete
+    run.
+    """
     uri = tmp_path.as_uri()
 
     def write(mode: str, *numbers: int) -> list[int]:

@@ -208,7 +208,8 @@ def test_an_alert_is_not_repeated_after_a_restart(spark: Any, kafka_logs: Path, 
     WatchTables(spark, out).apply(watched_frame(spark, rows), 0)
 
     def report(at_ms: int) -> list[str]:
-        """Reports after a restart, before and after the first micro-batch."""
+        """Restarts the stream, and reports before and after its first micro-batch. Returns the subjects of the alerts.
+        """
         watch = Watch(spark, str(events), out)
         return [row["subject"] for as_of_ms in (0, at_ms) for row in watch.report(at_ms, as_of_ms)]
 
@@ -221,8 +222,9 @@ def test_an_alert_is_not_repeated_after_a_restart(spark: Any, kafka_logs: Path, 
 
 
 def test_clients_of_the_published_topic_have_settings(tmp_path: Path) -> None:
-    """The settings come from the file of `--publish-config`, or from the file of the source if both are the same
-    cluster.
+    """The client settings for publishing come from the file of `--publish-config`.
+
+    Without this option, they come from the source's file, if the topic is on the same cluster as the source.
     """
     source, other = tmp_path / "source.properties", tmp_path / "other.properties"
     source.write_text("security.protocol=SSL\n")
@@ -274,7 +276,10 @@ def test_bad_arguments_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_the_tables_are_as_old_as_the_last_micro_batch() -> None:
-    """A transaction that was open when a slow micro-batch began has ended since then: it must not count as hanging."""
+    """The tables show the logs as of the start of the last micro-batch, unless the stream waits for new data.
+
+    Compared with the present time, a transaction that has ended since that start would seem to hang.
+    """
     began, now_ms = "2026-01-01T00:00:00.250Z", 1_767_225_700_000
     waiting = {"message": "Waiting for next trigger", "isDataAvailable": False, "isTriggerActive": False}
     after_batch = {**waiting, "isDataAvailable": True}

@@ -53,8 +53,9 @@ def test_a_worker_uses_the_installed_pyspark_and_keeps_the_archives(prepared: li
 
 
 def test_the_archives_of_another_spark_stay_in_front(prepared: list[str], tmp_path: Path) -> None:
-    """If SPARK_HOME has no installed package, its archives keep their precedence, because they have the version of its
-    JVM.
+    """SPARK_HOME belongs to another Spark, which has only archives of pyspark and no installed package.
+
+    The archives keep precedence, because their version matches the JVM of SPARK_HOME.
     """
     lib = tmp_path / "pyspark" / "python" / "lib"
     lib.mkdir(parents=True)

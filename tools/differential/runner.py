@@ -45,7 +45,7 @@ SHARE_PARTITIONS: Final = 24
 GROUP: Final = 0
 TRANSACTION: Final = 1
 SHARE: Final = 2
-"""Key types of FindCoordinator."""
+"""Key type of share partitions in FindCoordinator, after those of groups and of transactional ids."""
 LISTS: Final = (
     ("groups", "group_id"),
     ("transaction_states", "transactional_id"),

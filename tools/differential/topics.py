@@ -38,7 +38,7 @@ CREATE = Call(create, learn_created, changes_metadata=True)
 
 
 def append(side: Side, topic: str, counts: list[int], partition: int = 0) -> tuple[produce.ProduceRequest, int]:
-    """Makes a Produce request with a batch for each number of records."""
+    """Builds a Produce request. Each element of `counts` is the number of records of one batch."""
     records = b""
     for count in counts:
         builder = BatchBuilder(1 << 20, base_timestamp_ms=NOW_MS)

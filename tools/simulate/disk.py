@@ -25,7 +25,7 @@ PAGE: Final = 4096
 SECTOR: Final = 512
 META_PAGES: Final = 2
 JOURNAL_ENTRIES: Final = 40
-"""Number of entries in an area of the simulated journal. A low number makes full areas, which are moved, frequent."""
+"""Number of entries in an area of the simulated journal. It is low, so that areas become full and are moved often."""
 
 FAILURES: Final = ("flush", "write", "torn write", "commit", "commit landed")
 """Kinds of failures that a disk can have: failures of the journal, and of LMDB's transactions."""

@@ -146,5 +146,5 @@ class History:
         return write
 
     def share(self, group: str, partition: TopicPartition, offset: int) -> ShareRecord:
-        """Returns the delivery of a record to a share group."""
+        """Returns the delivery state of a record in a share group, as the clients know it."""
         return self.shared.setdefault((group, partition), {}).setdefault(offset, ShareRecord())

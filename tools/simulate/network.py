@@ -20,7 +20,7 @@ class Receiver(Protocol):
         ...
 
     def lost(self) -> None:
-        """Handles the end of the connection."""
+        """Notifies this end that the connection has ended."""
         ...
 
 
@@ -75,7 +75,7 @@ class Wire:
         return self.unread_bytes < UNREAD_LIMIT_BYTES
 
     def send_to_server(self, data: bytes) -> None:
-        """Sends bytes of the client."""
+        """Sends bytes from the client to the server."""
         network = self._network
         delay_ms = network.delay(self)
         if not self.open:
@@ -88,7 +88,7 @@ class Wire:
             self.server.received(data)
 
     def send_to_client(self, data: bytes) -> None:
-        """Sends bytes of the server."""
+        """Sends bytes from the server to the client."""
         network = self._network
         delay_ms = network.delay(self)
         if not self.open:

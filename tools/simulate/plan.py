@@ -155,7 +155,7 @@ class Plan:
 
     @property
     def groups(self) -> list[str]:
-        """The groups of the members."""
+        """The names of the groups that the clients of kind "member" join."""
         return list(dict.fromkeys(each.options["group"] for each in self.clients if each.kind == "member"))
 
     @property
@@ -169,7 +169,7 @@ class Plan:
         return {each.options["group"]: each.options["topics"][0] for each in self.clients if each.kind == "share"}
 
     def to_json(self) -> str:
-        """Encodes the plan."""
+        """Encodes the plan as JSON."""
         return json.dumps(asdict(self), indent=1)
 
     @classmethod

@@ -41,7 +41,7 @@ def _make_world(plan: Plan, sink: Callable[[str], None] | None) -> World:
 
 
 def run_plan(plan: Plan, sink: Callable[[str], None] | None = None) -> Result:
-    """Runs a plan. If the engine or a client raises an unhandled exception, the checker "exceptions" reports a failure."""
+    """Runs a plan. An unhandled exception of the engine or a client counts as a failure of the checker "exceptions"."""
     started_s = time.perf_counter()
     world = _make_world(plan, sink)
     failure: SimulationFailure | None = None

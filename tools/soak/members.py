@@ -218,7 +218,7 @@ class ConsumerMember(Member):
         self.epoch = 0
 
     def fenced_by(self, epoch: int) -> bool:
-        """Returns False, because a member of an earlier epoch may still be allowed to commit."""
+        """Returns False, because the coordinator can still accept a commit of a member with an earlier epoch."""
         return False
 
     def step(self) -> None:

@@ -14,7 +14,8 @@ VARIABLE = "KCORE_IGNORED_SETTING"
 
 
 def fixed(name: str, text: str | None = None) -> tuple[type, str, Any]:
-    """Returns class, attribute name and value of a replacement that makes a setting ineffective.
+    """Returns the replacement of a class attribute that makes a setting ineffective, as (class, attribute name, new
+    value).
 
     Args:
         name: the setting.

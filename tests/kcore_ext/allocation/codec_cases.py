@@ -81,7 +81,7 @@ def encode_tagged_response_frame() -> Attempt:
 
 
 def encode_inside_of_another() -> Attempt:
-    """Encodes a message while another one holds the scratch memory."""
+    """Encodes a message while the encoding of another message uses the scratch memory."""
 
     class Members:
         def __iter__(self) -> object:

@@ -121,7 +121,10 @@ def _requested(count: int) -> list[OffsetCommitRequestPartition]:
 
 
 def offset_block() -> Attempt:
-    """Commits more partitions than fit into the object itself: adds, writes and stores them."""
+    """Adds the offsets of nine partitions to a block, writes the block to a batch, and stores the offsets in dicts.
+
+    The block object itself has space for fewer partitions.
+    """
     requested = _requested(9)
     done: list[Any] = []
 

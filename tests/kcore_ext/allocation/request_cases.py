@@ -126,7 +126,7 @@ def _fetch(session_id: int = 0, epoch: int = -1) -> FetchRequest:
 
 
 def fetch() -> Attempt:
-    """Fetches outside of a session, which creates a session, and then in the session."""
+    """Sends a fetch without a session, a fetch that creates a session, and a fetch in this session."""
     plane = _plane()
     expected = plane.call(_fetch(), 12)
 

@@ -19,7 +19,9 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 QUIET_RUNS: Final = 40
-"""Number of runs in a row without a MemoryError. A sweep then ends: each allocation of the action has failed once."""
+"""Number of consecutive runs without a MemoryError. A sweep then ends, because each allocation of the action has failed
+once.
+"""
 MAX_ALLOCATIONS: Final = 3000
 FOREVER: Final = 0
 SPANS: Final = (1, 2, 3, FOREVER)
@@ -43,8 +45,9 @@ class Attempt(NamedTuple):
 
 
 def run_with_faults(attempt: Attempt, first: int, last: int) -> bool:
-    """Runs an action while the allocations `first` to `last` fail; 0: all allocations from the first on. Returns True
-    if the action succeeded.
+    """Runs an action while the allocations `first` to `last` fail. With `last` 0, all allocations from `first` on fail.
+
+    Returns True if the action succeeded.
     """
     allowed = (MemoryError, *attempt.also)
     action = attempt.action

@@ -54,7 +54,13 @@ class Node:
         return self.ids.transaction("x", COMPLETE_COMMIT if commit else COMPLETE_ABORT, producer)
 
     def whole(self, producer: tuple[int, int] = ME, commit: bool = True, epoch_after: int | None = None) -> None:
-        """Writes a complete transaction. `epoch_after` is the epoch of its marker (KIP-890)."""
+        """Writes a complete transaction: its begin, its data, the decision, the marker, and the completion.
+
+        Args:
+            producer: the producer id and epoch of the data.
+            commit: True to commit, False to abort.
+            epoch_after: the epoch of the marker (KIP-890); None: the epoch of the data.
+        """
         after = producer if epoch_after is None else (producer[0], epoch_after)
         self.begin(producer)
         self.write(producer)
@@ -340,8 +346,9 @@ def test_decisions_removed_by_compaction_are_no_findings(node: Node) -> None:
 
 
 def test_decisions_are_known_only_if_every_transaction_log_is_present(node: Node) -> None:
-    """A missing partition may contain any id. The audit infers missing partitions from the partition numbers and from
-    the partitions of known ids.
+    """If a partition of `__transaction_state` is missing, the audit does not know all decisions about transactions.
+
+    It infers missing partitions from the partition numbers, and from the partition in which each known id lies.
     """
     results = examine("__transaction_state", 0, node.ids.rows)
     (observation,) = [one for one in results if isinstance(one, Observation) and one.kind == "log"]

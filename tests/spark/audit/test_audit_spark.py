@@ -34,7 +34,7 @@ pytestmark = pytest.mark.spark
 
 
 class Rows(Source):
-    """A source of an export whose logs were written by a test."""
+    """A source that yields the rows of hand-written logs, so that a test can export them."""
 
     def __init__(self, *logs: Written) -> None:
         self._logs = {(log.topic, log.partition): log for log in logs}

@@ -113,7 +113,7 @@ def consumer(log: Written, *members: str) -> None:
 
 
 def test_a_partition_with_two_owners_in_a_consumer_group_is_found(log: Written) -> None:
-    """One member must revoke the partition. Another member gets it before the revocation is confirmed."""
+    """Member b owns a partition that member a still has to revoke. The audit reports two owners."""
     consumer(log, "a", "b")
     log.current("g", "a", 4, owned=[0, 1])
     before = log.current("g", "a", 4, owned=[0], revoking=[1])
@@ -449,9 +449,7 @@ def test_a_share_state_that_no_group_lists_is_found(log: Written) -> None:
 
 
 def test_an_initialization_that_does_not_complete_is_found(log: Written) -> None:
-    """The audit reports partitions that are still initializing more than a minute and the grace period after the
-    record.
-    """
+    """The audit reports share partitions that still initialize one minute and the grace period after their record."""
     here = log.put(ShareGroupStatePartitionMetadataKey(group_id="s"), listing(initializing=()))
     late_ms = here.timestamp_ms + 60_000 + GRACE_MS
     assert found(log, now_ms=late_ms) == []

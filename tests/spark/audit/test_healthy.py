@@ -50,10 +50,10 @@ def findings(
 
 
 def healthy(found: Iterable[Finding]) -> list[Finding]:
-    """Returns the findings in the logs of a real broker, without the expected findings.
+    """Returns the findings in the logs of a real broker, without two expected kinds.
 
-    The groups `orphan-share-N` are no groups: a script wrote random delivery states under these names. A broker before
-    4.4 accepts a late write with an earlier start offset.
+    A script wrote random delivery states for the groups `orphan-share-N`, which do not exist. A broker before 4.4
+    accepts a late write with an earlier start offset.
     """
     return [
         one
@@ -113,7 +113,9 @@ def test_a_copy_made_during_compaction_is_healthy(kafka_logs: Path) -> None:
 
 
 class Life(Traffic):
-    """Traffic with transactional data, the newest transaction protocol (KIP-890), and restarts."""
+    """Traffic that also writes transactional data, uses the newest transaction protocol (KIP-890), and restarts the
+    node.
+    """
 
     def __init__(self, world: World, chance: random.Random) -> None:
         super().__init__(world, chance, groups=10, burst=5)

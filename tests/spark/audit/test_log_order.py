@@ -18,7 +18,7 @@ from tests.spark.audit.written import Written, found
 
 @pytest.fixture
 def log() -> Written:
-    """Returns a log whose repeated keys show that it was not compacted."""
+    """Returns a log that was not compacted, as its repeated keys show."""
     made = Written()
     for offset in range(10):
         made.commit("g", offset, partition=offset % 2)

@@ -30,7 +30,7 @@ T0 = [("t", 0)]
 
 @pytest.fixture
 def log() -> Written:
-    """Returns a log of transactions with one id."""
+    """Returns a `__transaction_state` log with one record: transactional id x, state EMPTY."""
     made = transaction_log()
     made.transaction("x", EMPTY, (1, 0))
     return made
@@ -42,7 +42,7 @@ def illegal(transactional_id: str, sentence: str, *evidence: Evidence) -> Findin
 
 
 def of_y(kind: str, sentence: str, *evidence: Evidence, producer_id: int = 7, **more: Any) -> Finding:
-    """Returns the expected finding about the id y and its producer."""
+    """Returns an expected finding about transactional id y and its producer id."""
     return finding(kind, evidence, sentence, transactional_id="y", producer_id=producer_id, **more)
 
 
@@ -220,7 +220,10 @@ def test_a_decreasing_offset_of_a_group_with_members_is_found() -> None:
 
 
 def test_a_decreasing_offset_committed_by_a_transaction_is_found() -> None:
-    """A committed transaction's offset counts at the position of its record. An aborted offset never counts."""
+    """The audit compares an offset of a committed transaction with the offset that was committed before its record.
+
+    It ignores offsets of aborted transactions.
+    """
     log = Written()
     log.generation("g", 1, a=[0])
     before = log.commit("g", 10)

@@ -32,7 +32,7 @@ TOPIC_ID = bytes(range(16))
 
 
 class Written:
-    """A log. Each record is one millisecond younger than the previous one.
+    """A log that a test writes. The timestamp of each record is one millisecond after that of the previous record.
 
     Args:
         topic: the topic of the log.

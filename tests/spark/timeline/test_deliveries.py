@@ -187,7 +187,7 @@ def shared_export(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.spark
 def test_the_ends_of_shared_topics_come_from_their_logs(spark: Any, shared_export: Path) -> None:
-    """The rows of a log have a timestamp, but the table of ends needs milliseconds."""
+    """The job computes the end offset in each window from the timestamps of the topic's records."""
     ends = log_ends(log_times_of(logs_at(spark, shared_export), ["jobs"], 1_000), ["jobs"], 1_000)
     columns = ("topic", "partition", "window_start_ms", "end_offset")
     found = [tuple(row[name] for name in columns) for row in ends.orderBy("window_start_ms").collect()]

@@ -208,7 +208,7 @@ def test_a_member_that_does_not_revoke_times_out(world: World) -> None:
 
 
 def test_a_static_member_is_replaced_or_times_out(world: World) -> None:
-    """A replacement has no new epoch. Without a replacement, the log shows that the session timed out."""
+    """Replacing a static member starts no new epoch. Without a replacement, the log shows a session timeout."""
     a, old, new = Member(world, "a"), Member(world, "old", "i"), Member(world, "new", "i")
     a.join(["t"])
     old.join(["t"])
@@ -267,8 +267,9 @@ def test_initialized_share_partitions_are_a_cause() -> None:
 
 
 def test_streams_groups_move_tasks() -> None:
-    """The state number of a stable member differs from that of consumer groups, and the job
-    distinguishes task types.
+    """A streams group moves active and standby tasks, which the timeline distinguishes.
+
+    The number of the state STABLE differs from that of consumer groups.
     """
     member, group = {"group_id": "s", "member_id": "m"}, {"group_id": "s"}
     described = StreamsGroupMemberMetadataValue(client_id="c", client_host="/h")

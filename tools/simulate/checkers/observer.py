@@ -39,7 +39,7 @@ class Observer:
         return None if topic is None else topic.topic_id
 
     def members(self, group_id: str) -> list[tuple[str, int]]:
-        """Returns the members of a group with their epochs, or the group's generation."""
+        """Returns (member id, epoch) of each member of a group. The epoch of a classic group is its generation."""
         group = self.group(group_id)
         if group is None:
             return []

@@ -204,7 +204,7 @@ class Member(Client):
                     self._look_up(partition)
 
     def _look_up(self, partition: TopicPartition) -> None:
-        """Fetches the committed offset of a new partition."""
+        """Fetches the committed offset of a newly assigned partition."""
         assert self._reader is not None, "the member reads"
         topics = [OffsetFetchRequestTopics(name=partition.topic, partition_indexes=[partition.partition])]
         group = OffsetFetchRequestGroup(group_id=self.options["group"], topics=topics)

@@ -1,4 +1,4 @@
-"""An idempotent producer: kcore's accumulator and delivery rules, several batches at a time."""
+"""An idempotent producer, which uses kcore's accumulator and delivery rules and sends several batches at a time."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class EngineView:
 
     @property
     def topics(self) -> Any:
-        """The topics that the controller knows, or another running node if no node is the controller."""
+        """The topics as the controller knows them; without a controller, as another running node knows them."""
         running = [node.engine for node in self._world.nodes.values() if node.running]
         deciding: list[ClusterEngine] = [engine for engine in running if engine.decides()]
         return (deciding or running)[0].topics
