@@ -139,7 +139,7 @@ def both(kafka: str, server: str, restarts: bool) -> Iterator[Servers]:
         yield servers
 
 
-class Middle:
+class MiddleBarrier:
     """The wait of a program in its middle until all programs have arrived and both servers have restarted.
 
     Args:
@@ -215,7 +215,7 @@ def run_seed(
     if barrier is None:
         difference = run_renamed(pair, steps, name, 0)
     else:
-        middle = Middle(barrier)
+        middle = MiddleBarrier(barrier)
         try:
             difference = run_renamed(pair, steps, name, 0, middle)
         finally:

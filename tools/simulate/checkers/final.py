@@ -217,12 +217,12 @@ class FinalChecks:
                         continue
                     seen = self._history.share(group, partition, offset)
                     self._require(
-                        seen.accepted_ms >= 0 or seen.rejected or self._archived(group, partition, offset),
+                        seen.accepted_ms >= 0 or seen.rejected or self._is_finished(group, partition, offset),
                         "share records",
                         f"{group} lost {partition}@{offset}: deliveries seen: {seen.acquired}",
                     )
 
-    def _archived(self, group: str, partition: TopicPartition, offset: int) -> bool:
+    def _is_finished(self, group: str, partition: TopicPartition, offset: int) -> bool:
         """Returns True if the record is acknowledged or archived in the group's durable state.
 
         The group archives a record after the maximum number of deliveries.
