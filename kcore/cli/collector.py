@@ -19,7 +19,7 @@ With Python's defaults 700, 10 and 10, collections would take a fifth of a busy 
 _AT_ONCE: Final = (10_000, 0, 0)
 """Thresholds that make the next collection a full collection.
 
-`SteppedCollector` sets them when a partial collection ends, because it cannot start a full collection itself there.
+`SteppedCollector` sets them when a partial collection ends, because a full collection cannot start at this point.
 """
 _MIDDLE: Final = 1
 _OLDEST: Final = 2

@@ -104,8 +104,8 @@ def note_out_of_order(queue: PartitionQueue, batch: ProducerBatch) -> bool:
 def note_split(queue: PartitionQueue, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> bool:
     """Records that the broker refused a batch as too large, and that smaller batches replace it in the queue.
 
-    The smaller batches divide the batch's sequence numbers among themselves. So the batches that were sent after it
-    still continue the sequence.
+    The smaller batches divide the batch's sequence numbers among themselves. So the batches that were sent after the
+    refused batch still continue the sequence.
 
     Returns:
         True if the partition needs a new producer id.

@@ -81,7 +81,7 @@ class ConfigValues(SecuritySettings):
     def _set_foreign(self, name: str, value: Any, source: str) -> None:
         """Stores one of Kafka's settings that kcore's own table of settings lacks.
 
-        If kcore has an equivalent setting (`SAME_AS`), this method also sets this equivalent, unless it was set directly.
+        If kcore has an equivalent setting (`SAME_AS`) that was not set directly, this method sets it, too.
         """
         from kcore.config.kafka_settings import UNSUPPORTED, single_value  # noqa: PLC0415  # most nodes need none
 

@@ -209,7 +209,7 @@ class Story:
             raise KcoreError(f"the {library} consumer ended unexpectedly")
 
     def _look(self) -> None:
-        """Fetches the partition owners from the server. Prints a completed rebalance and, at intervals, the progress."""
+        """Fetches the partition owners from the server. Prints a completed rebalance and, sometimes, the progress."""
         assert self._watch is not None
         owners = self._watch.owners()
         if owners is not None and owners != self.owners:

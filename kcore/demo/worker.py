@@ -2,7 +2,7 @@
 
     python -m kcore.demo.worker LIBRARY BOOTSTRAP GROUP TOPIC PAUSE_S
 
-It prints a record before it commits the record's offset. A reader of the lines therefore gets each record at least
+It prints a record before it commits the record's offset. A reader of the lines therefore sees each record at least
 once. If it identifies records by partition and offset, it counts each record exactly once.
 """
 

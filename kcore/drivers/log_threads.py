@@ -1,4 +1,4 @@
-"""Threads that write to the log for a driver: they write commits, free space, and empty full areas of the journal."""
+"""Threads that work on the log for a driver: to write commits, to free space, and to empty areas of the journal."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def _with_target(group: GroupDescription, member: MemberDescription) -> MemberPr
 
 
 def share_progress(group: GroupDescription, member: MemberDescription) -> MemberProgress:
-    """Returns the progress of a member of a share group (KIP-932), which gets its partitions without waiting."""
+    """Returns the progress of a member of a share group (KIP-932), which owns its target without waiting."""
     if member.epoch < group.epoch:
         return MemberProgress("Behind", "its next heartbeat")
     return MemberProgress("Stable", None)

@@ -84,7 +84,7 @@ def folder_events(path: str | Path, selection: Selection) -> Iterator[Event]:
 def cluster_events(url: str, selection: Selection) -> Iterator[Event]:
     """Yields the events in the store of a cluster, by topic, partition and offset. The nodes of the cluster may run.
 
-    Events that a partition gets after its first event was read are not included.
+    Leaves out events that were written to a partition after its first event was read.
 
     Raises:
         ConfigError: no kind of store has this scheme, or a package that it needs is not installed.

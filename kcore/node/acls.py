@@ -23,7 +23,7 @@ NUMBERS: Final[Mapping[str, Mapping[str, int]]] = {
     "permission": {UNKNOWN: 0, ANY: 1, "DENY": 2, "ALLOW": 3},
     "pattern_type": {UNKNOWN: 0, ANY: 1, MATCH: 2, "LITERAL": 3, "PREFIXED": 4},
 }
-"""Field of an ACL -> name of a value -> number of this value in requests and responses."""
+"""Mapping from each field of an ACL to its valid names, with their numbers in requests and responses."""
 
 _NAMES: Final = {field: {number: name for name, number in names.items()} for field, names in NUMBERS.items()}
 

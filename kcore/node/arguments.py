@@ -19,8 +19,9 @@ LONG_WAIT_S: Final = 600.0
 """Time in seconds above which the time limit of one call causes a warning: the caller probably passed milliseconds."""
 
 LONG_MEMBERSHIP_S: Final = 21_600.0
-"""Time in seconds above which the time limit for a member's end causes a warning: the caller probably passed
-milliseconds.
+"""Time in seconds above which the `timeout` of `Member.wait` causes a warning.
+
+The caller probably passed milliseconds.
 """
 
 GROUP_TYPES: Final = {name: name for name in ("classic", "consumer", "share", "streams")}
@@ -50,7 +51,7 @@ def filters(argument: str, requested: str | Iterable[str], valid: Mapping[str, s
     Args:
         argument: the argument's name, for the error.
         requested: one name, or several.
-        valid: valid name -> its text.
+        valid: mapping from each valid name to its text in the request.
 
     Raises:
         ConfigError: a name is not valid. A server would return an empty list for it.

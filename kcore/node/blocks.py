@@ -11,16 +11,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class TrackedExit:
-    """A descriptor in place of `__exit__`, which calls a function when the `with` block of an object has ended.
+    """A descriptor in place of `__exit__`, which calls a function if a `with` block ends without a complete `__exit__`.
 
-    A KeyboardInterrupt may come before the first statement of `__exit__`, where no `try` can catch it. The interpreter
-    holds the bound `__exit__` until the block ends. Therefore, each look-up returns a new function, and `left` is
-    called when this function is released. Other look-ups of `__exit__` during the block have no effect.
+    A KeyboardInterrupt may come before the first statement of `__exit__`, where no `try` can catch it. At the beginning
+    of a block, the interpreter looks up `__exit__`, and holds the result until the block ends. Therefore, this
+    descriptor returns a new function, and calls `left` when the interpreter releases this function. Other look-ups of
+    `__exit__` during the block have no effect.
 
     Args:
         function: the `__exit__` of the class.
-        left: called with the object when its block has ended without a complete exit. A complete exit sets the object's
-            attribute `_block` to None, which prevents this call: an interrupt during the call would be lost.
+        left: called with the object when its block has ended. If `__exit__` runs to its end, it prevents this call by
+            setting the object's attribute `_block` to None, because an interrupt during the call would be lost.
         is_open: returns True while the object is in its block.
     """
 

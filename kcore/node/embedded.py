@@ -106,7 +106,7 @@ class EmbeddedNode(Node):
         return self._engine.start(request, version, client_id=client_id)
 
     def advance(self, ms: int) -> None:
-        """Moves a `ManualClock` by `ms`. Every timer fires at its own time, and its decisions are committed."""
+        """Moves a `ManualClock` forward by `ms`. Timers fire at their own times; the engine commits their decisions."""
         self._engine.advance(ms)
 
     def watch_group(self, group_id: str, watcher: Callable[[GroupChanged], None]) -> Callable[[], None]:
@@ -161,7 +161,7 @@ class AsyncEmbeddedNode(AsyncNode):
         return listening
 
     def advance(self, ms: int) -> None:
-        """Moves a `ManualClock` by `ms`. Every timer fires at its own time, and its decisions are committed."""
+        """Moves a `ManualClock` forward by `ms`. Timers fire at their own times; the engine commits their decisions."""
         self._engine.advance(ms)
 
     def watch_group(self, group_id: str, watcher: Callable[[GroupChanged], None]) -> Callable[[], None]:

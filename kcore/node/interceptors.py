@@ -1,4 +1,4 @@
-"""Interceptors: user code that gets, and may replace, every record of a producer or a consumer."""
+"""Interceptors: user code that receives every record of a producer or a consumer, and can replace it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ProducerRecord:
 class ProducerInterceptor:
     """The base of producer interceptors: each method may be overridden.
 
-    If an interceptor raises, the exception is logged, and the next interceptor gets the record unchanged.
+    If an interceptor raises, the exception is logged, and the next interceptor receives the record unchanged.
     """
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
@@ -48,21 +48,24 @@ class ProducerInterceptor:
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
-        """Gets the result of a record. After an error, the offset is -1. The partition is -1 if none was chosen."""
+        """Receives the result of a record.
+
+        After an error, the offset is -1. If the producer has not chosen a partition, the partition is -1.
+        """
 
 
 class ConsumerInterceptor:
     """The base of consumer interceptors: each method may be overridden.
 
-    If an interceptor raises, the exception is logged, and the next interceptor gets the records unchanged.
+    If an interceptor raises, the exception is logged, and the next interceptor receives the records unchanged.
     """
 
     def on_consume(self, records: list[Record]) -> list[Record]:
-        """Returns the records that the program gets instead of `records`. Records left out also count as processed."""
+        """Returns the records for the program, instead of `records`. Records left out also count as processed."""
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
-        """Gets the offsets of a successful commit, before the callback of the commit."""
+        """Receives the offsets of a successful commit, before the callback of the commit runs."""
 
 
 def intercept(calls: Iterable[Callable[[T], T]], value: T) -> T:

@@ -84,7 +84,7 @@ def run_on_thread(sync: SyncEngine) -> LoopThreadDriver:
     After an exception, the engine either runs as before, or it refuses calls until it is closed.
 
     Raises:
-        KcoreError: a request is parked, so its caller waits in the present driver.
+        KcoreError: a request is parked. Its caller waits in the present driver, so the engine cannot leave this driver.
     """
     previous = sync._driver
     sync._driver = driver = LoopThreadDriver(sync.engine, previous)
@@ -220,7 +220,7 @@ class LoopThreadDriver:
         return await self.driver.submit(context, request)
 
     def start(self, context: RequestContext, request: Any) -> Pending | Any:
-        """Raises an error, because only a node without a listener returns pending responses."""
+        """Raises KcoreError: a node with a listener cannot return pending responses."""
         raise KcoreError("start() is not available on a node that listens; call send() in a thread")
 
     def run(self) -> None:

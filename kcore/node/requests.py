@@ -48,7 +48,7 @@ UNKNOWN_EPOCH = -1
 UNKNOWN_OFFSET = -1
 LIST_OFFSETS_TIMEOUT_MS = 30_000  # for brokers that read the offsets from a remote storage
 MAX_DECOMPRESSED_BYTES = 64 << 20
-"""Number of decompressed bytes at which a consumer leaves the remaining batches of a response to its next fetch."""
+"""Number of decompressed bytes after which a consumer drops the other batches of a response, and fetches them again."""
 SESSIONLESS = -1  # the session epoch of a Fetch without a session
 
 
@@ -120,7 +120,7 @@ def _commit_entry(partition: int, offset: int | OffsetAndMetadata) -> OffsetComm
 def commit_request(
     group_id: str, offsets: Offsets, member_id: str = "", epoch: int = -1, instance_id: str | None = None
 ) -> OffsetCommitRequest:
-    """Builds a commit.
+    """Builds an OffsetCommit request.
 
     Raises:
         TypeError: a key is not a partition, or a value is not an offset.
@@ -148,7 +148,10 @@ def commit_request(
 
 
 def check_commit(action: str, response: Any, total: int) -> None:
-    """Raises the errors of an OffsetCommit or TxnOffsetCommit response, or LookupError if it lacks partitions."""
+    """Raises the errors of an OffsetCommit or TxnOffsetCommit response.
+
+    Raises LookupError if the response lacks partitions.
+    """
     rows = 0
     for topic in response.topics:
         rows += len(topic.partitions)
@@ -223,7 +226,7 @@ def _committed(group: Any) -> PartitionDict[OffsetAndMetadata]:
 def pending_offsets(response: OffsetFetchResponse) -> set[TopicPartition]:
     """Returns the partitions with a pending offset, which an open transaction will commit.
 
-    The request of this response must require stable offsets.
+    The response must belong to a request with `require_stable`.
 
     Raises:
         KafkaError, PartitionErrors: the server refused the request.
@@ -326,8 +329,8 @@ def record_size(key: bytes | None, value: bytes | None, headers: Sequence[tuple[
     """Returns an upper bound of the size of an encoded record.
 
     Raises:
-        TypeError: a header is not a pair of a name and bytes. This check fails only the append of the record. Without
-            the check, the whole batch would fail later.
+        TypeError: a header is not a pair of a name and bytes. The error concerns only the append of this record.
+            Without this check, the whole batch of the record would fail later.
     """
     size = RECORD_OVERHEAD_BYTES + (0 if key is None else len(key)) + (0 if value is None else len(value))
     for header in headers:

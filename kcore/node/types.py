@@ -48,8 +48,8 @@ Offsets: TypeAlias = (
 """Offsets to commit: partition -> the offset of the next record to read."""
 
 LATEST_S = 1e11
-"""Maximum time in seconds since the epoch. Milliseconds of any time after March 1973 exceed it, which shows the
-mistake.
+"""Maximum time in seconds since the epoch. A larger number is probably in milliseconds by mistake: in milliseconds, all
+times after March 1973 are larger.
 """
 
 T = TypeVar("T")
@@ -75,12 +75,12 @@ else:
 
 
 class GroupMetadata(NamedTuple):
-    """The identity with which a transaction commits offsets: of a group without members, or of a member.
+    """The identity with which a transaction commits offsets: a group, and the member that commits, if there is one.
 
     Attributes:
         group_id: the group.
-        member_id: the member's id; "": a group without members.
-        epoch: the member epoch, or in a classic group the generation; -1: a group without members.
+        member_id: the member's id; "" for a group without members.
+        epoch: the member epoch, or in a classic group the generation; -1 for a group without members.
         instance_id: the id of a static member, or None.
     """
 

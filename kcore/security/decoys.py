@@ -111,11 +111,11 @@ class SaltForms(Mapping[SaltForm, int]):
         """Chooses a form with a probability proportional to its number of users. Returns None if there are no forms.
 
         The method uses weighted rendezvous hashing: for the same `draw`, the result is the same. If the weight of a
-        form changes, only this form gains or loses user names. Logins on other threads call this method while `add`
+        form changes, user names move only to or from this form. Logins on other threads call this method while `add`
         changes the tree. Therefore, it copies each node, and begins again if the chosen branch was removed meanwhile.
 
         Args:
-            draw: returns a random number below 2**53 that depends only on the label.
+            draw: called with a label, returns a random number below 2**53. Equal labels give equal numbers.
         """
         for _ in range(_MAX_ATTEMPTS):
             path: tuple[int, ...] = ()

@@ -26,8 +26,8 @@ class Mechanism(ABC):
 
     Attributes:
         name: the mechanism's name in SASL's registry.
-        threads: number of threads on which a server calls `evaluate`, if the call may take long (key derivation, user
-            code); 0: the call is fast, and the server makes it on the event loop.
+        threads: number of threads on which a server calls `evaluate`, if the call can take long (key derivation, user
+            code); 0: the call is fast, and runs on the event loop.
         complete: True once the exchange has ended with the peer authenticated.
         user: the authenticated name, once complete.
         expires_at_ms: the wall-clock time in ms since 1970 at which the authentication expires; None: never.

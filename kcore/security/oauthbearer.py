@@ -48,11 +48,11 @@ class TokenRefusedError(ValueError):
 
 
 Validator = Callable[[str, Mapping[str, str]], OAuthIdentity]
-"""Checks a token: signature, issuer, audience, and any other rule of its issuer.
+"""Type of a function that checks a token: signature, issuer, audience, and any other rule of its issuer.
 
-Called with the token and the SASL extensions (KIP-342), on a thread that may block. If the validator raises an
-exception other than PostponedError, the token is refused. kcore logs the type of the exception. It logs the text only
-of a `TokenRefusedError`, because other texts may contain the token.
+kcore calls the function with the token and the SASL extensions (KIP-342), on a thread that may block. If the function
+raises an exception other than PostponedError, kcore refuses the token and logs the type of the exception. kcore logs
+the text only of a `TokenRefusedError`, because other texts may contain the token.
 """
 
 

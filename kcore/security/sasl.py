@@ -53,7 +53,10 @@ EXPECTED: dict[SaslState, frozenset[ApiKey]] = {
     SaslState.COMPLETE: frozenset(),
     SaslState.FAILED: frozenset(),
 }
-"""State -> APIs whose requests it accepts. RAW accepts only tokens. In COMPLETE, requests take their normal path."""
+"""Mapping from each state to the APIs whose requests the SASL exchange accepts.
+
+In RAW, the exchange accepts only tokens. In COMPLETE, it does not restrict requests: the server serves every API.
+"""
 
 
 class SaslExchange:

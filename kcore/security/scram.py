@@ -54,7 +54,7 @@ _CLIENT_FINAL = re.compile(
 
 
 class ScramMechanism(IntEnum):
-    """The two hash functions; the number is Kafka's on the wire and in records (KIP-554)."""
+    """The two SCRAM mechanisms. The value is Kafka's number of the mechanism in requests and records (KIP-554)."""
 
     SCRAM_SHA_256 = 1
     SCRAM_SHA_512 = 2

@@ -44,7 +44,7 @@ FREE_PORT_ATTEMPTS: Final = 5
 MAX_THROTTLED: Final = 1_000
 """Maximum number of connections that a listener keeps open although their address is above its quota.
 
-The listener closes further ones at once.
+The listener closes further connections from such addresses at once.
 """
 
 _NO_FAMILY: Final = frozenset((errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL))

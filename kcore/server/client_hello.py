@@ -33,9 +33,12 @@ class FirstMessage(Enum):
     """The kinds of first messages of a TLS handshake."""
 
     PROMPT = auto()
-    """The server signs as soon as it gets the message."""
+    """The server signs its part of the handshake as soon as it receives this message."""
     LATER = auto()
-    """The server may sign only after a later message. Also a message that is not TLS: OpenSSL reports this error."""
+    """The server may sign only after a later message of the client.
+
+    Messages that are not TLS also have this kind, because OpenSSL reports their error.
+    """
     UNCLEAR = auto()
     """The first record has no complete ClientHello, so the server cannot see the key exchange."""
     COSTLY = auto()

@@ -26,7 +26,7 @@ def _of(observer: Any) -> ClusterEngine | None:
 
 
 def _one(read: Callable[[ClusterEngine], Any]) -> Collect:
-    """Returns a function that reads one value of a cluster node's engine, and yields no value for other engines."""
+    """Returns a function that reads a value from a cluster node's engine. For other engines, it returns no samples."""
 
     def collect(observer: Any) -> Samples:
         engine = _of(observer)

@@ -288,7 +288,8 @@ class ThreadRunner:
 def configured_timing(config: Config) -> Timing:
     """Returns the intervals of a node's membership.
 
-    Kafka's settings of the broker's session determine the intervals; settings without a value leave the defaults.
+    The settings `broker.session.timeout.ms` and `broker.heartbeat.interval.ms` determine the intervals. A setting that
+    was not set leaves the default interval unchanged.
 
     Raises:
         ConfigError: the session is shorter than `MIN_SESSION_MS`, or too short for its heartbeats.

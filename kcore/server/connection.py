@@ -42,8 +42,8 @@ class Connection(ConnectionCore, asyncio.Protocol):
 
     Serves requests and sends responses in order (see `tests.reference.request_queue` for the exact rules). The memory
     that a peer can occupy is bounded: one incomplete frame, a little read-ahead, `kcore.connection.buffer.bytes` of
-    responses, and one more response. While the peer leaves more response bytes unread than that, its requests wait.
-    `ResponseMemory` bounds the unread bytes of all peers together.
+    responses, and one more response. While the peer has more than `kcore.connection.buffer.bytes` of unread responses,
+    its requests wait. `ResponseMemory` bounds the unread bytes of all peers together.
 
     Args:
         server: the server that accepted the connection.
@@ -55,7 +55,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         client_host: the client's address prefixed with a slash, as Kafka shows it.
         principal: the client's principal.
         unread_bytes: response bytes that the peer has not read, as last reported to `ResponseMemory`.
-        taken_s: the time of the last check at which the peer had read bytes, on the loop's clock.
+        taken_s: the time, on the loop's clock, of the last check that found that the peer had read bytes.
     """
 
     __slots__ = (
@@ -149,7 +149,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         return not self._closing
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Handles the loss of the connection: still serves requests that wait for a turn, but discards all responses.
+        """Handles the loss of the connection: still serves requests in the queue, but discards all responses.
 
         A member that leaves its group may send LeaveGroup and close the connection at once. The group must still handle
         this request.
@@ -215,7 +215,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
     # ---- requests
 
     def _serve_failed(self, error: Exception) -> None:
-        """Refuses further requests, because serving one raised `error`."""
+        """Refuses further requests, because the connection could not serve a request: `error` is the cause."""
         if isinstance(error, FrameError | RefusedError | CloseConnectionError):
             self._refuse(str(error))
         elif isinstance(error, TooManyElementsError):

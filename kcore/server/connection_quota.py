@@ -53,7 +53,7 @@ class ConnectionQuota:
         return self.total >= self._config.max_connections
 
     def add_handshakes(self, handshakes: Handshakes) -> None:
-        """Adds the TLS handshakes of a listening socket, from which `make_room` may close a client."""
+        """Adds the TLS handshakes of a listening socket. `make_room` may close their clients."""
         self._handshakes.append(handshakes)
 
     def make_room(self) -> bool:
@@ -171,14 +171,14 @@ class ListenerQuota:
         return self._server.total, "max.connections"
 
     def add_handshakes(self, handshakes: Handshakes) -> None:
-        """Adds the TLS handshakes of a socket of the listener, from which `make_room` may close a client."""
+        """Adds the TLS handshakes of one of the listener's sockets. `make_room` may close their clients."""
         self._handshakes.append(handshakes)
         self._server.add_handshakes(handshakes)
 
     def make_room(self) -> bool:
         """Closes a client that does not begin its TLS handshake.
 
-        If the listener has reached its own limit, only its clients qualify; otherwise the clients of all listeners.
+        If the listener has reached its own limit, the client belongs to this listener; otherwise, to any listener.
 
         Returns:
             False if there is no such client.

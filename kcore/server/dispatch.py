@@ -28,8 +28,8 @@ LONGEST_FRAME = 0x7FFFFFFF + 4
 """Maximum size of a frame in bytes: the largest int32, plus four bytes of the length field."""
 
 ENVELOPE_BYTES = 128 * 1024
-"""Maximum number of bytes that an Envelope request adds to the request within. The client's id and principal have at
-most 64 KB.
+"""Maximum number of bytes that an Envelope request adds to the request that it contains. The client's id and principal
+have at most 64 KB.
 """
 
 
@@ -51,7 +51,8 @@ class Served(ApiEntry):
         slice_bytes: as in `ApiEntry`.
 
     Attributes:
-        all_times: the times of all measured requests. While the server measures requests, `times` is this object.
+        all_times: the times of all measured requests. `times` is this object while the server measures requests, and
+            otherwise None.
     """
 
     __slots__ = ("all_times",)
@@ -124,7 +125,7 @@ class Dispatch:
             served.times = served.all_times if on else None
 
     def measure(self, meter: RequestMeter | None) -> None:
-        """Serves requests through `meter` from now on; None: without a meter."""
+        """Makes `meter` measure all later requests except requests of `EXEMPT` APIs. None ends the measurement."""
         self._meter = meter
         for served in self:
             served.meter = None if served.key in EXEMPT else meter

@@ -11,7 +11,7 @@ Counts = dict[int, int]
 Walk = Callable[[Any, Counts], None]
 
 MAX_MESSAGE = 1_000
-"""Maximum number of characters of an error message in a response that is too long to be encoded."""
+"""Number of characters to which `shorten_messages` shortens error messages, if their response cannot be encoded."""
 
 _KNOWN = {int(code): code.name for code in ErrorCode}
 
@@ -20,7 +20,7 @@ def error_walk(cls: Any) -> Walk | None:
     """Creates the function that counts the error codes other than NONE in messages of a class.
 
     Args:
-        cls: a response class, or the class of a struct in one.
+        cls: a response class, or the class of a struct in a response.
 
     Returns:
         A function (message, counts by code) that increases the counts; None if the class has no error field.

@@ -1,7 +1,7 @@
 """TLS handshakes: limits, fairness between client addresses, timeouts and log lines.
 
 A handshake costs a signature and up to 100 KB of memory, so a listener runs a bounded number of them at a time. A
-client gets a slot for its handshake only after its complete first message. Until then, it uses only a socket.
+client receives a slot for its handshake only after its complete first message. Until then, it uses only a socket.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kcore.server.log_limits import ClientLog
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
-"""Maximum time until a client's first message has arrived, and maximum time of the handshake after it."""
+"""Time limit of each of two phases: the wait for a client's complete first message, and the handshake itself."""
 
 MAX_HANDSHAKES: Final = 256
 """Maximum number of concurrent TLS handshakes per listener. Each handshake takes up to 100 KB of memory."""
@@ -153,7 +153,7 @@ class Handshakes:
         return len(self._silent) + sum(map(len, self._ready.values())) + len(self.running)
 
     def add(self, client: socket.socket, host: str) -> None:
-        """Takes over an accepted socket and its connection slot. After an error, the caller must not release them."""
+        """Takes over an accepted socket and its connection slot. After an error, this method has released both."""
         try:
             client.setblocking(False)
             added = _Client(client, host, self._loop.time())

@@ -118,7 +118,7 @@ class HttpServer:
             await self._server.wait_closed()
 
     def add_work(self, connection: HttpConnection, method: str, work: Steps) -> None:
-        """Makes a page in slices, and responds when `work` returns it."""
+        """Queues `work`, a generator that makes a page in slices. The server sends the page when the generator ends."""
         self._work.append((connection, method, work))
         if len(self._work) == 1:
             asyncio.get_running_loop().call_soon(self._slice)
@@ -262,8 +262,8 @@ class HttpConnection(asyncio.Protocol):
         """Returns True if a browser sent the request to this machine for the page of another site.
 
         Such a site resolves its own name to a loopback address, so that its page may read this server's responses (DNS
-        rebinding). The header Host then has the name of the site. A server that listens on another address makes no
-        such check, because all machines of its network can reach it anyway.
+        rebinding). The header Host then has the name of the site. Returns False for a connection to an address that is
+        not a loopback address, because all machines of the network can reach such an address anyway.
         """
         local = self._transport.get_extra_info("sockname")
         if not local or not _is_loopback(local[0]):

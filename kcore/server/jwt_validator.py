@@ -45,7 +45,7 @@ class IssuerKey(NamedTuple):
     """A key of an issuer.
 
     Attributes:
-        key: the key object of PyJWT, which binds an RSA key without the parameter "alg" to RS256.
+        key: the key object of PyJWT. PyJWT assumes RS256 for an RSA key without the parameter "alg".
         names_algorithm: True if the key has the parameter "alg". Without it, an RSA key serves all algorithms of RSA.
     """
 
@@ -231,8 +231,8 @@ class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 class ReadLimit:
     """The time limit of one read. When it ends, it closes the connections of the read.
 
-    The timeout of a socket applies to each single receive. With such a timeout, an issuer that sends single bytes
-    slowly could block the login, and all logins that wait for its keys, without limit.
+    The timeout of a socket applies only to each single receive. An issuer that sends single bytes slowly would never
+    exceed such a timeout. It could block the login that reads its keys, and all logins that wait for these keys.
 
     Args:
         limit_s: the time limit in seconds, from the beginning of the `with` statement.

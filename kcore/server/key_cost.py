@@ -39,7 +39,7 @@ _MAX_ELEMENTS: Final = 200_000
 
 
 def check_key_cost(pem: bytes) -> None:
-    """Checks that the private keys of a PEM text are cheap to decrypt. Keys without encryption always are.
+    """Checks that the private keys of a PEM text are cheap to decrypt. Accepts keys without encryption.
 
     Raises:
         ConfigError: a key has more than `MAX_ITERATIONS`, or its key derivation is not PBKDF2.
@@ -92,14 +92,14 @@ class _NotDerError(Exception):
 
 
 def _element(data: bytes, position: int, tag: int) -> tuple[int, int]:
-    """Returns the first and the end position of the content of a DER element with this tag."""
+    """Returns the start and the end of the content of a DER element, which must have this tag."""
     if data[position : position + 1] != bytes([tag]):
         raise _NotDerError
     return _content(data, position)
 
 
 def _content(data: bytes, position: int) -> tuple[int, int]:
-    """Returns the first and the end position of the content of a DER element."""
+    """Returns the start and the end of the content of a DER element, as positions in `data`."""
     if position + 2 > len(data):
         raise _NotDerError
     length, first = data[position + 1], position + 2
@@ -139,9 +139,9 @@ def _iterations(der: bytes) -> int:
 def _store_iterations(der: bytes) -> Iterator[int]:
     """Yields the iterations of the key derivations in a PKCS12 file (RFC 7292).
 
-    In the parameters of PBKDF2 (RFC 8018), of PKCS #12's own derivations, and of the file's MAC, the iterations follow
-    the salt, an octet string. The authenticated safe and its unencrypted contents are octet strings in a context tag;
-    the function also searches inside these octet strings.
+    The iterations occur in the parameters of PBKDF2 (RFC 8018), of PKCS #12's own derivations, and of the file's MAC.
+    There, they follow the salt, which is an octet string. The authenticated safe and its unencrypted contents are octet
+    strings, too, below a context-specific tag. The function also searches inside these octet strings.
     """
     first, end = _element(der, 0, _SEQUENCE)
     left = [(first, end, _SEQUENCE)]

@@ -22,7 +22,10 @@ MAX_WAITING: Final = 1_000
 The server closes the connection of a client that would exceed the number.
 """
 RETRY_S: Final = 1.0
-"""Time after which the queue tries again to start a thread, if no login runs whose end would start the next login."""
+"""Time after which the queue tries again to start a thread, if no login is running.
+
+Otherwise, the end of a running login starts the next login.
+"""
 
 
 class Login:
@@ -31,7 +34,7 @@ class Login:
     Attributes:
         host: the client's address.
         evaluate: evaluates the token; runs on another thread. If it raises PostponedError, it is called again later.
-        done: gets the result on the loop's thread, unless the login was cancelled.
+        done: receives the result on the loop's thread, unless the login was cancelled.
     """
 
     __slots__ = ("done", "evaluate", "host")

@@ -44,7 +44,7 @@ class LongResponse(NamedTuple):
     correlation_id: int
 
     def write(self, response: Any) -> Iterator[None]:
-        """Encodes the response, one slice for each step, and completes its slot."""
+        """Encodes the response, one slice in each step of this generator, and completes the response's slot."""
         connection, route = self.connection, self.route
         try:
             try:

@@ -35,10 +35,10 @@ CHECKED: Final = 1_000
 """Maximum number of connections that one step checks, holds or resumes, within a few milliseconds."""
 
 FREE_DIVISOR: Final = 8
-"""Divisor of the memory limit: memory that was full counts as full until an eighth of the limit is free.
+"""Divisor of the memory limit: memory that was full counts as full until an eighth is free.
 
-Each change between full and not full stops or resumes many connections, so a client must not cause a change with each
-request.
+Each change between full and not full stops or resumes many connections. So a single request must not be able to cause
+such a change.
 """
 
 
@@ -56,7 +56,7 @@ class RequestMemory:
     These bytes are incomplete frames, counted with their announced length, and complete frames that wait. At the limit,
     connections that hold no bytes are not read until an eighth of the limit is free. As in Kafka (KIP-72), a connection
     that has begun a frame may finish it; otherwise no connection could make progress. Together, all connections hold at
-    most the limit, plus one frame and one read for each connection.
+    most the limit, plus one frame and the bytes of one read of the socket for each connection.
 
     The object pauses or resumes connections in slices. A connection may begin another frame until its slice runs.
 
@@ -130,7 +130,7 @@ class UnservedMemory:
         limit_bytes: the limit; -1 for none.
 
     Attributes:
-        held_bytes: the bytes of the connections that hold more than a read-ahead.
+        held_bytes: the bytes of all connections that hold more bytes than the limit of the read-ahead.
         closed_connections: the number of connections closed because of the limit.
     """
 

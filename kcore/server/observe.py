@@ -130,7 +130,7 @@ class Observer:
             self._earlier.add(shard.machine)
 
     def _measure_delay(self) -> None:
-        """Measures how late this timer fires, which is how long any event waits for the loop."""
+        """Measures the delay of this timer, because any other event waits equally long for the event loop."""
         loop = self.driver.loop
         now_s = loop.time()
         self.queue_time.observe(max(0.0, now_s - self._probe_due_s))

@@ -28,7 +28,7 @@ _read: Callable[..., Any] = ssl.SSLObject.read
 
 
 class BoundedSession(ssl.SSLObject):
-    """A session that gets its input in pieces, and ends if its client sends too many bytes without data.
+    """A session that receives its input in pieces, and ends if its client sends too many bytes without data.
 
     Real clients change the key only after many gigabytes, and no Kafka client pads its records.
     """

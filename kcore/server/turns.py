@@ -27,9 +27,9 @@ A turn may take longer, because the server completes a request that has begun.
 class Turns:
     """The connections that wait for their next turn, in order.
 
-    Connections with one request are served immediately; connections with many queue here. The more connections wait,
-    the shorter each turn is. Therefore, a client delays the others by about `SHARED_NS`, even if it fills many
-    connections with requests.
+    The server serves connections with one request immediately. Connections with many requests wait here. The more
+    connections wait, the shorter each turn is. Therefore, a client delays the others by about `SHARED_NS`, even if it
+    fills many connections with requests.
 
     Args:
         loop: the event loop.

@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class StateBatch(Protocol):
-    """A state batch of any message or record. Each message and record has its own class for such batches."""
+    """The attributes of state batches. Each type of message or record has its own class of state batches."""
 
     first_offset: int
     last_offset: int
@@ -40,7 +40,7 @@ def batches_of(batches: Iterable[StateBatch]) -> list[Batch]:
 
 
 def combine(current: Batches, added: Sequence[Batch], start_offset: int) -> Batches:
-    """Combines batches: each offset gets the highest (delivery count, delivery state) of all batches that have it.
+    """Combines batches: each offset has the highest (delivery count, delivery state) of all batches that have it.
 
     The result therefore depends neither on the order of writes nor on their repetition. The steps are the same as in
     Kafka. The steps may leave two adjacent batches with equal state and count separate; reads return both batches.
@@ -102,9 +102,9 @@ def _pairwise(batches: list[Batch]) -> list[Batch]:
 
 
 def _resolve(earlier: Batch, later: Batch) -> list[Batch]:
-    """Returns the batches that replace two batches which overlap, or which are equal and adjacent.
+    """Returns the batches that replace two overlapping batches, or two adjacent batches with equal count and state.
 
-    Both are (first, last, count, state), and `earlier` sorts before `later`.
+    Here, a batch is (first offset, last offset, count, state). `earlier` sorts before `later`.
     """
     first, last = earlier[:2]
     if earlier[2:] == later[2:]:

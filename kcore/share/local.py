@@ -69,7 +69,7 @@ _CONTEXT: Final = RequestContext(api_version=0)
 
 
 class _WriterApi:
-    """The part of an API that `StateWriter` uses. Its responses are error codes."""
+    """The attributes of an API that `StateWriter` uses. The response to a failed write is only its error code."""
 
     storage_error = ErrorCode.NOT_COORDINATOR
 

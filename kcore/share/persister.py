@@ -44,10 +44,10 @@ def share_key(group_id: str, topic_id: bytes, partition: int) -> str:
 class Persister(Protocol):
     """The durable state of share partitions.
 
-    Each operation returns its response, or a `Pending` for it. The thread that decides completes the `Pending` when the
-    operation is durable or has failed. `when_complete` handles a response and a `Pending` alike. A response has one
-    result for each requested partition, in the order of the request. No operation raises: errors are codes of
-    partitions. The persister itself retries after retriable codes (COORDINATOR_NOT_AVAILABLE,
+    Each operation returns its response, or a `Pending` for it. The thread that runs the engine's decisions completes
+    the `Pending` when the operation is durable or has failed. `when_complete` accepts a response as well as a
+    `Pending`. A response has one result for each requested partition, in the order of the request. No operation raises:
+    errors are codes of partitions. The persister itself retries after retriable codes (COORDINATOR_NOT_AVAILABLE,
     COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR).
 
     Operations must be called outside the decision of a shard: after `Shard.run`, or from the callback of a `Pending`.
@@ -71,7 +71,7 @@ class Persister(Protocol):
         ...
 
     def stored(self, group_id: str, topic_id: bytes, partition: int) -> ShareState | None:
-        """Returns the state that this node stores; None if there is none, or if another node may have it."""
+        """Returns a share partition's state; None if it has no state, or if another node may store its state."""
         ...
 
     def write(

@@ -75,7 +75,7 @@ class SharedPersister(LocalPersister):
         return None if leader is None or leader.node_id == self._cluster.node_id else leader.node_id
 
     def call(self, api: ShareStateApi[Any, Any], request: Any) -> Any:
-        """Runs a request once. Each node gets the part with the share partitions that it coordinates."""
+        """Runs a request once. Each node receives the part with the share partitions that it coordinates."""
         nodes: dict[int | None, list[int]] = {}
         keys = [
             share_key(request.group_id, topic.topic_id, data.partition)

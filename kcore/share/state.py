@@ -33,7 +33,7 @@ class SharePartitionKey(NamedTuple):
 
 
 def key_of(state: ShareState) -> SharePartitionKey:
-    """Returns the key of the share partition to which a state in a table belongs."""
+    """Returns the key of a state's share partition. The state must be in a `ShareStates` table."""
     return SharePartitionKey(state.group_id, state.topic_id, state.partition)
 
 
@@ -45,7 +45,7 @@ def apply_snapshot(state: ShareState, offset: int, value: ShareSnapshotValue, ma
         offset: the record's offset.
         value: the snapshot.
         max_updates: the number of updates after which a WriteShareGroupState request makes a snapshot. As in Kafka,
-            only a snapshot that this limit caused resets the count of updates.
+            other snapshots do not reset the count of updates.
     """
     state.put_snapshot(
         offset,

@@ -75,7 +75,7 @@ class ReceiveBuffer:
     def _capacity(self) -> int:
         """Returns the size of the memory for the next bytes.
 
-        For a frame above LARGEST_KEPT_BYTES, the memory grows as bytes arrive. The announced size does not matter.
+        For a frame above LARGEST_KEPT_BYTES, the memory grows as bytes arrive, because the announced size may be wrong.
         """
         capacity, size = len(self._memory), len(self)
         needed = self._frame_size() if size >= 4 else 0

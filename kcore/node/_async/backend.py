@@ -295,7 +295,7 @@ def start_request(transport: Any, request: Any, on_done: OnDone, **options: Any)
     Args:
         transport: sends the request; see `AsyncTransport`.
         request: the request.
-        on_done: gets the result.
+        on_done: receives the result.
         options: the options of `AsyncTransport.start`.
     """
     transport.start(request, on_done, **options)

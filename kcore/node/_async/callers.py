@@ -1,4 +1,4 @@
-"""Refuses a `close` from a callback whose end this `close` would wait for, and concurrent calls of one operation."""
+"""Refuses calls that would block forever or collide: `close` from a callback, and concurrent calls of one operation."""
 
 from __future__ import annotations
 

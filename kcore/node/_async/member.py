@@ -54,15 +54,15 @@ class AsyncMember:
     """A member of a group. `group.join(...)` creates it; use it with `with`.
 
     The member joins, sends heartbeats and rejoins in the background. A partition belongs to it from the `Assigned`
-    event until its listener or event loop has handled the `Revoked` event, or until a `Lost` event.
+    event until the program's listener or loop has handled the `Revoked` event, or until a `Lost` event.
 
-    A commit belongs to the membership that the program has seen last, and so does a commit in a transaction. The
-    program sees the membership when its loop or listener gets an event. With a consumer, it sees the membership at each
-    poll. Without listeners and loop, it sees the membership when it reads `assignment`. A commit raises
+    A commit, also in a transaction, belongs to the membership that the program has seen last. The program sees the
+    membership when its listener or its loop over `events` receives an event. With a consumer, the program sees it at
+    each poll. Without listeners and loop, the program sees it when it reads `assignment`. A commit raises
     CommitFailedError if the group has removed the member since then, or if the member gave the partition up. This also
     holds if the member has joined again in the background.
 
-    The member logs an error in the background, for example of a listener, at once. The next call of `start`, `commit`,
+    The member logs a background error, for example of a listener, at once. The next call of `start`, `commit`,
     `events`, `poll` or `wait`, or the end of the `with` block, also raises the error. If the coordinator has refused
     the member permanently (state "Fatal"), each of these calls raises the error. Then close the member and join with a
     new member.
@@ -143,11 +143,10 @@ class AsyncMember:
 
     @property
     def group_metadata(self) -> GroupMetadata:
-        """Group id, member id, epoch and instance id, with which a transaction commits offsets.
+        """The group id, member id, epoch and instance id with which a transaction commits offsets.
 
-        The values belong to the membership of the last poll or event that the program got. Read them together with the
-        positions. If the member is removed from the group afterwards, the coordinator refuses a commit with these
-        values.
+        The values describe the membership at the program's last poll or event. Read them at the same time as the
+        positions to commit. If the group removes the member later, the coordinator refuses a commit with these values.
 
         Raises:
             CommitFailedError: the member was not in the group at the last poll or event.
@@ -257,7 +256,7 @@ class AsyncMember:
         interpreter shuts down.
 
         Raises:
-            ReentrantCallError: the caller runs a callback of the member, for which the close would wait.
+            ReentrantCallError: the caller runs a callback of the member, and `close` would wait for its end.
         """
         if self._calls.abandoned:
             return False
@@ -554,7 +553,7 @@ class AsyncMember:
 
     @property
     def _informs_of_losses(self) -> bool:
-        """True if the user's code gets `Lost` events, or if the member has not joined yet and has no partitions to
+        """True if the user's code receives `Lost` events, or if the member has not joined yet and has no partitions to
         lose.
         """
         return self._listeners[Lost] is not None or not self._joined.is_set()

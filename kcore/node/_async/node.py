@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 CALL_TIMEOUT_S = 60.0
 """The default time limit of a call with its repetitions: the default of Kafka's `default.api.timeout.ms`."""
 LONG_TRANSACTION_S, LONG_DELIVERY_S, LONG_LINGER_S = 3_600.0, 3_600.0, 1.0
-"""Limits in seconds. A longer time causes a warning, because the caller probably passed milliseconds."""
+"""Longest plausible timeouts of a transaction and of a producer, and its longest plausible linger, in seconds.
+
+A longer time causes a warning, because the caller probably passed milliseconds.
+"""
 
 
 class AsyncNode:

@@ -34,8 +34,8 @@ NO_TIMEOUT_MS = 0x7FFFFFFF
 NO_PRODUCER = (-1, -1)
 NEW_TOPIC_S = 10.0
 GATHER_S = 0.01
-"""Minimum time between two requests to a broker that has not responded to the first of them. The second request also
-contains the batches of other partitions that become due in this time."""
+"""Minimum time in seconds between two requests to a broker that has not responded to the first request. Batches that
+become due in this time go into the second request."""
 SHORTEST_PAUSE_S = 0.0001  # of the send loop: a timer may fire early, and the loop would then run many times
 BEING_CREATED = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
 NOT_STORED = frozenset(
@@ -58,7 +58,7 @@ class SentBatches(NamedTuple):
     Attributes:
         broker: the broker.
         request: the request.
-        batches: the queue and the batch of each partition.
+        batches: for each partition, its queue and the batch that the request contains.
     """
 
     broker: Broker
@@ -69,8 +69,8 @@ class SentBatches(NamedTuple):
 class AsyncProducer:
     """A producer that appends records in batches. `node.producer()` creates it; use it with `with`, or call `flush`.
 
-    Records of a partition are stored in the order of their `append`, each once. A repetition after a lost response has
-    the same sequence, by which the broker recognizes it (KIP-98).
+    The broker stores each record of a partition once, in the order of the `append` calls. If a response is lost, the
+    producer repeats the batch with the same sequence, so that the broker recognizes the repetition (KIP-98).
 
     Args:
         calls: the node's requests.
@@ -182,7 +182,7 @@ class AsyncProducer:
         return delivery  # type: ignore[no-any-return]
 
     async def _append_intercepted(self, record: ProducerRecord) -> AsyncDelivery:
-        """Appends the record that the interceptors return. Stores its `Delivery` in order to pass them the result."""
+        """Appends the record that the interceptors return. Stores the `Delivery`, whose result they receive later."""
         record = intercept([each.on_send for each in self._interceptors], record)
         try:
             delivery = await self._append(
@@ -442,7 +442,7 @@ class AsyncProducer:
                 self._fail(queue, batch, late)
 
     def _send(self, broker: Broker, partitions: list[TopicPartition]) -> bool:
-        """Sends the next batch of each partition to their leader; returns False if no batch was sent."""
+        """Sends the next batches of partitions to their leader, `broker`. Returns False if no batch was sent."""
         batches: dict[TopicPartition, tuple[PartitionQueue, ProducerBatch]] = {}
         size = 0
         if self._lacks_id:
@@ -504,7 +504,7 @@ class AsyncProducer:
                 raise
 
     def _handle_response(self, sent: SentBatches, response: Any, error: BaseException | None) -> None:
-        """Handles the result of a request."""
+        """Completes or repeats the batches of a request, depending on its response or error."""
         batches = dict(sent.batches)
         if error is None:
             for topic in response.responses:
@@ -525,7 +525,7 @@ class AsyncProducer:
             self._postpone(queue, batch)
 
     def _handle_row(self, queue: PartitionQueue, batch: ProducerBatch, row: Any, sent: SentBatches) -> None:
-        """Handles the result of one batch."""
+        """Completes, repeats or splits a batch, depending on its entry `row` in the response."""
         code = row.error_code
         if not code or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             batch.in_flight = False
@@ -575,12 +575,12 @@ class AsyncProducer:
             self._fail(queue, batch, failure)
 
     def _fail(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception) -> None:
-        """Completes a batch with an error. The next batches of the partition may need a new sequence."""
+        """Completes a batch with an error. Requests a new producer id if the partition needs one."""
         self._complete(queue, batch, error)
         self._renew_after(order.note_failed(queue, batch))
 
     def _renew_after(self, ended: bool) -> None:
-        """Makes the producer request a new id before the next batch, if the sequence of a partition has ended."""
+        """Makes the producer request a new id before the next batch, if a sequence has `ended`: it cannot continue."""
         if ended:
             self._id = NO_PRODUCER
             self._wakeup.set()  # the send loop requests the id in its next turn

@@ -19,7 +19,10 @@ from kcore.protocol.messages.incremental_alter_configs import (
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32  # resource types
 SET, DELETE = 0, 1  # operations of IncrementalAlterConfigs
 OWN_SOURCES = {TOPIC: (1,), BROKER: (2, 4), GROUP: (8,)}
-"""Resource type -> numbers of the config sources that mean: the setting was set for the resource itself."""
+"""Mapping from resource types to numbers of config sources.
+
+These are the sources of settings that were set for the resource itself. Another source is, for example, a default.
+"""
 
 
 async def config_of(

@@ -42,8 +42,8 @@ A running coordinator ends every transaction within this time.
 """
 LONG_OPEN_S = 86_400.0
 LONG_IDLE_S = 604_800.0
-"""Limits of `longer_than` and `idle` in seconds. A longer time causes a warning: the caller probably passed
-milliseconds."""
+"""Longest plausible values of `longer_than` and `idle`, in seconds. A longer time causes a warning, because the caller
+probably passed milliseconds."""
 
 
 class AsyncTransactions:
@@ -140,8 +140,10 @@ class AsyncTransactions:
         return [each for each in hanging if each in still_open]
 
     async def _coordinated(self, producer_ids: Iterable[int]) -> dict[tuple[int, TopicPartition], str]:
-        """Returns the open transactions of producers that a coordinator has and will end: (producer id, partition) ->
-        transactional id.
+        """Returns the open transactions that a coordinator knows, so that it will end them.
+
+        Returns:
+            Mapping from (producer id, partition) to the transactional id.
         """
         listed = await self.list(producer_ids=sorted({*producer_ids}))
         coordinated: dict[tuple[int, TopicPartition], str] = {}

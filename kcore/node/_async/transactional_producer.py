@@ -43,7 +43,7 @@ PRODUCE_TIMEOUT_MS = 30_000
 MAX_SEQUENCE = 0x7FFFFFFF
 FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 ENDED = frozenset({ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
-"""Errors of an abort if the coordinator has no open transaction of the producer."""
+"""Error codes of EndTxn responses that mean: the coordinator has no open transaction of the producer."""
 NOT_A_MEMBER = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -52,7 +52,7 @@ NOT_A_MEMBER = frozenset(
         ErrorCode.FENCED_MEMBER_EPOCH,
     }
 )
-"""Errors of a commit in a transaction by a member that was fenced, or that has left its group."""
+"""Error codes of TxnOffsetCommit responses that mean: the group has fenced or removed the member."""
 
 Row = tuple[int, bytes | None, bytes | None, HeaderList]
 """A record: timestamp in ms, key, value, headers."""
@@ -89,10 +89,11 @@ class TransactionalProducer:
     async def prepare(self) -> None:
         """Requests a producer id and epoch, unless this producer has valid ones.
 
-        After an interrupt the coordinator may still have the previous transaction open. A new epoch aborts that
-        transaction. Otherwise the next transaction would continue it, and commit its records. If the interrupt came
-        while a new epoch was being requested, the coordinator may refuse the epoch of this producer. Then a new epoch
-        is requested without the old epoch, as after a restart of the program.
+        After an interrupt, the previous transaction may still be open in the coordinator. The next transaction would
+        continue it, and commit its records. So this method requests a new epoch, which aborts the open transaction.
+
+        If the interrupt came during an earlier request for an epoch, the coordinator may refuse this producer's epoch.
+        This method then repeats the request without an epoch, as after a restart of the program.
 
         Raises:
             ProducerFencedError: another producer of the transactional id has fenced this producer.
@@ -148,7 +149,10 @@ class TransactionalProducer:
             raise
 
     async def _abort_interrupted(self) -> None:
-        """Aborts an interrupted transaction of protocol version 1, in which a new epoch would fence this producer."""
+        """Aborts an interrupted transaction of protocol version 1.
+
+        In version 1, a request for a new epoch would fence this producer while its transaction is open.
+        """
         try:
             await self.end(False)
         except KafkaError as error:
@@ -170,8 +174,9 @@ class TransactionalProducer:
         )
 
     def require_free(self) -> None:
-        """Raises KcoreError if the caller itself has an open transaction of this id, because it would wait for its own
-        transaction.
+        """Raises KcoreError if the calling task or thread already has an open transaction of this id.
+
+        A second transaction of the caller would wait forever for the end of the first one.
         """
         if self.turns.is_open_for(caller()):
             raise KcoreError(
@@ -344,7 +349,7 @@ class TransactionalProducer:
 def transactional_producer(
     calls: AsyncCalls, producers: Mapping[str, TransactionalProducer], transactional_id: str, timeout_s: float
 ) -> TransactionalProducer:
-    """Returns the node's producer of a transactional id; a new producer if there is none with this timeout."""
+    """Returns the node's producer of a transactional id. Makes a new producer if none has this timeout."""
     existing = producers.get(transactional_id)
     if existing is not None and existing.timeout_s == timeout_s:
         return existing

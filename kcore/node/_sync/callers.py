@@ -1,5 +1,5 @@
 # Made by tools/generate_sync.py from _async/callers.py: change that file, then run the program.
-"""Checks of calls: a callback must not close an object that waits for it, and some operations allow a single caller."""
+"""Refuses calls that would block forever or collide: `close` from a callback, and concurrent calls of one operation."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class CallbackCallers:
         Args:
             target: the object, for the error.
             owner: the member that is closed; None: all members.
-            closing: True if other code closes the object already.
+            closing: True if another call is closing the object already.
 
         Returns:
-            True if the caller may close the object. False if the caller runs a callback, and other code closes the
-            object already.
+            True if the caller may close the object. False if the caller runs a callback, and another call is closing
+            the object already.
 
         Raises:
-            ReentrantCallError: the caller runs a callback, and no other code closes the object.
+            ReentrantCallError: the caller runs a callback, and no other call is closing the object.
         """
         running = self._owners.get(caller())
         if running is None or (owner is not None and owner is not running):

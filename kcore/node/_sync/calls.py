@@ -132,7 +132,7 @@ class Calls:
         return abandoned
 
     def require_owner(self) -> None:
-        """Raises the errors of `require_open` in a forked child, which lacks the node's threads."""
+        """Raises the errors of `require_open` if this process is a forked child, which lacks the node's threads."""
         if self._refusal:
             self.require_open()
 
@@ -226,7 +226,7 @@ class Calls:
 
         Raises:
             KafkaError, PartitionErrors: the server refused the request.
-            MalformedResponseError: the response lacks rows that the request needs.
+            MalformedResponseError: the response lacks entries that it must contain.
             ConnectionClosedError, TimeoutError: no broker responded in time.
         """
         started_s = monotonic()
@@ -251,11 +251,11 @@ class Calls:
         make_request: Callable[[Mapping[TopicPartition, V]], Any],
         read: Callable[..., Mapping[TopicPartition, int]],
     ) -> dict[TopicPartition, int]:
-        """Sends requests to the leaders of partitions until each partition has an offset in a response.
+        """Sends requests to the leaders of partitions, until the responses contain an offset for each partition.
 
         Args:
-            values: partition -> its value in the request, for example a timestamp.
-            make_request: makes the request for some of the partitions.
+            values: partition -> the value that a request contains for it, for example a timestamp.
+            make_request: builds a request from the values of some partitions.
             read: converts a response, or raises its error. Its argument `total` is the number of partitions in the
                 request.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ShareLink:
-    """The share session with one broker. The worker holds `lock` during each request of the session."""
+    """A worker's share session with one broker. The worker holds `lock` during each request of the session."""
 
     def __init__(self, broker: Broker, session: ShareSession) -> None:
         self.broker = broker

@@ -128,7 +128,7 @@ class MemberCommits:
     def _send_at_once(self, commit: Commit, at_ms: int) -> bool:
         """Sends a commit now, unless it must wait for an earlier commit. Returns True if the commit was sent.
 
-        The machine needs no step for this commit.
+        The state machine returns the requests of this commit directly, without a step of the machine.
         """
         try:
             with self._guard:

@@ -104,7 +104,7 @@ class Queue:
 
     @property
     def _described(self) -> str:
-        """The worker in log lines."""
+        """The description of the worker for log lines."""
         return f"worker {self.member_id} of share group {self._membership.group_id!r}"
 
     # ---- beginning and end
@@ -297,10 +297,10 @@ class Queue:
             session.add(fetched.share_partition, first, Acknowledgement.GAP, last)
 
     def _accept_held(self) -> None:
-        """Removes acknowledged jobs, and jobs with expired locks, from the list of the program's jobs.
+        """Removes jobs from `_held`, the list of the jobs that the program processes.
 
-        With `auto_accept`, removes all jobs. The next request to the broker accepts the jobs that the program has not
-        acknowledged.
+        Without `auto_accept`, removes acknowledged jobs and jobs with expired locks. With `auto_accept`, removes all
+        jobs; the next request to the broker then accepts the jobs that the program has not acknowledged.
         """
         if self._auto_accept:
             lost = 0
@@ -348,8 +348,8 @@ class Queue:
         Args:
             link: the session.
             request: the request.
-            implicit: True if the request may accept jobs automatically. After an error, this method then logs the
-                number of jobs whose acceptance may be lost.
+            implicit: True if the request can contain automatic acceptances of jobs. If this request fails, the method
+                logs the number of jobs whose acceptance may be lost.
         """
         try:
             response = self._calls.transport.send(request, broker=link.broker, channel=self._channel)

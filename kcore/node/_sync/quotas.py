@@ -66,15 +66,16 @@ class Quotas:
         """Changes quotas of clients: `node.quotas.set({"producer_byte_rate": 1_000_000}, user="alice")`.
 
         Args:
-            limits: "producer_byte_rate", "consumer_byte_rate", "request_percentage" or "controller_mutation_rate" of a
-                user, a client id, or both; "connection_creation_rate" of an address; None removes a quota.
+            limits: quota -> its new value; None removes the quota. A user, a client id, or both can have
+                "producer_byte_rate", "consumer_byte_rate", "request_percentage" and "controller_mutation_rate". An
+                address can have "connection_creation_rate".
             user: the user; "<default>" is the default user.
             client_id: the client id; "<default>" is the default client id.
             ip: the client's address; "<default>" is the default address.
 
         Raises:
             ConfigError: the call names neither a user nor a client id nor an address.
-            InvalidRequestError: a quota does not exist for such clients, or its value is not valid.
+            InvalidRequestError: such an entity cannot have the quota, or the value of a quota is not valid.
             TypeError, ValueError: an argument or a quota has a wrong type.
         """
         check_mapping("limits", limits)

@@ -14,7 +14,7 @@ from kcore.protocol.messages.delete_records import DeleteRecordsPartition, Delet
 from kcore.protocol.messages.list_offsets import ListOffsetsRequest
 
 END = -1
-"""The timestamp in a ListOffsets request that stands for the end of the partition."""
+"""Special timestamp in ListOffsets requests, which requests the end offset of a partition."""
 TIMEOUT_MS = 30_000
 
 

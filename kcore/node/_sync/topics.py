@@ -196,7 +196,7 @@ class Topics:
 
         Raises:
             OffsetOutOfRangeError: an offset is after the end of its partition.
-            PolicyViolationError: the topic is compacted, and its "cleanup.policy" does not have "delete".
+            PolicyViolationError: the topic is compacted, and its "cleanup.policy" does not include "delete".
             KafkaError, PartitionErrors: the server refused partitions. The records of other partitions may be deleted.
         """
         return delete_records(self._calls, {as_partition(each): offset for each, offset in offsets.items()})

@@ -313,8 +313,9 @@ class Transaction:
         gave up one of the partitions. This also holds if the member has joined again meanwhile.
 
         Args:
-            group: the consumer or member that read the records, or its `group_metadata` from the time of the read. The
-                coordinator refuses the offsets of a fenced member. For a group without members: the group, or its id.
+            group: the consumer or member that read the records, or its `group_metadata` from the time of the read. If
+                the group has no members, pass the group or its id. The coordinator refuses the offsets of a fenced
+                member.
             offsets: partition -> the offset of the next record to read, for example `consumer.positions()`.
 
         Raises:

@@ -56,7 +56,7 @@ class Transport(Protocol):
         ...
 
     def fetch(self, request: FetchRequest, *, at_most: int, broker: Broker, channel: str) -> FetchResponse:
-        """Sends a Fetch. The records of the response may be views, which keep the memory of the whole response."""
+        """Sends a Fetch. The records in the result may be views, which keep the whole response in memory."""
         ...
 
     def start(

@@ -46,7 +46,10 @@ class Turns:
                 turn.first.wait()
 
     def leave(self, turn: Turn) -> None:
-        """Removes `turn`, and wakes the next turn. Any thread may call this method, also again after an interrupt."""
+        """Removes `turn`, and wakes the next turn.
+
+        Any thread may call this method. After an interrupt, the caller may call it a second time.
+        """
         if turn in self._queue:
             self._queue.remove(turn)
         following = self._first()

@@ -28,7 +28,7 @@ SLICE_OFFSETS: Final = 2_000
 """Number of offsets of a group, or of assigned partitions, that one slice examines."""
 
 Steps = Generator[None, None, Any]
-"""A generator that does its work in slices, and returns the result at the end."""
+"""Type of a generator that does its work in slices, and returns the result at the end."""
 
 
 class BadQueryError(KcoreError):
@@ -152,8 +152,9 @@ def contains(search: str) -> Callable[[str], bool]:
 
 
 def name_fields(name: str) -> dict[str, Any]:
-    """Returns the fields of a row for a name that a client chose: `id`, the displayed text; `whole`, True if that is
-    the whole name.
+    """Returns the fields of a row that describe a name which a client chose.
+
+    `id` is the displayed text. `whole` is True if this text is the complete name.
     """
     return {"id": shown(name), "whole": len(name) <= MAX_SHOWN}
 
