@@ -190,8 +190,8 @@ class AsyncEngine(_Caller):
             ConcurrentCallError: the call is not made on the engine's event loop, so two threads could be inside the
                 engine at the same time.
             EngineClosedError: the engine was closed before or during the call.
-            EngineInterruptedError: an exception interrupted an earlier call within a change. Close the engine and open
-                it again; every acknowledged write is in its log.
+            EngineInterruptedError: an exception interrupted a change of the engine's state in an earlier call. Close
+                the engine and open it again; every acknowledged write is in its log.
             KcoreError: the engine does not serve the API or the version.
             TypeError: `request` is not a request message.
             CloseConnectionError: a Produce with acks=0 failed, and the protocol has no response for it.
