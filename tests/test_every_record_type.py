@@ -162,8 +162,9 @@ def test_a_new_node_replays_every_record_type_of_the_metadata(monkeypatch: pytes
 
 
 def test_the_removal_of_a_node_is_replayed() -> None:
-    """The record deletes the registration of a node that another controller has removed. As in Kafka, it applies to any
-    epoch of the node.
+    """An UnregisterBrokerRecord, written by another controller, deletes the registration of a node.
+
+    As in Kafka, the record applies regardless of the node's epoch.
     """
     machine = BrokerContext().shard.machine
     registered = RegisterBrokerRecord(broker_id=3, broker_epoch=7)

@@ -109,7 +109,10 @@ def test_a_signed_token_that_is_nested_too_deeply_is_refused() -> None:
 
 
 def test_only_this_module_parses_json() -> None:
-    """Demonstrations are exempt, because they read only output of their own processes."""
+    """Only `kcore/json_text.py` calls `json.load` or `json.loads`.
+
+    Demonstrations are exempt, because they read only the output of their own processes.
+    """
     users = set()
     for path in (ROOT / "kcore").rglob("*.py"):
         text = path.read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ from typing import Any, final
 class FetchItem:
     """One partition of a fetch: the requested position and the partition to read.
 
-    The fields of the position are those of a request's `FetchPartition`.
+    The position consists of the attributes that have the same names in a request's `FetchPartition`.
 
     Args:
         topic: the topic's name; None for an unknown id.
@@ -43,9 +43,9 @@ class SessionPartition(FetchItem):
     """
 
     high_watermark: int
-    """The high watermark that the client knows; -1 for none."""
+    """The high watermark in the last response to the client; -1 before the first response."""
     local_log_start_offset: int
-    """The log start offset that the client knows; -1 for none."""
+    """The log start offset in the last response to the client; -1 before the first response."""
 
     def __init__(self, topic: str | None, topic_id: bytes, requested: Any, uses_topic_ids: bool = False) -> None: ...
     @staticmethod
@@ -57,9 +57,10 @@ class SessionPartition(FetchItem):
         """The partition's key in the session: (topic name or topic id, partition)."""
 
     def update(self, data: Any) -> bool:
-        """Stores the offsets of a partition's response.
+        """Stores the offsets of the response for this partition.
 
-        Returns True if the response has changes, so that it must be sent.
+        Returns True if the server must send the response. This is the case if it has records or an error, or if its
+        offsets differ from those of the previous response.
         """
 
 def update_members(
@@ -89,10 +90,10 @@ class FetchParams:
     Args:
         version: the request's API version.
         read_committed: True to read up to the last stable offset instead of the high watermark.
-        max_bytes: size limit of the response. If there is any batch, the response has at least one, regardless of the
-            limit.
-        min_bytes: smallest size of a response before the timeout; at most `max_bytes`.
-        max_wait_ms: the timeout.
+        max_bytes: size limit of the response. Only the first batch may exceed it.
+        min_bytes: a response with fewer bytes is sent only after the timeout. Values above `max_bytes` are reduced to
+            `max_bytes`.
+        max_wait_ms: the timeout, in ms.
         node_id: this node's id, for responses that name the leader.
     """
 
@@ -117,12 +118,12 @@ class Reading:
     """Result of reading all partitions of a request.
 
     Attributes:
-        results: the `PartitionData` of each partition; None if it has no changes for the session.
+        results: the `PartitionData` of each partition; None if the session's client already has the partition's state.
         size_bytes: total size of the batches.
         failed: True if a partition has an error, or its log diverges from the client's.
         dirty: True if a partition has appends that are not durable.
-        long: True if the request has read so much that its other partitions have no records in this response, so that
-            waiting for more records would be useless.
+        long: True if reading stopped at a limit on reads, batches or aborted transactions. The response then has no
+            records of the remaining partitions, and is sent without waiting for more records.
     """
 
     @property
@@ -138,11 +139,15 @@ class Reading:
 
 @final
 class FetchReader:
-    """The reader of the partitions of requests; `tests.reference.fetch_reader.ReferenceReader` defines its behaviour.
+    """The reader of the partitions of Fetch requests.
+
+    `tests.reference.fetch_reader.ReferenceReader` is its reference implementation.
 
     Args:
-        read: generic path for one partition: `kcore.broker.data.fetch.read`.
-        refused: makes the response of a partition that an earlier check has refused: (index, error) -> `PartitionData`.
+        read: the function `kcore.broker.data.fetch.read`. It reads a partition in the cases that this class does not
+            cover.
+        refused: called with (partition number, error code) for a partition that an earlier check has refused; returns
+            its `PartitionData`.
         partition_data: the class `PartitionData`.
         topic_response: the class `FetchableTopicResponse`.
         errors: the class `ErrorCode`.
@@ -179,38 +184,43 @@ class FetchReader:
 
         Args:
             members: the session's partitions.
-            find: looks up the log of a session's partition that has none or a closed one.
+            find: called for each session partition whose attribute `partition` is None or closed. It looks up the
+                partition again.
             may_read: returns True if the client may read a topic; None: the client may read all topics.
         """
 
     def read(self, items: list[Any], params: FetchParams, sparse: bool) -> Reading:
         """Reads all partitions.
 
-        A response has at most 2,000 partitions with an error; further partitions with an error are treated like
-        partitions that the size limit excludes. A response of a session has at most 10,000 partitions with changed
-        offsets and no records. Later responses have the remaining partitions.
+        A response has at most 2,000 partitions with an error. Further partitions with an error are treated like
+        partitions that do not fit in the response. A response of a session has at most 10,000 partitions that have
+        changed offsets but no records. Later responses contain the other partitions.
 
         Args:
             items: the partitions to read.
             params: the request's parameters.
-            sparse: True if `items` belong to a session, whose responses omit partitions without changes.
+            sparse: True if `items` belong to a session. Its responses omit partitions without changes.
 
         Raises:
             LogError: a log cannot be read.
         """
 
     def pending_appends(self, items: list[Any], include_all: bool) -> list[tuple[Any, int]]:
-        """Returns the appends that are not durable and must be in the response, as pairs (partition, end offset).
+        """Returns the partitions whose latest appends must become durable before the fetch is completed.
 
-        Kafka with one replica makes an append readable at once. The result has the appends with acks=0, because the
-        client of the fetch may have sent them just before. With `include_all` the result has all appends, for a fetch
-        that has found too few bytes.
+        In Kafka with one replica, a consumer can read an append at once. In kcore, it can read only durable appends.
+        The fetch must wait for appends with acks=0, because its client may have sent them immediately before the fetch.
+
+        Args:
+            items: the partitions of the fetch.
+            include_all: True to include appends with any acks, because the fetch has found too few bytes.
+
+        Returns:
+            Pairs of a partition and its end offset.
         """
 
     def idle(self, items: list[Any], params: FetchParams) -> bool:
-        """Returns True if no partition has new data or an error.
-
-        Also returns False if only the generic path can find out.
+        """Returns True if no partition has new data or an error; False also if only the generic path can determine it.
         """
 
     def news(self, items: list[Any], results: list[Any], members: dict[Any, SessionPartition]) -> list[Any]:
@@ -220,4 +230,4 @@ class FetchReader:
         """
 
     def by_topic(self, items: list[Any], results: list[Any]) -> list[Any]:
-        """Groups partition responses by topic, in order; only adjacent partitions of a topic are grouped."""
+        """Groups adjacent partition responses of the same topic. The order of the responses does not change."""

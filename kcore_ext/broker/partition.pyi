@@ -25,7 +25,7 @@ class PartitionCore:
     closed: bool
     @property
     def allows_background_commit(self) -> bool:
-        """Returns True, because readers see only the durable part of a partition (`Participant`)."""
+        """Returns True, because readers see only the durable part of a partition (see `Participant`)."""
 
     config: LogConfig
 
@@ -58,7 +58,7 @@ class PartitionCore:
         """
 
     def append_built(self, batch: BatchBuilder, leader_epoch: int) -> int:
-        """Stages the batch of a coordinator's builder. Unlike `append`, it need not parse the batch's bytes."""
+        """Stages the batch that a coordinator has built. Unlike `append`, this method does not parse the batch."""
 
     def append_marker(
         self,
@@ -77,7 +77,8 @@ class PartitionCore:
             coordinator_epoch: the epoch of the transaction coordinator.
             commit: True to commit, False to abort.
             timestamp_ms: the marker's timestamp.
-            transaction_version: 2 requires an epoch above that of the transaction (KIP-1228).
+            transaction_version: the transaction.version. From 2 on, `producer_epoch` must be above the epoch of the
+                transaction (KIP-1228).
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
@@ -85,14 +86,14 @@ class PartitionCore:
         """
 
     def seal(self) -> None:
-        """Does nothing: appends are staged in the log at once (`Participant`)."""
+        """Does nothing, because each append is staged in the log immediately (see `Participant`)."""
 
     def committed(self) -> None:
-        """Advances the high watermark after a durable commit and notifies parked requests (`Participant`)."""
+        """Advances the high watermark after a durable commit, and notifies parked requests (see `Participant`)."""
 
     @abstractmethod
     def finish_recovery(self) -> None:
-        """Completes the recovery of the producers now, without pauses."""
+        """Completes the recovery of the producers' state at once, instead of in slices."""
 
     @abstractmethod
     def _settle_producers(self) -> None:

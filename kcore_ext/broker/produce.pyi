@@ -40,15 +40,15 @@ class AppendLimits:
 class ProduceFastPath:
     """The fast path of Produce for common requests.
 
-    In a common request every batch has magic 2, is valid, is within its topic's limits and is appended unchanged. A
-    batch of a producer has the producer's next sequence. The transaction of a transactional batch is open in the
-    partition.
+    In a common request every batch has magic 2, is valid, is within its topic's limits and is appended unchanged. The
+    batch of an idempotent producer begins with the sequence number that follows the producer's last batch. The
+    transaction of a transactional batch is already open in the partition.
 
-    `ProduceApi.handle` serves any request and defines the behaviour. A test compares the two.
+    `ProduceApi.handle` is the generic path. A test checks that both paths have the same results.
 
     Args:
         api: makes the responses after an append that failed.
-        names: the node's topics by name, as objects with a name, a flag for internal topics, and partitions by number.
+        names: the node's topics by name. Each has a name, a flag for internal topics, and its partitions by number.
         ids: the node's topics by id.
         pipeline: commits appends; responses wait for it.
         now: the clock, which is read once per round.
@@ -71,7 +71,9 @@ class ProduceFastPath:
     ) -> None: ...
 
     declines: bool
-    """True if the fast path must decline every request, because `handle` measures the rates of clients."""
+    """True while a producer has a byte-rate quota. The fast path then declines every request, because only
+    `ProduceApi.handle` measures rates.
+    """
 
     def serve(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
         """Appends the batches of a common request.

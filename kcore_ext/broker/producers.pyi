@@ -50,7 +50,7 @@ class ProducerEntry:
         """The sequence of its last record; -1 if it has none in this epoch."""
 
     def duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
-        """Returns the stored batch with exactly these sequences, or None."""
+        """Returns the stored batch with this epoch, first sequence and last sequence, or None."""
 
     def state(self) -> SavedProducer:
         """Returns the state as a tuple: epoch, coordinator epoch, last timestamp, first offset of the transaction,
@@ -70,18 +70,20 @@ class ProducerEntry:
         Args:
             chunk: encoded producers, one after the other.
             position: the position of the first producer.
-            entries: gets the producers.
+            entries: the dictionary to which the producers are added.
 
         Raises:
             ValueError: the chunk is damaged.
         """
 
     def wrote(self, last_offset: int, newest: bool) -> bool:
-        """Returns True if one of `batches` ends at an offset. With `newest`, tests only the last batch."""
+        """Returns True if one of `batches` has the last offset `last_offset`. With `newest`, tests only the last batch.
+        """
 
 class AbortedCore:
-    """Compiled base of `kcore.broker.data.aborted_transactions.AbortedTransactionIndex`: its list, which compiled code
-    tests for emptiness.
+    """Compiled base of `kcore.broker.data.aborted_transactions.AbortedTransactionIndex`.
+
+    It stores the list of entries, so that compiled code can test if it is empty.
     """
 
     _entries: list[Any]
@@ -93,11 +95,12 @@ class ProducersCore:
 
     Attributes:
         entries: producer id -> state.
-        open_transactions: producer id -> first offset, ascending by offset (a transaction opens at the log's end).
-        verifications: producer id -> (transactional id, epoch) -> `Verification`, from the first request until the
-            transaction's first batch or an end marker.
+        open_transactions: producer id -> first offset of its open transaction, in ascending order of the offsets.
+        verifications: producer id -> (transactional id, epoch) -> `Verification`. An entry exists from the first
+            request until the transaction's first batch or an end marker.
         aborted: the index of aborted transactions.
-        refused: producer id -> (epoch, first sequence) of unknown producers whose first batch could not be stored.
+        refused: producer id -> (epoch, first sequence) of the first batch. The entries are the producers without an
+            entry in `entries` whose first batch could not be stored.
     """
 
     entries: dict[int, ProducerEntry]
@@ -130,10 +133,10 @@ class ProducersCore:
         """Drops the rollback data of appends below `high_watermark`, which are durable."""
 
     def refuse(self, producer_id: int, epoch: int, sequence: int) -> None:
-        """Notes that a client's batch could not be stored for now.
+        """Records in `refused` that a producer's batch was refused, and that the producer may send it again.
 
-        If the producer is unknown, no later batch of this producer is appended before this batch. The partition keeps
-        such entries of at most 100 producers, and drops the oldest entry first.
+        If the producer has no entry in `entries`, the partition accepts no later batch of the producer before this
+        batch. `refused` has at most 100 producers; the oldest is removed first.
         """
 
     def _take_back(self, high_watermark: int) -> None:

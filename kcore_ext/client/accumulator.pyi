@@ -3,7 +3,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, final
 
 class BatchEvent(Protocol):
-    """The event that an Accumulator gives each batch."""
+    """The event that is set when a batch is complete. `Accumulator` creates an event for each batch."""
 
     def set(self) -> None: ...
 
@@ -45,7 +45,7 @@ class DeliveryBase:
 
 @final
 class PartitionQueue:
-    """The batches of one partition; `kcore.client.delivery` decides which one is sent next."""
+    """The unacknowledged batches of one partition. `kcore.client.delivery` selects the next batch to send."""
 
     def __init__(self, partition: Any) -> None: ...
     @property
@@ -62,7 +62,7 @@ class PartitionQueue:
 
 @final
 class Accumulator:
-    """The batches of a producer that are not stored yet."""
+    """The batches of a producer that no broker has acknowledged yet."""
 
     def __init__(
         self,

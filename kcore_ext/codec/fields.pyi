@@ -2,12 +2,12 @@ from typing import final
 
 @final
 class FieldLayout:
-    """The memory positions of a message class's fields, for other compiled modules.
+    """The positions of some fields in the objects of a message class. Compiled modules read and set the fields with it.
 
     Args:
-        cls: a declared class of `kcore.protocol`. None: every field is read as a Python attribute, because the class is
-            not known.
-        fields: the names of the fields that a module uses, by the indices 0, 1, 2, ... with which it reads them.
+        cls: a declared class of `kcore.protocol`. None: the class is unknown, so every field is read as a Python
+            attribute.
+        fields: index -> name of the field. Compiled modules refer to a field by this index. The indices are 0, 1, 2, …
 
     Raises:
         TypeError: `cls` is not a declared class, or lacks one of the fields.

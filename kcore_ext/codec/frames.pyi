@@ -7,13 +7,13 @@ class StructBase:
     """The base of every declared class: keyword-only construction, equality by value, repr, pickling."""
 
 class LazySlot:
-    """The attribute of a field whose default is a struct: an empty slot gets a new struct at its first read."""
+    """The descriptor of a field whose default is a struct. Reading an empty slot stores a new struct in it."""
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any: ...
     def __set__(self, instance: Any, value: Any) -> None: ...
 
 def bind(cls: type, schema: Schema) -> None:
-    """Connects a declared class, just created by its metaclass, with its schema."""
+    """Connects a declared class with its schema. The metaclass calls it after creating the class."""
 
 def encode_response(
     response: StructBase, version: int, correlation_id: int, header_version: int, *, limit_bytes: int | None = None
@@ -57,4 +57,7 @@ def decode_request_header(data: bytes | bytearray | memoryview, position: int = 
     """
 
 def set_flexible_versions(resolve: Callable[[int], int]) -> None:
-    """Sets the function with which `decode_request_header` looks up the first flexible version of a new API."""
+    """Sets the function that returns the first flexible version of an API.
+
+    `decode_request_header` calls the function at the first request of each API.
+    """

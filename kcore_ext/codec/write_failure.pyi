@@ -1,1 +1,1 @@
-"""Raises the exception of a failed encoding, for other compiled modules."""
+"""A function that raises the exception for a failed encoding. Only compiled modules use it."""

@@ -11,7 +11,7 @@ class SubscribedTopics:
     Args:
         by_id: returns the topic of an id, or None.
         names: the names of the member's topics.
-        known: topics that exist and to which the member subscribes, according to the caller; None: no topics.
+        known: some topics to which the member subscribes, for which the test is faster; None: no topics.
     """
 
     def __init__(self, by_id: Callable[[bytes], Any], names: frozenset[str], known: Topics | None = None) -> None: ...
@@ -45,21 +45,22 @@ def next_partitions(
     owners: PartitionOwners,
     subscribed: Callable[[bytes], bool],
 ) -> tuple[dict[bytes, dict[int, int]], dict[bytes, dict[int, int]], dict[bytes, dict[int, int]], bool]:
-    """Divides a member's partitions for its next step towards its target.
+    """Determines the partitions that a member keeps, must revoke, and receives in its next step towards its target.
 
     Args:
         assigned: the partitions that the member may use, with their assignment epochs.
         revoking_before: the partitions that the member had to revoke before this step.
-        target: the member's target.
+        target: the partitions of the member's target assignment.
         epoch: the assignment epoch of new partitions.
         owners: the owners of partitions.
-        subscribed: returns True if the member subscribes to the topic with an id; a `SubscribedTopics` is faster than a
-            function.
+        subscribed: returns True if the member subscribes to the topic with the given id. A `SubscribedTopics` is faster
+            than a function.
 
     Returns:
-        The tuple (kept, revoked, granted, waits): the partitions that the member keeps, the partitions that it must
-        revoke, new partitions of its target without another owner, and True if another member still owns a partition of
-        its target. Topics may share the dictionaries, which must not be changed.
+        A tuple (kept, revoked, granted, waits). `kept` has the partitions that the member keeps, and `revoked` those
+        that it must revoke. `granted` has the new partitions of its target that no other member owns. `waits` is True
+        if another member still owns a partition of the target. Do not change the inner dictionaries, because several
+        topics may share one.
     """
 
 def with_granted(
@@ -68,7 +69,9 @@ def with_granted(
     """Returns one mapping of the partitions that a member keeps and those that it is granted. May change `kept`."""
 
 def topics_of(owned: dict[bytes, dict[int, int]], layout: FieldLayout) -> list[Any]:
-    """Returns the topics and their partitions as messages; topics may share a list, which must not be changed.
+    """Returns the topics and their partitions as messages.
+
+    Do not change the lists of partitions, because several topics may share one.
 
     Args:
         owned: the partitions by topic id.

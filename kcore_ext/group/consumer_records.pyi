@@ -7,18 +7,18 @@ from kcore_ext.batch import BatchBuilder
 class ConsumerRecord:
     """A record of a consumer group that refers to the objects that the group will store. Immutable by convention.
 
-    It equals the corresponding record of `reference_records`, which the attributes `key`, `value` and `version` create
-    on access.
+    It compares equal to the record that `reference_records` creates for the same change. The attributes `key`, `value`
+    and `version` are those of that record, which is created at each access.
 
     Attributes:
         record_type: the type of the key: 3, 5, 6, 7 or 8.
         group_id: the group.
-        member_id: the member; None in a record of the group itself.
-        content: the member's MemberMetadata (type 5), target (7: topic id -> partitions, ascending, none empty) or
-            CurrentAssignment (8); None for an epoch.
-        epoch: the epoch of the group (type 3) or of the target assignment (6).
-        number: the hash of the group's topics (type 3), the time of the target's computation in ms since the epoch
-            (6).
+        member_id: the member; None in records of types 3 and 6, which concern the whole group.
+        content: type 5: the member's MemberMetadata. Type 7: the member's target, topic id -> partitions (ascending and
+            not empty). Type 8: the member's CurrentAssignment. Other types: None.
+        epoch: type 3: the epoch of the group. Type 6: the epoch of the target assignment.
+        number: type 3: the hash of the group's topics. Type 6: the time at which the target was computed, in ms since
+            the epoch.
     """
 
     record_type: int
@@ -83,7 +83,7 @@ def in_one(records: list[Any]) -> Any:
     """
 
 def member_metadata(group_id: str, member_id: str, metadata: Any) -> Any:
-    """Returns the record of the metadata of a member of the new protocol (type 5)."""
+    """Returns the record with the metadata of a member that uses the consumer protocol of KIP-848 (type 5)."""
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> Any:
     """Returns the record of the group's epoch and the hash of its topics (type 3).

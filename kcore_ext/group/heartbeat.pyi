@@ -59,7 +59,7 @@ class EpochFastPath(GroupFastPath):
     ) -> None: ...
 
 class TupleMetadata:
-    """A comparison of the client id and host of a request with those in a member's metadata.
+    """A comparison of the client id and host of a request with the values in a member's metadata.
 
     Args:
         metadata: the class of the metadata, a named tuple with `client_id` and `client_host`.
@@ -68,7 +68,7 @@ class TupleMetadata:
     def __init__(self, metadata: type) -> None: ...
 
 class HeartbeatFastPath(GroupFastPath):
-    """The fast path of Heartbeat: a dynamic member of the current generation of a classic group.
+    """The fast path of Heartbeat. It serves dynamic members in the current generation of a classic group.
 
     Args:
         api: the API, for responses that wait for a commit.
@@ -79,7 +79,7 @@ class HeartbeatFastPath(GroupFastPath):
         request: the class of the request.
         machine: the class of a shard's state machine.
         group: the class of classic groups.
-        member: the class of their members.
+        member: the class of members of classic groups.
         dead: the state of a deleted group.
     """
 
@@ -98,7 +98,7 @@ class HeartbeatFastPath(GroupFastPath):
         dead: object,
     ) -> None: ...
     def serve(self, context: Any, request: Any) -> Any:
-        """Re-arms the member's session.
+        """Restarts the member's session timeout.
 
         Returns:
             The response; a `Pending` if the response waits for a commit; or None, without any change, if the generic
@@ -106,7 +106,9 @@ class HeartbeatFastPath(GroupFastPath):
         """
 
 class ConsumerHeartbeatFastPath(EpochFastPath):
-    """The fast path of ConsumerGroupHeartbeat. It serves a reconciled member of a group without due work.
+    """The fast path of ConsumerGroupHeartbeat.
+
+    It serves a request that changes nothing, if the member has reached its target and no work of the group is due.
 
     Args:
         api: the API, for responses that wait for a commit.
@@ -122,7 +124,7 @@ class ConsumerHeartbeatFastPath(EpochFastPath):
         machine: the class of a shard's state machine.
         group: the class of consumer groups.
         subscriptions: the class of a group's subscriptions.
-        member: the class of its members.
+        member: the class of members of consumer groups.
         metadata: the class of a member's metadata.
     """
 
@@ -146,7 +148,7 @@ class ConsumerHeartbeatFastPath(EpochFastPath):
         metadata: type,
     ) -> None: ...
     def serve(self, context: Any, request: Any) -> Any:
-        """Re-arms the member's session.
+        """Restarts the member's session timeout.
 
         Returns:
             The response; a `Pending` if the response waits for a commit; or None, without any change, if the generic

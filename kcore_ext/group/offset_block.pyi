@@ -93,15 +93,15 @@ class OffsetBlock(Generic[R]):
     def put_into(
         self, groups: dict[str, dict[str, dict[int, OffsetAndMetadata]]], group_id: str, first_offset: int
     ) -> int:
-        """Puts the offsets into a store's dictionaries of groups, topics and partitions.
+        """Stores the offsets in the dictionaries of an offset store.
 
         Args:
-            groups: the dictionaries.
-            group_id: the group, as the string object to store.
+            groups: group -> topic -> partition -> offset.
+            group_id: the group. This string object becomes the key.
             first_offset: the record offset of the first record. The other records have the following offsets.
 
         Returns:
-            The number of offsets that did not replace an earlier offset of their partition.
+            The number of partitions that had no offset before.
 
         Raises:
             ValueError: the block was stored before.
@@ -109,14 +109,14 @@ class OffsetBlock(Generic[R]):
 
 @final
 class CommitPlan:
-    """A commit after the first checks: the request, and the results of the checks.
+    """An offset commit whose topics and partitions were checked. It contains the request and the results of the checks.
 
     Attributes:
         request: the request.
-        topics: the topics in request order, as tuples (request topic, topic info, codes); `codes` has an error code for
-            each partition, or is None if no partition is refused. Iterating over the plan iterates over these tuples,
-            which are made on first access.
-        empty: True if no partition remains for the group to check.
+        topics: the topics in request order, as tuples (request topic, topic info, codes). `codes` has an error code for
+            each partition, or is None if no partition is refused. Iterating over the plan also yields these tuples,
+            which are created at the first access.
+        empty: True if the checks have refused all partitions.
     """
 
     def __init__(self, request: Any, topics: list[tuple[Any, Any, list[int] | None]], empty: bool) -> None: ...
@@ -141,15 +141,19 @@ def plan_topics(
 
     Args:
         request: the request, whose topics have a name or a topic_id, and partitions.
-        find: returns the info of a topic by its name or id (name, topic_id, number of partitions); None for an
-            unknown topic.
+        find: called with a topic's name or id; returns the topic info (name, topic_id, number of partitions), or None
+            for an unknown topic.
         by_id: True if the request names topics by id.
-        refusal: returns the code for a client that may not commit to a topic of that name, else 0; None allows all.
-        unknown: the code for an unknown topic. It is checked before `refusal` if the request names topics by id, else
-            after it.
-        no_partition: the code for a partition that its topic does not have.
-        no_topic: the topic info in the plan for a topic whose partitions are all refused.
+        refusal: called with a topic's name; returns the error code if the client may not commit to the topic, else 0.
+            None allows all topics.
+        unknown: the error code for an unknown topic. If the request names topics by name, the code of `refusal` has
+            precedence.
+        no_partition: the error code for a partition that the topic does not have.
+        no_topic: the topic info that the plan contains for a topic whose partitions are all refused.
     """
 
 def unknown_partitions(partitions: Sequence[Any], count: int, code: int) -> list[int] | None:
-    """Returns `code` for each partition number from `count` on, and 0 for the others; None if all exist."""
+    """Returns the error code of each partition: `code` if its number is at least `count`, else 0.
+
+    Returns None if all codes are 0.
+    """

@@ -4,10 +4,10 @@ from kcore_ext.group.consumer_records import ConsumerRecords
 from kcore_ext.group.offset_block import OffsetBlock
 
 class CommitFastPath:
-    """The common part of the fast paths of both commits.
+    """The common part of the fast paths of OffsetCommit and TxnOffsetCommit.
 
-    It caches up to 1024 combinations of topics and partitions, each with its topic infos and the response that accepts
-    all partitions. An entry is valid as long as the cluster's topic objects are the same.
+    It caches up to 1024 combinations of topics and partitions. Each cache entry has the topic infos and a response that
+    accepts all partitions. An entry is valid as long as the cluster's topic objects are the same.
     """
 
     @property
@@ -16,10 +16,12 @@ class CommitFastPath:
 
     @property
     def remembered(self) -> int:
-        """The number of cached combinations of partitions."""
+        """The number of cached combinations of topics and partitions."""
 
 class OffsetCommitFastPath(CommitFastPath):
-    """The fast path of OffsetCommit: existing partitions, short metadata, and a group that accepts the member.
+    """The fast path of OffsetCommit.
+
+    It serves requests whose partitions all exist, whose metadata is short, and whose member the group accepts.
 
     Args:
         api: the API, for its errors and for responses that wait for a commit.
@@ -55,7 +57,9 @@ class OffsetCommitFastPath(CommitFastPath):
         """
 
 class TxnOffsetCommitFastPath(CommitFastPath):
-    """The fast path of TxnOffsetCommit: existing partitions, a verified transaction, and a group that accepts it.
+    """The fast path of TxnOffsetCommit.
+
+    It serves requests whose partitions all exist, whose transaction is verified, and whose member the group accepts.
 
     Args:
         api: the API, for its errors, for responses that wait for a commit, and for transactions that are not verified
@@ -93,15 +97,15 @@ class TxnOffsetCommitFastPath(CommitFastPath):
         """Writes the offsets as pending offsets. Returns the same as `OffsetCommitFastPath.serve`."""
 
 def replay_block(shard: Any, offset: int, producer_id: int, records: OffsetBlock[Any] | ConsumerRecords) -> None:
-    """Applies the offsets of a commit to a group shard, or the records of a consumer group.
+    """Applies a block of records to a group shard: the offsets of a commit, or the records of a consumer group.
 
     Args:
         shard: the state to change.
         offset: the offset of the first record. The other records have the following offsets.
         producer_id: the producer whose transaction contains the records, which are then applied as pending offsets; -1:
             none.
-        records: the offsets; or records of a consumer group, which are never part of a transaction.
+        records: the block. Records of a consumer group are never part of a transaction.
 
     Raises:
-        ValueError: the records have been applied already.
+        ValueError: the offsets have been applied already.
     """

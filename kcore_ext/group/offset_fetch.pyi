@@ -2,7 +2,7 @@ from typing import Any, final
 
 @final
 class OffsetTables:
-    """The dictionaries of a group shard that a fetch reads; the same objects for the lifetime of the shard.
+    """The dictionaries of a group shard that OffsetFetch reads. The shard never replaces these dictionaries.
 
     Args:
         groups: group id -> group.
@@ -13,10 +13,10 @@ class OffsetTables:
     def __init__(self, groups: dict[str, Any], offsets: dict[str, Any], pending: dict[str, Any]) -> None: ...
 
 class OffsetFetchFastPath:
-    """The fast path of OffsetFetch: one group, some of its topics or all, no error.
+    """The fast path of OffsetFetch. It serves valid requests for some or all topics of one group.
 
-    It caches the last responses of some groups. It reuses a cached response as long as every offset of the response is
-    the same object in memory. The connection then need not encode the response again.
+    It caches the last response of some groups. It reuses a cached response as long as the shard still stores every
+    offset object of the response. The connection then does not encode the response again.
 
     Args:
         api: the API, for responses that wait for a commit.

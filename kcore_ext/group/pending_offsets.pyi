@@ -13,13 +13,13 @@ def hold(
     block: OffsetBlock[Any],
     first_offset: int,
 ) -> None:
-    """Stores the offsets of a block as pending.
+    """Stores the offsets of a block as pending offsets of a transaction.
 
     Args:
         pending: producer id -> group -> topic -> partition -> offset.
         opened: group -> topic -> partition -> producers with a pending offset.
         producer_id: the producer of the transaction.
-        group_id: the group; the store's own string.
+        group_id: the group. This string object becomes the key.
         block: the offsets.
         first_offset: the record offset of the first record. The other records have the following offsets.
 
@@ -34,7 +34,7 @@ def release(
     producer_id: int,
     commit: bool,
 ) -> int:
-    """Ends a transaction: commits or drops its pending offsets, by the rule of `OffsetStore.complete`.
+    """Ends a transaction: commits or drops its pending offsets, like `OffsetStore.complete`.
 
     Args:
         pending: as in `hold`.
@@ -44,5 +44,5 @@ def release(
         commit: True to commit, False to abort.
 
     Returns:
-        The number of partitions that had no offset before.
+        The number of partitions that had no materialised offset before.
     """

@@ -3,7 +3,9 @@ from typing import Any
 from kcore_ext.group.heartbeat import EpochFastPath
 
 class ShareHeartbeatFastPath(EpochFastPath):
-    """The fast path of ShareGroupHeartbeat. It serves an unchanged member of a share group without due work.
+    """The fast path of ShareGroupHeartbeat.
+
+    It serves a request that changes nothing, if the member has reached its target and no work of the group is due.
 
     Args:
         api: the API, for responses that wait for a commit.
@@ -18,7 +20,7 @@ class ShareHeartbeatFastPath(EpochFastPath):
         settings: the class of a group's settings, a named tuple.
         machine: the class of a shard's state machine.
         group: the class of share groups.
-        member: the class of their members.
+        member: the class of members of share groups.
         metadata: the class of a member's metadata, a named tuple.
         current: the class of a member's current assignment, a named tuple.
     """
@@ -43,7 +45,7 @@ class ShareHeartbeatFastPath(EpochFastPath):
         current: type,
     ) -> None: ...
     def serve(self, context: Any, request: Any) -> Any:
-        """Re-arms the member's session.
+        """Restarts the member's session timeout.
 
         Returns:
             The response; a `Pending` if the response waits for a commit; or None, without any change, if the generic

@@ -3,7 +3,9 @@ from typing import Any
 from kcore_ext.group.heartbeat import EpochFastPath
 
 class StreamsHeartbeatFastPath(EpochFastPath):
-    """The fast path of StreamsGroupHeartbeat, for members whose last heartbeat changed nothing and had no status.
+    """The fast path of StreamsGroupHeartbeat.
+
+    It serves members whose last heartbeat changed nothing and whose last response had no status.
 
     Args:
         api: the API, for responses that wait for a commit.
@@ -18,7 +20,7 @@ class StreamsHeartbeatFastPath(EpochFastPath):
         settings: the class of a group's settings, a named tuple.
         machine: the class of a shard's state machine.
         group: the class of streams groups.
-        member: the class of their members.
+        member: the class of members of streams groups.
         metadata: the class of a member's metadata, a named tuple.
     """
 
@@ -41,7 +43,7 @@ class StreamsHeartbeatFastPath(EpochFastPath):
         metadata: type,
     ) -> None: ...
     def serve(self, context: Any, request: Any) -> Any:
-        """Re-arms the member's session.
+        """Restarts the member's session timeout.
 
         Returns:
             The response; a `Pending` if the response waits for a commit; or None, without any change, if the generic

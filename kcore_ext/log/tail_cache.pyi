@@ -1,9 +1,9 @@
 from typing import Final, final
 
 TRIM_THRESHOLD: Final[int]
-"""Number of released entries at the head of a partition's list at which the cache rebuilds the list without them."""
+"""The cache rebuilds the list of a partition when at least this number of entries at its head are released."""
 BATCH_OVERHEAD: Final[int]
-"""Number of bytes that the cache adds to the size of each batch, for the objects that hold the batch."""
+"""Number of bytes that the cache adds to the size of each batch, for the memory of its Python objects."""
 
 @final
 class PartitionTail:
@@ -40,7 +40,6 @@ class TailCache:
     def add(self, tail: PartitionTail, bases: list[int], batches: list[bytes]) -> None:
         """Adds a partition's newly committed batches.
 
-        Releases the oldest batches of all partitions until the limit holds.
-
-        If memory runs out, releases all batches of the partition; readers then read them from the storage.
+        Then releases the oldest batches of all partitions until the total size is within the limit. If memory runs out,
+        releases all batches of the partition; readers then read them from the storage.
         """

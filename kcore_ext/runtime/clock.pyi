@@ -2,9 +2,9 @@ from collections.abc import Callable
 from typing import Final, Protocol, final
 
 LATE_MS: Final[int]
-"""The time without a round, in ms, after which kcore assumes that the event loop may have been late.
+"""If no round begins for this time in ms, kcore assumes that the event loop may have been blocked.
 
-It is much shorter than any sensible session timeout.
+The time is much shorter than any sensible session timeout.
 """
 
 class _Clock(Protocol):
@@ -31,8 +31,8 @@ class Now:
     Attributes:
         now_ms: monotonic milliseconds, for deadlines.
         wall_ms: milliseconds since the epoch, for records.
-        resumed_ms: the monotonic time of the latest `update` that came more than `LATE_MS` after the `update` before
-            it.
+        resumed_ms: the monotonic time in ms of the latest `update` call before which there was no call for more than
+            `LATE_MS`.
     """
 
     now_ms: int
@@ -45,14 +45,14 @@ class Now:
 
 @final
 class RoundClock:
-    """The clock, read once for all requests of a round.
+    """The clock of a driver, which is read once for all requests of a round.
 
-    If the last reading is more than 100 ms old, reads the clock again. Otherwise, sessions that begin after a long
-    request would begin in the past.
+    If the last reading is more than 100 ms old, the clock is read again within the round. Otherwise, a session that
+    begins after a long request would begin in the past.
 
     Args:
         now: the clock, which is read once per round.
-        open_round: schedules the end of the round, unless it is scheduled.
+        open_round: schedules the end of the round, if it is not scheduled yet.
 
     Attributes:
         now: the clock, which is read once per round.
@@ -65,4 +65,4 @@ class RoundClock:
     open_round: Callable[[], None]
     def __init__(self, now: Now, open_round: Callable[[], None]) -> None: ...
     def begin(self) -> int:
-        """Opens the round and reads the clock, unless the round is open. Returns the monotonic time in ms."""
+        """Opens the round and reads the clock, unless the round is already open."""

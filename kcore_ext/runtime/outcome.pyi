@@ -12,10 +12,11 @@ class Outcome:
     """The result of a decision: records to write, and a response that waits until they are durable.
 
     Attributes:
-        records: the records in the order in which they are written and replayed, all of them or none. A list, or a
-            `RecordBlock` (kcore.runtime.machine), which writes and replays itself.
-        reply: the response, or a parked `Pending`; None if there is no request (a timer).
-        producer_id: the producer of a transaction, whose records become a separate transactional batch; -1: none.
+        records: the records, in the order in which they are written and replayed. Either all of them are written, or
+            none. It is a list, or a `RecordBlock` (kcore.runtime.machine) with its own methods for writing and replay.
+        reply: the response, or a parked `Pending`; None for a decision without a request, such as that of a timer.
+        producer_id: the producer to whose transaction the records belong; they become a separate transactional batch.
+            -1: the records belong to no transaction.
         producer_epoch: the epoch of that producer.
     """
 
@@ -34,10 +35,11 @@ class Outcome:
 class Pending:
     """A response that will be completed later.
 
-    The response waits for a commit (`parked` is False), or for other members, data or a timeout (`parked` is True: a
-    join, a sync, a long poll). While a response that is not parked waits, later requests of the connection may be
-    decided; responses keep their order. A response is completed exactly once. One callback may be attached, before or
-    after the completion.
+    If `parked` is False, the response waits only for a commit. Meanwhile, the next requests of the connection are
+    decided; the responses are sent in request order. If `parked` is True, the response waits for other members, data or
+    a timeout, as in a join, a sync or a long poll.
+
+    A response is completed exactly once. A single callback can be attached, before or after the completion.
 
     Args:
         api: builds the error response if the request fails later.
@@ -47,7 +49,7 @@ class Pending:
 
     Attributes:
         done: True if the response is complete.
-        response: the response; None before.
+        response: the response; None until it is complete.
     """
 
     parked: bool
@@ -64,20 +66,21 @@ class Pending:
     @property
     def response(self) -> Any: ...
     def complete(self, response: Any) -> None:
-        """Sets the response and calls the callback. Only the runtime calls it: machines use `ShardContext.respond`.
+        """Sets the response and calls the callback.
 
-        An exception of the callback is logged, so that the other responses of the round are completed. If the callback
-        is a method of another `Pending`, that `Pending` is completed with UNKNOWN_SERVER_ERROR. If there is no memory
-        for this error response, the other `Pending` is completed with the exception, which closes the connection.
+        Only the runtime calls this method; state machines call `ShardContext.respond`.
+
+        If the callback raises an exception, the exception is logged, so that the other responses of the round are still
+        completed. If the callback is a method of a second `Pending`, the second `Pending` is completed with
+        UNKNOWN_SERVER_ERROR. If there is no memory for this error response, the second `Pending` is completed with the
+        exception instead, which closes the connection.
         """
 
     def fail(self, code: int) -> None:
         """Completes the response with the error response of the request's API for `code`."""
 
     def on_complete(self, callback: Callable[[Any], Any]) -> None:
-        """Sets the only callback: `callback(response)` is called at completion, or at once if the response is
-        complete.
-        """
+        """Sets the callback. `callback(response)` is called at completion, or at once if the response is complete."""
 
     def abandon(self) -> None:
         """Removes the callback, because the connection was closed.

@@ -18,27 +18,29 @@ class ApiEntry:
         limit_bytes: the largest response in bytes, including its length field.
         note: called with the size of every encoded response of more than 16 KiB; it raises `MessageTooLargeError` if
             not enough memory is left. None: the sizes are not reported.
-        max_request_bytes: the largest request; a longer request is refused once that many bytes of it have arrived.
+        max_request_bytes: the largest request; a longer request is refused once more than that many bytes of it have
+            arrived.
         max_request_elements: the largest number of array elements and tagged fields in a request.
-        slice_bytes: the queue passes responses of more bytes to `Owner.write_later`; 0: it never calls `write_later`.
-            Entries with `caches_responses` have 0.
+        slice_bytes: the size in bytes above which the request queue passes a response to `Owner.write_later`, which
+            encodes it in slices. 0: all responses are encoded at once, as always if the API has `caches_responses`.
 
     Attributes:
         api: the API.
-        fast: the API's fast path, called with the same arguments before `handle`; None if it has none.
-        handle: the decision: (context, request) -> a response, a `Pending`, or None for no response.
-        lease: the lease of a node of a cluster; None if the node needs none. `fast` is called only while the lease is
-            valid.
-        checked: replaces a response of `fast` if the lease may end before it is sent: (context, request, response) ->
-            the response, an error, or a `Pending` that is checked at its completion.
-        meter: serves requests through `decide` and measures them; None: no measurement.
+        fast: the API's fast path, called before `handle` with the same arguments; None if the API has no fast path.
+        handle: decides a request: (context, request) -> a response, a `Pending`, or None for no response.
+        lease: the lease of a cluster's node; None if the node is not in a cluster. `fast` is called only while the
+            lease is valid.
+        checked: checks the lease again before a response of `fast` is sent: (context, request, response) -> the
+            response, an error response, or a `Pending` whose response is checked at its completion.
+        meter: a function that calls `decide` for each request and measures it; None: requests are not measured.
         times: records the time of each request; None: the time is not measured.
-        caches_requests: as `kcore.runtime.Api.caches_requests`.
-        small_responses: as `kcore.runtime.Api.small_responses`.
-        caches_responses: as `kcore.runtime.Api.caches_responses`.
+        caches_requests: see `kcore.runtime.Api.caches_requests`.
+        small_responses: see `kcore.runtime.Api.small_responses`.
+        caches_responses: see `kcore.runtime.Api.caches_responses`.
         requests: number of received requests.
         errors: error code -> number of its occurrences in responses.
-        walk: counts the error codes of one response; None while counting is off, or if the response has no error field.
+        walk: a function that adds the error codes of a response to `errors`; None while counting is off, or if the
+            response has no error field.
     """
 
     api: Any
@@ -87,7 +89,7 @@ class ApiEntry:
             EncodeError: the response cannot be encoded.
         """
     def decode(self, frame: bytes, version: int, position: int) -> Any:
-        """Decodes the request at `position` of a frame without its length.
+        """Decodes the request that begins at `position` of a frame. The frame does not include its length field.
 
         Raises:
             TooManyElementsError: the request has more than `max_request_elements` elements.

@@ -13,9 +13,8 @@ class ApiTimes:
 
     Attributes:
         count: number of completed requests.
-        total_ns: the total time of these requests, from the start of decoding or deciding until the response is
-            encoded.
-        processing_ns: the part of the total time in which the event loop worked on the requests.
+        total_ns: the total time of these requests in ns. It includes waiting until the response is complete.
+        processing_ns: the time in ns in which the event loop worked on requests, without waiting.
     """
 
     count: int
@@ -27,4 +26,4 @@ class ApiTimes:
         """Adds the time of one request."""
 
     def buckets(self) -> list[int]:
-        """Returns the number of requests in each bucket."""
+        """Returns the number of requests in each bucket. The last bucket is that of the longest times."""

@@ -72,21 +72,22 @@ class Owner(Protocol):
         ...
 
     def arrived(self) -> None:
-        """Handles the completion of a response: `take` may now return bytes, and `serve` may serve later requests.
+        """Schedules calls of `take` and `serve`, because a response is complete.
 
-        Called at most once between two calls of `take`.
+        The queue calls this method at most once between two calls of `take`.
         """
         ...
 
     def response_failed(self, failed: ResponseSlot, error: Exception) -> None:
-        """Handles a completed response that cannot be encoded."""
+        """Closes the connection after sending the responses before `failed`, because `failed` cannot be encoded."""
         ...
 
 def lost_responses(*, forget: bool = False) -> bool:
-    """Returns True if a queue of this process has lost a response since the last call with `forget`.
+    """Returns True if any queue of this process is `lost`, that is, could not store a response for lack of memory.
 
     Args:
-        forget: True if the caller has closed the connections of all these queues.
+        forget: True if the caller has closed the connections of all such queues. Later calls return False until
+            another queue becomes `lost`.
     """
 
 class ResponseSlot:
@@ -108,27 +109,28 @@ class ResponseSlot:
     def arrive(self, response: Any) -> None:
         """Encodes the response; None completes the slot without a frame."""
     def complete(self, frame: bytes) -> None:
-        """Sets the complete frame; b"" sends nothing."""
+        """Sets the frame of the response. With b"", the queue sends nothing for this slot."""
 
 class RequestQueue:
-    """One connection's requests and responses; `ReferenceRequestQueue` defines the behaviour of every method.
+    """The requests and responses of one connection. `tests.reference.request_queue` is the reference implementation.
 
     Args:
         owner: the connection that owns the queue.
         routes: the entries by API key; None for keys that are not served or were not used yet.
         frame_error: creates the exception for an invalid frame length.
         max_frame_bytes: the largest accepted frame length.
-        buffer_bytes: the size of complete responses that were not taken, from which on requests must wait.
+        buffer_bytes: while `held_bytes` is above this size, the queue serves no requests.
 
     Attributes:
-        gate: None, or a function that gets every frame first; it passes accepted frames to `request`.
-        parked: True if the last request waits for more than a commit, or if its response may be large. The queue serves
-            no later requests meanwhile.
-        stopped: True if no more requests are served.
-        lost: True if there was no memory for a response; the connection must be closed.
-        muted: True while no request is served, because the client is above a quota.
+        gate: a function that receives every frame, and passes the frames that it accepts to `request`; None: the queue
+            serves every frame.
+        parked: True while the queue serves no later requests because of the last request. This request waits for more
+            than a commit, or its response may be large.
+        stopped: True if the queue serves no more requests.
+        lost: True if there was no memory for a response. The connection must be closed.
+        muted: True while the queue serves no requests because the client is above a quota.
         held_bytes: the size of the complete responses that `take` has not returned yet.
-        turn_ns: the time in ns for the requests of one call of `serve`; 0: no limit.
+        turn_ns: the maximum time in ns for the requests of one `serve` call; 0: no limit.
     """
 
     gate: Callable[[bytes], None] | None
@@ -155,13 +157,14 @@ class RequestQueue:
         """Returns the number of received bytes that the queue has not consumed yet."""
     @property
     def claim_bytes(self) -> int:
-        """Returns the number of bytes in the receive buffer, or the larger size of the frame that has begun."""
+        """Returns the memory in bytes that the received bytes need, including the missing part of an incomplete frame.
+        """
     @property
     def waiting(self) -> bool:
         """True if any response is outstanding."""
     @property
     def remembered(self) -> int:
-        """Returns the number of cached client ids and requests; number and sizes are bounded."""
+        """Returns the number of cached client ids and requests, which is bounded."""
     def feed(self, data: bytes) -> None:
         """Adds received bytes."""
     def accept(self, max_frame_bytes: int) -> None:
@@ -169,13 +172,13 @@ class RequestQueue:
     def clear(self) -> None:
         """Discards the received bytes."""
     def forget(self) -> None:
-        """Clears the cached contexts; the next requests create new ones."""
+        """Clears the cached contexts and requests. The next requests create new contexts."""
     def serve(self) -> bool:
         """Serves complete frames until a request is parked or no frame is left.
 
         Returns:
-            True if the call stopped because of `buffer_bytes`. The caller then takes the bytes, and repeats the call
-            once there is room.
+            True if the call stopped because of `buffer_bytes`. The caller then calls `take`, sends the bytes, and calls
+            `serve` again.
 
         Raises:
             DecodeError: a request is malformed.
@@ -184,12 +187,12 @@ class RequestQueue:
     def request(self, frame: bytes) -> None:
         """Serves one frame, bypassing the gate."""
     def respond(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
-        """Sends an immediate response, or queues it after the responses in front of it."""
+        """Adds a complete response to the queue. `take` returns it after all earlier responses."""
     def defer(self, slot: ResponseSlot, *, parked: bool = False) -> None:
-        """Adds the slot of a later response to the queue. Adding the last slot again changes nothing."""
+        """Adds the slot of a response that will be completed later. Adding the last slot again changes nothing."""
     def cut(self, failed: ResponseSlot) -> None:
-        """Discards a response and all later responses."""
+        """Removes the slot of a failed response, and all later slots."""
     def take(self) -> bytes | None:
         """Returns the bytes that may be sent now; None if there are none."""
     def close(self) -> None:
-        """Closes the queue: discards outstanding responses; pending requests still complete."""
+        """Closes the queue and discards outstanding responses. The operations of pending requests still complete."""

@@ -7,7 +7,7 @@ from kcore_ext.runtime.outcome import Pending
 
 @final
 class StateUpdate:
-    """One ShareUpdate record, and the state that follows from it. `Outcome` takes it as a sequence of one record."""
+    """One ShareUpdate record, with the state of the share partition after it. It is a `RecordBlock` of one record."""
 
     @property
     def size_bytes(self) -> int:
@@ -21,23 +21,24 @@ def replay_update(offset: int, producer_id: int, update: StateUpdate) -> None:
     """Applies an update that a partition leader on this node has written.
 
     Args:
-        offset: the offset of the record.
-        producer_id: always -1.
+        offset: not used.
+        producer_id: not used.
         update: the update.
     """
 
 @final
 class StateWriter:
-    """The writer of one share partition's updates in the share coordinator of this node.
+    """A writer that passes the updates of one share partition to the share coordinator of this node.
 
     Args:
-        api: the owner of the pending responses: its `storage_error` and `error` give the code of a failed commit.
+        api: the API of the `Pending` objects. If a commit fails, its `storage_error` and `error` determine the error
+            code.
         coordinator: the share coordinator.
         find_topic: returns a topic by its id, or None.
         combine: `kcore.share.batches.combine`.
         identity: the share partition, as a `SharePartitionKey`.
-        name: its share key.
-        record_key: the encoded ShareUpdateKey.
+        name: the text of the same key, from which the shard is computed.
+        record_key: the encoded ShareUpdateKey of the share partition.
     """
 
     def __init__(
@@ -59,10 +60,10 @@ class StateWriter:
             state_epoch: the state epoch that the leader has read.
             leader_epoch: the leader's epoch.
             start_offset: the start offset.
-            complete_count: the number of completed offsets from the start on.
-            batches: the changed states.
+            complete_count: the number of offsets from the start offset on whose delivery is complete.
+            batches: the changed states, as tuples (first offset, last offset, delivery state, delivery count).
 
         Returns:
-            A `Pending` of the error code, which is 0 once the record is durable; None if WriteShareGroupState must
-            decide the write.
+            A `Pending` whose response is the error code; it is 0 once the record is durable. None if the writer
+            declines the write. The caller must then send a WriteShareGroupState request.
         """

@@ -7,23 +7,24 @@ class ShareState:
     """The state of one share partition. Only `ShareShard.replay` changes it.
 
     Attributes:
-        group_id: the share group; None while the state is in no table; topic and partition then have no meaning.
+        group_id: the share group; None while the state is not in a `ShareStates` table. In that case, `topic_id` and
+            `partition` are undefined.
         topic_id: the topic's id.
-        partition: the partition.
+        partition: the partition's number.
         snapshot_epoch: the epoch of the last snapshot.
         state_epoch: increases when the group initializes the share partition.
         leader_epoch: the leader epoch that ReadShareGroupState has recorded last.
         start_offset: the first offset that may be delivered; -1 if the group's reset policy decides.
         delivery_complete_count: the number of offsets from `start_offset` on whose delivery is complete; -1 if unknown.
         batches: the delivery states from `start_offset` on.
-        create_timestamp: the time of the last snapshot that a request caused.
-        write_timestamp: the time of the last snapshot.
+        create_timestamp: the time of the last snapshot that was written because of a request.
+        write_timestamp: the time of the last snapshot of any kind.
         highest_state_epoch: requests with a lower state epoch are fenced.
         highest_leader_epoch: requests with a lower leader epoch are fenced.
-        updates: the number of updates since the last snapshot that the limit of updates caused. A load of a pruned log
-            counts fewer updates.
-        snapshot_offset: the offset of the last snapshot. Records below the lowest such offset of all states can be
-            deleted.
+        updates: the number of updates since the last snapshot that was written because of too many updates. It is
+            smaller after loading a log whose oldest records were deleted.
+        snapshot_offset: the offset of the last snapshot. All records of the shard below the lowest `snapshot_offset`
+            can be deleted.
     """
 
     @property
@@ -102,14 +103,17 @@ class ShareState:
         """Sets the number of updates to 0."""
 
     def dump(self) -> tuple[Any, ...]:
-        """Returns all fields except the identity, for `restore`."""
+        """Returns all attributes except `group_id`, `topic_id` and `partition`, for `restore`."""
 
     def restore(self, *fields: Any) -> None:
-        """Sets the fields that `dump` has returned."""
+        """Sets the attributes to the values that `dump` has returned."""
 
 @final
 class ShareStates:
-    """The states of the share partitions of one share shard: a hash table that reads the keys from the states."""
+    """A hash table with the states of the share partitions of one share shard.
+
+    It stores no keys, because the states contain them.
+    """
 
     def __len__(self) -> int: ...
     def __contains__(self, key: tuple[str, bytes, int]) -> bool: ...
@@ -128,7 +132,7 @@ class ShareStates:
         """
 
     def discard(self, key: tuple[str, bytes, int]) -> None:
-        """Removes the state of a share partition, if it has one."""
+        """Removes the state of a share partition. Does nothing if there is no state."""
 
     def values(self) -> list[ShareState]:
         """Returns the states, in no particular order. Each state has the identity of its share partition."""

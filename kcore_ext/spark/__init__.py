@@ -1,1 +1,1 @@
-"""Columns of events and records, filled from Arrow buffers."""
+"""Compiled parts of `kcore.spark`: conversions between records, events and columns in Arrow's layout."""

@@ -32,16 +32,17 @@ class EventInput:
 
 @final
 class EventReplay:
-    """The replay of the events of one partition. It skips repeated and late offsets.
+    """The replay of the events of one partition. It skips events whose offset is not above all earlier offsets.
 
     Args:
         topic: the partition's topic.
-        partition: its number.
-        stop: the first event with this offset or a higher one ends the replay.
-        latest_ms: the first event with a later timestamp ends the replay.
+        partition: the partition's number.
+        stop: the replay ends before the first event whose offset is at least this offset.
+        latest_ms: the replay ends before the first event with a later timestamp, in ms since the epoch.
         watch_keys: True to find the first repeated key.
-        partitions_of: (group, topic) -> its dictionary of offsets by partition; None if the topic has no offsets.
-        other: called with the fields of an `EventRow` for each event, except non-transactional committed offsets.
+        partitions_of: a function (group, topic) -> dictionary partition -> committed offset. None if the log of this
+            topic has no committed offsets.
+        other: called with the fields of an `EventRow` for each event that is not a non-transactional committed offset.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class EventReplay:
         last_gap: int,
         missing: Callable[[int, int], object] | None,
     ) -> None:
-        """Continues from a checkpoint. Must be called before the first event.
+        """Continues from a checkpoint. The caller must call this method before the first `replay`.
 
         Args:
             first: the value of the attribute `first` at the checkpoint.
@@ -73,8 +74,8 @@ class EventReplay:
             largest_timestamp_ms: the value of the attribute `largest_timestamp_ms`.
             log_first: the value of the attribute `log_first`.
             last_gap: the value of the attribute `last_gap`.
-            missing: called at a gap before the replay's end, with the first missing offset and the next existing
-                offset. The function must raise an exception.
+            missing: called with (first missing offset, next existing offset) if the events have a gap before the end of
+                the replay. The function must raise an exception.
         """
 
     def replay(self, events: EventInput) -> None:
@@ -118,12 +119,12 @@ class EventReplay:
 
     @property
     def gaps(self) -> bool:
-        """True if an offset is missing, from offset 0 to the last event."""
+        """True if any offset from 0 to the last event is missing."""
 
     @property
     def last_gap(self) -> int:
-        """The offset after the last gap before the replay's end; -1 if there is no gap."""
+        """The first offset after the last gap that lies before the end of the replay; -1 if there is no gap."""
 
     @property
     def cut(self) -> bool:
-        """True if there are events after the replay's end."""
+        """True if the replay ended at `stop` or `latest_ms`, so that later events were not replayed."""

@@ -20,8 +20,10 @@ class EventColumns:
         """Appends the records of a batch, or one row for a batch without records. Does not check the CRC.
 
         Args:
-            batch: a buffer that contains the batch. position: the position of the batch's first byte.
-            first: the first offset to append. stop: the offset after the last one to append.
+            batch: a buffer that contains the batch.
+            position: the position of the batch's first byte in the buffer.
+            first: the first offset to append.
+            stop: the offset after the last offset to append.
             decompress: as for `kcore_ext.batch.iter_records`.
 
         Raises:

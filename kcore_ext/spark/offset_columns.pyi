@@ -16,7 +16,7 @@ class OffsetColumns:
     def __init__(self, coordinator_partition: int) -> None: ...
     def __len__(self) -> int: ...
     def add(self, group: str, topic: str, partition: int, offset: OffsetAndMetadata, producer_id: int = -1) -> None:
-        """Appends one offset. `producer_id` is the producer of an open transaction, if the offset is pending."""
+        """Appends one offset. For a pending offset, `producer_id` is the producer of the open transaction."""
 
     def add_all(self, group: str, topic: str, partitions: Mapping[int, OffsetAndMetadata]) -> None:
         """Appends a group's committed offsets of a topic, by partition."""

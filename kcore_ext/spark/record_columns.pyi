@@ -11,12 +11,13 @@ Finished = tuple[int, int, list[Any], list[Any]]
 
 @final
 class RecordColumns:
-    """The decoded keys and values of internal records as typed columns, batch by batch.
+    """A decoder that converts keys and values of internal records to typed columns, one batch of rows at a time.
 
     Args:
-        topics: topic -> (record type, name, key class, value class) of each of its record types. The classes are
-            declared with `kcore.protocol.schema`.
-        types: the names of the record types that get columns; records of other types are decoded, but not stored.
+        topics: topic -> a tuple (record type, name, key class, value class) for each record type of the topic. The
+            classes are declared with `kcore.protocol.schema`.
+        types: the names of the record types for which the decoder makes columns. It decodes records of other types, but
+            does not store them.
     """
 
     def __init__(self, topics: Mapping[str, Sequence[tuple[int, str, type, type]]], types: Collection[str]) -> None: ...
@@ -31,19 +32,24 @@ class RecordColumns:
 
         Args:
             size: the number of rows.
-            topics: a column of text. keys, values: columns of bytes. control, batch_only: columns of booleans; None:
-                False in all rows.
+            topics: a column of text.
+            keys: a column of bytes.
+            values: a column of bytes.
+            control: a column of booleans; None: False in all rows.
+            batch_only: a column of booleans; None: False in all rows.
 
         Returns:
-            The rows that are malformed or of an unknown version.
+            The numbers of the rows whose record is malformed or has an unknown version.
 
         Raises:
             MemoryError: out of memory; this object must not be used any more.
         """
 
     def take_heads(self) -> tuple[Finished, Finished, Finished, Finished]:
-        """Returns four columns: the status (int8), and as nullable int32 the index of the type's name in `names`, the
-        record type, and the version of the value.
+        """Returns four columns with a value for each row.
+
+        The columns are the status (int8, an index of `STATUSES`), the index of the record type's name in `names`, the
+        number of the record type, and the version of the value. The last three are nullable int32.
         """
 
     def take(self, name: str) -> Finished | None:

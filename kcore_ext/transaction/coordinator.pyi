@@ -33,8 +33,8 @@ class TransactionShardCore:
     calls the abstract methods.
 
     Attributes:
-        timers: the timers of open transactions, by transactional id.
-        interval_ms: the time in ms between two checks of timeouts, which happen at its multiples.
+        timers: the timers of open transactions by transactional id.
+        interval_ms: the time in ms between two checks of timeouts. Checks happen at multiples of this time.
         live: True if the shard decides requests; False during a load.
         counters: counts ends of transactions; a new object unless the subclass sets it.
     """
@@ -69,10 +69,11 @@ class TransactionShardCore:
         partitions: Iterable[tuple[str, int]],
         client_version: int,
     ) -> Any:
-        """Adds partitions to a transaction, which may begin it.
+        """Adds partitions to a transaction. The first addition begins the transaction.
 
         Returns:
-            None if the shard wrote a record; a code if no record was necessary, or if the addition was refused.
+            None if the shard wrote a record. Otherwise a code: either the addition was refused, or no record was
+            necessary.
         """
 
     def replay(self, offset: int, producer_id: int, key: Any, value: Transaction | None) -> None:
@@ -91,18 +92,18 @@ class TransactionShardCore:
         """Returns the queued transactional ids, and empties the queue."""
 
     def send_markers(self) -> None:
-        """Begins or continues the marker phase of every queued id.
+        """Begins or continues writing the markers of every queued id.
 
-        Call this after a decision, never inside a decision, because partitions may return their codes at once, and the
-        codes cause another decision.
+        Call this method after a decision, never inside a decision. Partitions on this node return their codes at once,
+        which causes another decision.
         """
 
     def send_markers_of(self, transactional_id: str) -> None:
-        """Begins or continues the marker phase of one id; does nothing unless the id is prepared."""
+        """Begins or continues writing the markers of one id. Does nothing unless its transaction is prepared."""
 
     @abstractmethod
     def complete_later(self, transactional_id: str, results: Any) -> None:
-        """Starts the marker phase of a prepared transaction that could not be completed at once."""
+        """Starts writing the missing markers of a prepared transaction that could not be completed at once."""
 
 class CoordinatorCore:
     """The compiled base of `TransactionCoordinator`: passes requests to the shard of a transactional id.
@@ -124,10 +125,10 @@ class CoordinatorCore:
         partitions: Iterable[tuple[str, int]],
         client_version: int,
     ) -> Any:
-        """Adds partitions to a transaction, which may begin it.
+        """Adds partitions to a transaction. The first addition begins the transaction.
 
-        The coordinator's record is part of the current round. If the caller continues before the commit, the caller's
-        records must be part of the same round.
+        The coordinator's record belongs to the current round. If the caller writes records before that round is
+        committed, these records must belong to the same round.
 
         Returns:
             The error code; `taken` on success.
@@ -136,8 +137,8 @@ class CoordinatorCore:
     def run(self, api: Any, context: Any, transactional_id: str, request: Any) -> Any:
         """Decides a request in the shard of its transactional id.
 
-        If the request ends a transaction, the transaction's markers follow at once. Markers of partitions of this node
-        are part of the same commit.
+        If the request ends a transaction, this call also writes the markers for partitions of this node, as a part of
+        the same commit.
 
         Returns:
             The response, or a `Pending`.

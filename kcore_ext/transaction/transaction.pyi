@@ -121,12 +121,12 @@ class TransactionBlock(Generic[R]):
 def bind_states(
     states: Iterable[int], before: Mapping[Any, Iterable[int]], completed: Mapping[Any, int]
 ) -> Mapping[str, frozenset[int]]:
-    """Sets the tables of states, once, before the first transaction is made.
+    """Sets the table of state transitions. It must be called once, before the first transaction is created.
 
     Args:
         states: all states, in the order of their numbers.
-        before: the states that may precede each state.
-        completed: the state after each prepared state.
+        before: state -> the states that may precede it.
+        completed: prepared state -> the state after the completion.
 
     Returns:
         The empty mapping of partitions that `complete` uses.
@@ -154,9 +154,9 @@ def check_since_v5(
     """Returns the entry of `table` for an EndTxn v5, like `kcore.transaction.ending.check_since_v5`.
 
     Args:
-        table: the entry for an unknown producer, followed by six entries for each state in the order of the states'
-            numbers: abort and commit with the current epoch, abort and commit with the epoch before the last increase,
-            abort and commit with any other epoch.
+        table: the first entry is that for an unknown producer. Six entries for each state follow, in the order of the
+            states' numbers: abort and commit with the current epoch, abort and commit with the epoch before the last
+            increase, and abort and commit with any other epoch.
         transaction: the current value of the id; None for an unknown id.
         producer_id: the producer id of the request.
         producer_epoch: the producer epoch of the request.
@@ -168,7 +168,8 @@ def prepare(
 ) -> Transaction | None:
     """Returns the prepared end of a transaction, like `kcore.transaction.ending.prepare`.
 
-    If the transaction needs another producer id and `take` returns None, returns None instead of raising an exception.
+    If the transaction needs another producer id, it calls `take`. If `take` returns None, this function also returns
+    None, whereas `kcore.transaction.ending.prepare` raises an exception.
     """
 
 def prepared(

@@ -12,8 +12,9 @@ class SlotLayout:
     """The offsets of some slots of a Python class. Other compiled modules read these slots, but never set them.
 
     Args:
-        cls: the class; objects of its subclasses are not read.
-        names: the names of at most 8 slots of the class or its bases, by the index that a module uses for each.
+        cls: the class. Slots of objects of its subclasses are not read.
+        names: index -> name of a slot of the class or its bases. Compiled modules refer to a slot by this index. At
+            most 8 slots are allowed.
 
     Raises:
         TypeError: a name is not a slot, there are too many names, or the indices have a gap.

@@ -17,7 +17,8 @@ NODE = 2
 
 
 class SharedSubject(Subject):
-    """Node 2, whose partitions the controller, another node, assigns to it. Each reopening registers a new incarnation.
+    """Node 2, whose partitions the controller on another node assigns to it. Each reopening registers a new
+    incarnation.
     """
 
     def __init__(self, folder: Path, reopen_every: int = 1) -> None:

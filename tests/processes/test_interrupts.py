@@ -1,4 +1,4 @@
-"""An exception at every call and every line of a commit and a take-over of nodes that share a data folder."""
+"""Exceptions at every call and every line of commits and take-overs, on nodes that share a data folder."""
 
 from __future__ import annotations
 
@@ -90,8 +90,7 @@ def test_an_exception_anywhere_in_a_take_over_loses_no_acknowledged_write(
 
 
 def recover(subject: SharedSubject) -> None:
-    """Commits or rolls back the controller's interrupted round, and stores the resulting leader epoch in the subject.
-    """
+    """Commits or rolls back the controller's interrupted round. Stores the resulting leader epoch in the subject."""
     controller = subject.controller
     controller.recover()
     for _ in range(3):

@@ -18,7 +18,11 @@ REFUSED = "lock.mdb was removed or replaced while processes serve the folder: re
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])
 def test_a_process_that_starts_later_does_not_open_another_lock_file(how: str, tmp_path: Path) -> None:
-    """The running processes keep the old lock file. With two lock files, transactions could overwrite each other."""
+    """The lock file is removed or replaced while a process has it open. A process that starts later refuses to open the
+    folder.
+
+    With two lock files, the transactions of both processes could overwrite each other.
+    """
     shared = LocalShared(tmp_path)
     shared.lock = DataFolder(shared.path, create=False)  # as the supervisor has it
     shared.open().close()

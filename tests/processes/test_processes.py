@@ -187,8 +187,10 @@ def test_the_cluster_ends_when_its_folder_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_client_cannot_act_as_a_node(tmp_path: Path) -> None:
-    """The nodes know each other's secrets from the store. Without an authorizer, only these secrets distinguish nodes
-    from clients.
+    """A client sends a BrokerHeartbeat in the name of a node, but without the node's secret, and is refused.
+
+    Without an authorizer, only the secrets distinguish nodes from clients. The nodes read each other's secrets from the
+    store.
     """
     with Supervised(tmp_path, 2, SETTINGS) as cluster:
         with closing(open_store(f"local://{cluster.data}")) as store:

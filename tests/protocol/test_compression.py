@@ -157,8 +157,7 @@ class CountingMember:
     ids=["empty", "one byte", "zeros", "noise", "long noise"],
 )
 def test_gzip_members_are_read_once(member: bytes, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A member's decompressor does not receive all bytes of the later members, because zlib would copy them each time.
-    """
+    """A member's decompressor does not receive all later members, because zlib would copy their bytes each time."""
     counts = CountingZlib()
     monkeypatch.setattr(compression, "zlib", counts)
     packed = gzip.compress(member) * times

@@ -119,7 +119,9 @@ def test_a_version_that_lacks_a_set_field_is_refused_unless_the_field_is_ignorab
 
 
 def test_transaction_markers_have_kafkas_layout() -> None:
-    """The key is version 0 and the type, the value version 0 and the coordinator epoch (KIP-98)."""
+    """The key consists of version 0 and the marker type. The value consists of version 0 and the coordinator epoch
+    (KIP-98).
+    """
     assert b"\0\0" + ControlRecordTypeSchema(type=ControlRecordType.COMMIT).encode(0) == b"\x00\x00\x00\x01"
     assert EndTxnMarker(coordinator_epoch=2).encode_value(0) == b"\x00\x00\x00\x00\x00\x02"
     assert EndTxnMarker.decode_value(b"\x00\x00\x00\x00\x00\x02") == EndTxnMarker(coordinator_epoch=2)

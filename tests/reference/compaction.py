@@ -116,7 +116,8 @@ def left_of(
     Args:
         batch: the stored batch.
         latest: the last offset of each key in the new part of the log.
-        last_of_producers: the last offsets of the batches in the partition's state of its producers.
+        last_of_producers: the last offsets of the batches that the partition's producer state refers to. Such a batch
+            stays in the log even if no record of it remains.
         now_ms: the time of the pass.
         retention_ms: retention time of tombstones.
     """

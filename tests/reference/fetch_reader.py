@@ -103,8 +103,8 @@ class ReferenceReader:
         return reading
 
     def pending_appends(self, items: list[FetchItem], include_all: bool) -> list[tuple[Partition, int]]:
-        """Returns (partition, end offset) of each partition with appends that must be durable before the response is
-        sent.
+        """Returns (partition, end offset) of each partition whose appends must become durable before the fetch is
+        completed.
         """
         return [
             (item.partition, item.partition.log.end_offset)

@@ -88,5 +88,5 @@ def complete(store: OffsetStore, producer_id: int, commit: bool) -> None:
 
 
 def put_block(store: OffsetStore, group_id: str, first_offset: int, block: OffsetBlock[Any]) -> None:
-    """Stores the offsets of a non-transactional commit in a store that belongs to no shard. Compare `replay_block`."""
+    """Stores the offsets of a non-transactional commit. Unlike `replay_block`, this function needs no shard."""
     store.offset_count += block.put_into(store._groups, group_id, first_offset)

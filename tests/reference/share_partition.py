@@ -21,16 +21,16 @@ class Acknowledgement(NamedTuple):
 
 
 class Offset:
-    """One offset.
+    """The delivery state of one offset.
 
     Attributes:
-        state: its state, after the change that is being written.
-        count: the number of its deliveries.
-        origin: the range in which it was first acquired.
-        member: the member that has its lock.
-        deadline_ms: the end of its lock.
-        expired: the lock has ended during the change.
-        changing: a change from ACQUIRED is being written.
+        state: the state; while a change is being written, the state after this change.
+        count: the number of deliveries.
+        origin: the range in which the offset was first acquired.
+        member: the member that has acquired the offset.
+        deadline_ms: the time at which the acquisition lock ends.
+        expired: True if the lock has ended while a change was being written.
+        changing: True while a change from the state ACQUIRED is being written.
     """
 
     def __init__(self, state: int, count: int, origin: Bounds) -> None:
@@ -290,8 +290,8 @@ class _Taking:
         self.taken.append(offset)
 
     def take_group(self, group: list[int]) -> None:
-        """Takes the available offsets of one log batch. Frequently delivered offsets are taken in small ranges, or one
-        by one.
+        """Takes the available offsets of one log batch. Takes only a few offsets if some of them were delivered often,
+        or a single offset before its last delivery.
         """
         offsets = self.model.offsets
         free = [offset for offset in group if offsets[offset].state == AVAILABLE and offsets[offset].takeable]

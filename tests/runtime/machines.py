@@ -88,7 +88,7 @@ class CounterMachine:
 
 
 class Forget(ShardTimer):
-    """The timeout that deletes the counter."""
+    """A timer that deletes a counter."""
 
     __slots__ = ("name",)
 

@@ -244,10 +244,10 @@ def test_an_inline_commit_after_a_failed_background_commit_reports_the_failure()
 
 
 def test_some_rounds_are_not_committed_in_the_background() -> None:
-    """No background commit starts for a round without writes or for a round that will be aborted.
+    """No background commit starts for a round without writes, or for a round that will be aborted.
 
-    The same holds for a round of a shard whose uncommitted state could be read by requests. Only one background commit
-    runs at a time.
+    The same holds if a shard of the round does not allow background commits, because requests could read its
+    uncommitted state. Only one background commit runs at a time.
     """
     bench = TwoShards()
     assert bench.pipeline.start_background(threading.Lock()) is None
@@ -298,8 +298,10 @@ def test_a_shard_with_invalid_memory_is_reloaded_after_its_last_commit() -> None
 
 
 class BackgroundCommits(RuleBasedStateMachine):
-    """Runs events in any order. Each acknowledged count is in the log and never disappears. A refused count is not in
-    the log. Memory equals the log.
+    """A random sequence of requests, commits and failures.
+
+    Invariants: each acknowledged count is in the log and never disappears, a refused count is not in the log, and the
+    state in memory equals the log.
     """
 
     @initialize()

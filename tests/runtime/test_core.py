@@ -35,7 +35,7 @@ class OddApi(AddApi):
 
 
 class OneBench(Bench):
-    """A bench for either kind of shard, which records every response."""
+    """A bench for a compiled shard or for its reference implementation. Records every response."""
 
     def __init__(self, kind: type[Shard[Any]]) -> None:
         self.kind = kind

@@ -385,8 +385,9 @@ def test_parts_that_cannot_be_combined_still_give_a_response() -> None:
 def test_the_cause_of_a_failed_write_is_logged_once_in_a_row(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk fails every commit, but the log has one line. Another cause, and the first failure after a success,
-    cause another line.
+    """If several commits in a row fail for the same cause, only the first failure is logged.
+
+    The next failure is logged if its cause differs or if a commit has succeeded in between.
     """
     bench = Bench()
     written = bench.log.write

@@ -87,8 +87,7 @@ def test_a_success_resets_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_attempt_that_cannot_be_queued_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A timer starts the attempt. The timer arms itself again before it adds the attempt to the queue, which may fail.
-    """
+    """A timer starts the attempt. It arms itself again before it adds the attempt to the queue, which may fail."""
     world = Loading(monkeypatch, LogError("unreadable"))
     world.fail()
     with monkeypatch.context() as patch:

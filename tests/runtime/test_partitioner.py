@@ -1,5 +1,6 @@
-"""The partition of a key equals Kafka's. It follows from the absolute value of Java's string hash; for the hash -2^31,
-this value is 0.
+"""The partition of a key equals Kafka's, which uses the absolute value of Java's string hash.
+
+Java's absolute value of the hash -2^31 is negative, so Kafka uses 0 in this case.
 """
 
 import pytest

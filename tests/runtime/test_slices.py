@@ -1,4 +1,4 @@
-"""Long work runs in slices, and several works take turns."""
+"""Long tasks run in slices, and several tasks take turns."""
 
 from collections.abc import Iterator
 from itertools import chain

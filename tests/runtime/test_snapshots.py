@@ -184,8 +184,7 @@ def test_compaction_keeps_the_state_whatever_is_open(seed: int) -> None:
 
 
 def test_pending_offsets_of_open_transactions_are_kept_as_written() -> None:
-    """Compaction ends below the first offset of the earliest open transaction, and leaves all later batches unchanged.
-    """
+    """Compaction ends below the first offset of the earliest open transaction. All later batches stay unchanged."""
     node = Node()
     for number in range(20):
         node.commit("g", {("t", 0): number})
@@ -284,7 +283,9 @@ def test_a_failed_commit_of_a_pass_changes_nothing() -> None:
 
 
 def steps(node: Node) -> Iterator[None]:
-    """Runs compaction as an event loop does: a slice, then a round of requests."""
+    """Runs a compaction pass as an event loop does, with a commit of requests after each slice. Yields before each
+    commit.
+    """
     node.clock.advance(CLEANER_MS)
     node.engine.fire_timers()
     while node.engine.slices.step():

@@ -99,8 +99,9 @@ def test_unsuitable_certificates_are_refused(secure: Secure) -> None:
 
 @pytest.mark.parametrize("listener", ["SSL", "SASL_SSL"])
 def test_a_client_without_tls_is_reported_at_both_ends(secure: Secure, listener: str) -> None:
-    """The client's error names the likely cause, and the server logs a warning. The same happens if a client does not
-    trust the server.
+    """A client without TLS connects to a TLS listener. Its error names the likely cause, and the server logs a warning.
+
+    A client that does not trust the server also gets an error and causes a warning.
     """
     before = len(secure.log)
     hint = r"^the server closed the connection without a response; if the server requires TLS or .*--command-conf"
@@ -175,8 +176,7 @@ def test_connect_does_not_wait_after_a_wrong_password_or_a_refused_certificate(
 
 
 def test_a_call_is_not_repeated_after_a_refused_certificate(secure: Secure, pauses: list[float]) -> None:
-    """The coordinator's certificate is not trusted, unlike that of the bootstrap node. The call fails without a retry.
-    """
+    """The client refuses the certificate of the coordinator. The call fails without a retry."""
     bootstrap, settings = settings_of(secure, "tls")
     with kcore.connect(bootstrap, security=settings) as node:
         cluster = node._calls.transport._cluster  # type: ignore[attr-defined]

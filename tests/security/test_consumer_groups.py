@@ -1,6 +1,6 @@
 """Permissions of consumer groups (KIP-848): subscriptions to topics and patterns, and descriptions.
 
-`test_every_api_permissions` has the permissions on the group itself.
+`test_every_api_permissions` tests the permissions on the group itself.
 """
 
 from __future__ import annotations

@@ -196,8 +196,7 @@ def test_each_form_is_as_frequent_among_decoys_as_among_users() -> None:
 
 
 def test_a_decoy_of_thousands_of_forms_needs_few_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 12,000 forms, a decoy computes fewer than 300 hashes. The event loop computes a decoy for any unknown name.
-    """
+    """With 12,000 forms, a decoy needs fewer than 300 hash computations, because it is computed on the event loop."""
     computed = 0
     sign = ScramMechanism.hmac
 

@@ -171,8 +171,7 @@ ENTRY = ca.AclCreation(
 
 
 def alterations(kind: int, name: str) -> tuple[Any, Any]:
-    """Returns an IncrementalAlterConfigs and an AlterConfigs request for a resource. Neither of them changes a setting.
-    """
+    """Returns an IncrementalAlterConfigs and an AlterConfigs request for a resource. Neither changes a setting."""
     return (
         iac.IncrementalAlterConfigsRequest(
             resources=[iac.AlterConfigsResource(resource_type=kind, resource_name=name)]
@@ -321,7 +320,7 @@ def test_an_api_needs_each_of_its_permissions(
 
 
 def test_every_api_is_in_the_table(engine: Guarded) -> None:
-    """A new API needs a row in the table."""
+    """Each API that kcore serves has a row in the table of permissions, or is one of the listed exceptions."""
     tested = {ApiKey(type(request).API_KEY).name for request, _, _ in ROWS}
     served = {ApiKey(key).name for key in engine.engine.apis}
     assert served - LATER == tested | OPEN

@@ -413,7 +413,9 @@ def test_several_settings_change_together(
 def test_keys_that_vanish_later_stay_in_use(
     rotated: Rotated, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A change of another setting reloads the keys. If a file no longer exists by then, a log line says so."""
+    """A key file is deleted, and then the server reloads its keys. The server keeps the loaded keys and logs the
+    failure.
+    """
     second = authority.issue("vanishing.pem", (NameOID.COMMON_NAME, "second"))
     assert rotated.alter((LOCATION, SET, str(second))) == (0, None)
     second.unlink()

@@ -207,7 +207,8 @@ def test_a_late_write_does_not_move_the_start_offset_back(updates: int) -> None:
 
 
 def test_the_count_of_completed_deliveries_is_bounded_by_its_field() -> None:
-    """A write names 10^12 offsets, more than the 32-bit field of the record can count. The count stops at its maximum.
+    """A write completes 10^12 offsets, more than the 32-bit field of the record can count. The count stops at its
+    maximum.
     """
     world = World()
     assert write(world, start_offset=4) == 0

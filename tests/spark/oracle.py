@@ -120,9 +120,9 @@ def _expected_rest(oracle: Mapping[str, list[Facts]], facts: Facts) -> None:
 
 
 def _merged(batches: list[Facts]) -> list[Facts]:
-    """Merges neighbouring batches with the same state.
+    """Merges neighbouring batches of a broker that have the same state, to compare them with the rebuild's batches.
 
-    A broker leaves such batches apart until it changes one of them, so the unmerged batches of two copies may differ.
+    A broker merges such batches only when it changes one of them.
     """
     merged: list[Facts] = []
     for batch in batches:

@@ -74,10 +74,10 @@ def test_a_given_partition_count_is_used_or_refused() -> None:
 
 @pytest.mark.spark
 def test_a_rebuild_reports_missing_partitions(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """The rebuild reports missing partitions in three cases.
+    """The rebuild reports missing partitions and segments.
 
-    Two of a real broker's five partitions exist, a partition has no segment, or the caller gives a topic's partition
-    count.
+    First, only two of a real broker's five partitions exist. Then a segment is missing, and the caller gives the
+    partition count of a topic that does not exist.
     """
     for name in ("__consumer_offsets-0", "__consumer_offsets-1"):
         shutil.copytree(kafka_logs / "moment-4" / name, tmp_path / "logs" / name)

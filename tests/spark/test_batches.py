@@ -38,7 +38,7 @@ def sealed(batch: bytes) -> bytes:
 
 
 def gathered(backend: Any, batch: bytes) -> tuple[list[EventRow], str]:
-    """Returns the rows that are read from a batch as Arrow, and the fault."""
+    """Reads a batch into an Arrow table. Returns the rows of this table, and the text of the fault, or ""."""
     into = backend("t", 1)
     fault = ""
     try:

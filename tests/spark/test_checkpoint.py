@@ -94,8 +94,10 @@ def test_a_rebuild_from_many_checkpoints_equals_a_whole_one(kafka_logs: Path) ->
 
 
 def test_a_log_compacted_since_the_checkpoint_is_refused_or_gives_the_same(kafka_logs: Path) -> None:
-    """The rebuild continues from a checkpoint at the end of one copy of a log. The broker has compacted the later copy
-    in the meantime.
+    """A rebuild continues from a checkpoint with a log that was compacted meanwhile.
+
+    The rebuild refuses a log that lacks offsets above the checkpoint. Otherwise its state equals that of a whole
+    rebuild.
     """
     later = {part[:2]: (part, rows) for part, rows in logs_of(kafka_logs, "moment-2")}
     same = refused = 0
@@ -121,7 +123,9 @@ def state_tables(result: Rebuilt) -> list[str]:
 
 
 def test_a_log_of_share_states_without_its_front_stays_complete(kafka_logs: Path) -> None:
-    """The share coordinator has deleted the front of the log before the checkpoint."""
+    """The share coordinator has deleted the first records of a log. A rebuild that continues from a checkpoint still
+    equals a whole rebuild.
+    """
     part, rows = next((part, rows) for part, rows in logs_of(kafka_logs, "moment-1") if part.topic == SHARE_GROUP_STATE)
     kept, middle = rows[20:], rows[200].offset
     whole = replayed(part, kept)

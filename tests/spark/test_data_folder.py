@@ -60,7 +60,7 @@ def tables_of_state(result: Rebuilt) -> Shown:
 
 
 def renumbered(rows: Iterable[EventRow]) -> Iterator[EventRow]:
-    """Returns rows with the offsets that they get in an empty log."""
+    """Returns the rows with the offsets 0, 1, 2 and so on, as if they were written to an empty log."""
     for offset, row in enumerate(rows):
         yield row._replace(offset=offset)
 

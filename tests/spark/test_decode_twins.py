@@ -106,7 +106,9 @@ def test_slices_and_large_arrow_types_are_decoded() -> None:
 
 
 def test_the_last_occurrence_of_a_repeated_tag_counts() -> None:
-    """A malformed row after the repeated tag leaves no value in the columns."""
+    """A tagged field that occurs twice has its last value. If the second occurrence is malformed, the row has no
+    values.
+    """
     whole = TransactionLogValue(producer_id=7).encode_value(1)
     twice = whole[:-1] + b"\x03" + b"\x00\x08" + bytes(8) + b"\x00\x08" + bytes(7) + b"\x05" + b"\x63\x01x"
     half = whole[:-1] + b"\x02" + b"\x00\x08" + bytes(8) + b"\x01\x07" + bytes(8)

@@ -225,7 +225,7 @@ class FixedSource(Source):
 def test_an_export_of_share_states_continues_after_the_deleted_front(kafka_logs: Path, tmp_path: Path) -> None:
     """Between two exports, the share coordinator deletes records that the first export did not read.
 
-    The second export continues after the gap. The share states rebuilt from it are complete, because snapshots follow.
+    The second export continues after the gap. The states that are rebuilt from the later records are complete.
     """
     (part,) = SegmentSource(kafka_logs / "moment-1" / "__share_group_state-3").parts()
     rows = list(SegmentSource(kafka_logs / "moment-1" / "__share_group_state-3").rows(part))
@@ -245,8 +245,9 @@ def test_an_export_of_share_states_continues_after_the_deleted_front(kafka_logs:
 
 
 def test_an_export_is_not_continued_with_another_log(tmp_path: Path) -> None:
-    """Covers a topic that was created again, and a log that ends before the export. Other partitions are still
-    exported.
+    """An export refuses to continue with a recreated topic, or with a log that ends before the exported records.
+
+    The export of the other partitions continues.
     """
     first, other = (EventRow(None, b"value", topic, 0, 0, 1, 0, ()) for topic in ("orders", "other"))
     for rows in ([first], [other]):

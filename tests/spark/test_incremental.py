@@ -71,14 +71,14 @@ def producers_of(result: Rebuilt) -> Producers:
 def check_producers(found: Producers, whole: Producers, before: Producers) -> None:
     """Compares the producers of a continued run with the producers of a whole run.
 
-    A whole run does not see batches and markers below the checkpoint that compaction has removed, but the checkpoint
-    has their effects. So the whole run may lack a producer, its sequence number, or its newest epoch. A producer
-    without later records must be as in the checkpoint.
+    Compaction may have removed batches and markers below the checkpoint. The whole run cannot read them, but the
+    checkpoint contains their effects. So the whole run may lack a producer, its sequence number, or its newest epoch. A
+    producer without later records must be as in the checkpoint.
 
     Args:
         found: the producers of the continued run.
-        whole: those of the whole run.
-        before: those of the checkpoint.
+        whole: the producers of the whole run.
+        before: the producers of the checkpoint.
     """
     assert whole.keys() <= found.keys()
     for producer_id, row in found.items():

@@ -95,8 +95,9 @@ def table_state(tables: dict[str, list[dict[str, Any]]], names: dict[str, str]) 
 
 
 def joined(common: dict[str, Any], protocol: str, number: int, stack: ExitStack) -> Consumer:
-    """Returns a new member of a group that stays in the group without further calls. In the classic group the member is
-    static.
+    """Returns a new member of the group `live-PROTOCOL`. It stays in the group even if it is not polled.
+
+    With the classic protocol, the member is static.
     """
     own = {"group.instance.id": f"static-{number}", "session.timeout.ms": 60_000} if protocol == "classic" else {}
     member = Consumer(

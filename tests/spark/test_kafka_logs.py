@@ -37,7 +37,10 @@ def committed(rows: list[EventRow]) -> list[EventRow]:
 
 
 def kafka_batch(index: int, rows: list[EventRow]) -> pa.RecordBatch:
-    """Returns rows in the columns that a task receives, after the row that identifies the partition."""
+    """Returns rows of a partition in the columns that a Spark task receives.
+
+    The first row of the result has offset -1 and only marks the beginning of the partition.
+    """
     table = pa.Table.from_batches([to_batch(rows)]).select(KAFKA_COLUMNS)
     first = pa.Table.from_pylist([{"offset": -1}], table.schema)
     table = pa.concat_tables([first, table])
@@ -49,8 +52,9 @@ def rows_of(state: PartitionState) -> list[str]:
 
 
 def test_rows_of_partitions_give_their_states(kafka_logs: Path) -> None:
-    """Gaps in place of hidden markers do not count as losses. An empty partition and a partition that is not read are
-    skipped.
+    """The rows of several partitions, one partition after the other, give the state of each.
+
+    Gaps in place of transaction markers, which the source hides, are no losses. The task may skip partitions.
     """
     found = {part[:2]: list(read_rows(part)) for part in find_partitions(kafka_logs / "moment-4")}
     names = sorted(place for place, rows in found.items() if committed(rows))[:4]

@@ -90,7 +90,7 @@ def test_later_log_gives_earlier_state_or_reports_loss(kafka_logs: Path, kafka_o
 
 
 def test_a_cut_by_time_is_the_cut_by_offset(kafka_logs: Path, kafka_oracle: Oracle) -> None:
-    """All records up to the moment lie below the end offset of the cut, and all later records at or above it."""
+    """A rebuild up to the time of a moment ends at the same offset as a rebuild up to the recorded end offsets."""
     responses = kafka_oracle["moment-3"]
     ends = {(one["topic"], one["partition"]): one["log_end_offset"] for one in responses["partition"]}
     (moment,) = responses["moment"]

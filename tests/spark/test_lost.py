@@ -171,8 +171,10 @@ def test_a_missing_segment_between_others_is_found(logs: Path, tmp_path: Path) -
 
 
 def test_leftover_files_are_reported(logs: Path) -> None:
-    """The job does not read these files. If a segment is missing, but the log cleaner's output for it exists, the job
-    reports a missing segment.
+    """The job does not read leftover files of the log cleaner, such as `.cleaned` and `.deleted`, and reports their
+    names.
+
+    If a segment is missing but its `.swap` file exists, the job reports a missing segment.
     """
     middle = segment(logs, OFFSETS, 1)
     shutil.copy(middle, middle.with_suffix(".log.swap"))
@@ -246,7 +248,9 @@ def test_damage_after_the_requested_moment_is_no_loss(logs: Path) -> None:
 
 
 def test_only_the_newest_segment_may_end_half_written(logs: Path) -> None:
-    """Covers a half-written batch and trailing zeros."""
+    """A half-written batch or trailing zeros at the end of the newest segment are no loss. In an earlier segment, they
+    are.
+    """
     newest = segment(logs, OFFSETS, -1)
     newest.write_bytes(newest.read_bytes()[:-7])
     reserved = segment(logs, TRANSACTIONS, 0)

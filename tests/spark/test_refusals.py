@@ -205,7 +205,7 @@ def test_a_stream_without_its_checkpoints_is_refused(spark: Any, events: Path, t
 
 @pytest.mark.spark
 def test_checkpoints_of_other_tables_are_refused(spark: Any, events: Path, tmp_path: Path) -> None:
-    """A stream that continued from the checkpoints of other tables would leave earlier rows out of its own tables."""
+    """A stream refuses checkpoints that belong to other tables, because its own tables would lack the earlier rows."""
     kept = str(tmp_path / "kept")
     Watch(spark, str(events), tmp_path / "one", WatchOptions(checkpoint=kept))
     Watch(spark, str(events), (tmp_path / "one").as_uri(), WatchOptions(checkpoint=kept))

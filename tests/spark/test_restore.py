@@ -38,7 +38,8 @@ def test_later_log_gives_earlier_offsets_or_reports_loss(
 ) -> None:
     """The offsets that a later log gives for an earlier moment equal the broker's responses at that moment.
 
-    An offset may be missing only if it was deleted meanwhile.
+    Some of the earlier offsets were compacted away since; the result marks them as compacted. A deleted offset may be
+    absent.
     """
     responses = kafka_oracle[earlier]
     ends = {
@@ -136,5 +137,5 @@ def test_a_plan_from_a_running_servers_log_is_applied_to_the_server(spark: Any, 
 
 
 def test_the_job_is_found_by_its_name() -> None:
-    """The module of `restore-plan` is `restore_plan`."""
+    """The job `restore-plan` is in the module `restore_plan`, because a module name cannot contain a hyphen."""
     assert job("restore-plan").__name__ == "kcore.spark.jobs.restore_plan"

@@ -131,7 +131,7 @@ def test_a_plan_is_applied_once(node: kcore.Node, topic: str, name: str) -> None
 
 
 def test_offsets_are_clipped_to_the_log(node: kcore.Node, admin: AdminClient, topic: str, name: str) -> None:
-    """One offset is below the deleted records, and one is above the end of the log."""
+    """A planned offset below the log's start is replaced by the start, and an offset above the log's end by the end."""
     group = f"{name}-g"
     admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(30)
     plan = plan_restore([CommittedAsOf(group, topic, 0, 3), CommittedAsOf(group, topic, 1, 99)], node, "here")

@@ -219,8 +219,7 @@ def test_equal_offsets_are_committed_again_on_request() -> None:
 
 
 def test_an_offset_not_committed_at_the_moment_is_skipped() -> None:
-    """The target has an offset that was not yet committed at the moment to restore. The plan has a row that skips it.
-    """
+    """The target has an offset that was not yet committed at the moment to restore. The plan skips this offset."""
     target = state(committed={"g": {("t", 0): Committed(30, "note"), ("s", 7): Committed(3, "")}})
     first, second = make_rows([as_of()], target)
     assert first == PlanRow("g", "s", 7, 3, None, "skip", NOT_COMMITTED)

@@ -97,7 +97,7 @@ def test_cut_by_offset_applies_per_partition(spark: Any, kafka_logs: Path) -> No
 
 @pytest.mark.long  # Spark gives the workers of a stream ten seconds to start, which a busy machine may exceed
 def test_stream_of_available_rows_reads_all(spark: Any, exported: Path, tmp_path: Path) -> None:
-    """The stream reads in as many micro-batches as the limit requires, each row once."""
+    """The stream reads each available row once, in as many micro-batches as `maxOffsetsPerTrigger` requires."""
     frame = spark.readStream.format("kcore").option("topic", "__transaction_state").option("maxOffsetsPerTrigger", 700)
     query = (
         frame.load(str(exported))

@@ -79,8 +79,10 @@ def test_every_job_reads_segments_at_a_uri(spark: Any, logs: Path, tmp_path: Pat
 def test_a_run_that_fails_leaves_no_checkpoints(
     spark: Any, kafka_logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The failed run deletes its own checkpoints, and those of an earlier run, which no longer fit the tables. It keeps
-    the checkpoints that it reads.
+    """A failed run deletes its own checkpoints. It also deletes those of an earlier run, which no longer fit the
+    tables.
+
+    It keeps the checkpoints of another output from which it continues.
     """
     events, state = kafka_logs / "moment-1" / "__transaction_state-3", tmp_path / "state"
     rebuild_with_doubts(spark, events, state, checkpoint=True)
@@ -105,8 +107,9 @@ def test_a_run_that_fails_leaves_no_checkpoints(
 
 
 def check_continued(spark: Any, kafka_logs: Path, tmp_path: Path, as_place: Callable[[Path], str]) -> None:
-    """Rebuilds a part of a log with checkpoints, continues after the log has grown, and compares the result with a
-    whole run.
+    """Rebuilds a part of a log with checkpoints, lets the log grow, and continues from the checkpoints.
+
+    Compares the result with a rebuild of the whole log.
     """
     folder = tmp_path / "logs"
     for name in ("__transaction_state-3", "__share_group_state-1"):

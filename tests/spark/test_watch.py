@@ -71,8 +71,10 @@ def check_growing(tables: WatchTables, logs: Path, names: list[str], growing: It
 
 
 def test_a_stream_of_files_gives_the_state_and_the_history(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """Runs the stateful operator and writes the tables in one short stream. Spark reads the files itself, because it
-    waits only ten seconds for the worker of a Python source.
+    """One short stream writes the tables of the state and of the timeline, which must equal those of one pass over the
+    log.
+
+    Spark reads the exported files itself. It would wait only ten seconds for the worker of a Python source.
     """
     folder = kafka_logs / "moment-1" / "__transaction_state-3"
     export(SegmentSource(folder), tmp_path / "events", stop=200)
@@ -208,8 +210,7 @@ def test_an_alert_is_not_repeated_after_a_restart(spark: Any, kafka_logs: Path, 
     WatchTables(spark, out).apply(watched_frame(spark, rows), 0)
 
     def report(at_ms: int) -> list[str]:
-        """Restarts the stream, and reports before and after its first micro-batch. Returns the subjects of the alerts.
-        """
+        """Restarts the stream. Returns the subjects of its alerts, before and after the first micro-batch."""
         watch = Watch(spark, str(events), out)
         return [row["subject"] for as_of_ms in (0, at_ms) for row in watch.report(at_ms, as_of_ms)]
 

@@ -45,7 +45,7 @@ def server(broker: Broker) -> Iterator[ControlServer]:
 
 @pytest.fixture
 def call(server: ControlServer) -> Call:
-    """Returns a function that sends a request and checks the response against the description."""
+    """Returns a function that sends a request to the control server and checks the format of the response."""
     return caller(server.url)
 
 

@@ -17,7 +17,10 @@ START = datetime.fromtimestamp(1_700_000_000, UTC)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Returns a folder with six records. A group committed two of them after ten seconds and five after an hour."""
+    """Returns a data folder with six records. Group `g` committed offset 2 after ten seconds.
+
+    An hour later, `g` committed offset 5, and group `late` committed offset 1.
+    """
     clock = kcore.ManualClock()
     path = tmp_path / "data"
     with kcore.open(path, clock=clock, config={"log.message.timestamp.after.max.ms": 2**63 - 1}) as node:

@@ -17,24 +17,24 @@ TABLE_LIMIT = 40
 QUESTION_WORDS = frozenset(
     {"How", "Nobody", "Nothing", "What", "Whatever", "Where", "Whether", "Which", "Who", "Whoever", "Whose"}
 )
-"""Words with which no docstring may begin. It begins with a verb phrase or a noun phrase."""
+"""Words with which no docstring may begin, because they do not begin a verb phrase or a noun phrase."""
 
 INDEFINITE = re.compile(r"\b(?:nobody|somebody|whoever|everybody|whatever)\b", re.IGNORECASE)
-"""Forbidden words for the subject of a sentence. The text must name a component instead."""
+"""Pattern of indefinite pronouns, which no docstring may contain. The text must name a component instead."""
 
 VOCABULARY = re.compile(
     r"\b(?:facts?|told|wanted|flights?|flies|bystanders?|patience|landed|landing|take[s]? off|quick|usual|plainly)\b",
     re.IGNORECASE,
 )
-"""Forbidden words: the text must use a term of the field instead. See docs/glossary.md."""
+"""Pattern of further forbidden words. The text must use a term of the field instead. See docs/glossary.md."""
 
 RETIRED_WORDS = re.compile(r"\b(?:answer(?:s|ed|ing)?|asked|said|anew|goes on|handed out|one's own)\b", re.IGNORECASE)
-"""Forbidden words for responses, requests and continuation. See docs/glossary.md for the terms to use."""
+"""Pattern of retired words, which the glossary has replaced, for example by "response". See docs/glossary.md."""
 
 RETIRED_NAMES = re.compile(
     r"(?:answer_\w+|\w+_answers?|Answers|told|Asked|Facts?|FACTS?|LEFT_FOR_A_WHILE|Flight\w*|Bystanders?|PlainLine|\w+_plainly)"
 )
-"""Forbidden names of functions, classes and variables. See docs/glossary.md for the terms to use."""
+"""Pattern of forbidden names of functions, classes and variables. See docs/glossary.md for the terms to use."""
 
 RULES = ("question", "indefinite", "vocabulary", "retired")
 
@@ -150,8 +150,8 @@ def _function_docstrings() -> Iterator[tuple[str, str, str]]:
 def classes_without_noun() -> list[str]:
     """Lists the classes of `kcore` and `kcore_ext` whose docstring begins with a verb.
 
-    The verbs are the first words of the docstrings of functions. A plural that is also such a verb needs an article:
-    "The records of …", not "Records of …".
+    A word counts as a verb if the docstring of a function begins with it. A docstring that begins with a plural noun of
+    the same form needs an article: "The records of …", not "Records of …".
     """
     verbs = {"Never", "Raised"} | _verbs_of_functions()
     return [

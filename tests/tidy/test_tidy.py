@@ -114,7 +114,7 @@ def test_no_retired_name_returns() -> None:
 
 
 def test_the_top_level_has_only_known_entries() -> None:
-    """Programs that run in the root folder may leave files there, which `git add` of all files would add."""
+    """The root folder of the repository has no unexpected tracked file, such as the output of a program run there."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert {path.partition("/")[0] for path in listed.splitlines()} == TOP_LEVEL
 
@@ -146,7 +146,10 @@ def returns_in_handlers(text: str) -> list[int]:
 
 
 def test_compiled_handlers_do_not_return() -> None:
-    """At such a `return`, Cython releases the traceback. The traceback is NULL if memory ran out when it was made."""
+    """No `except` block in a `.pyx` file contains a `return`, because Cython could then crash.
+
+    At such a `return`, Cython releases the traceback, which is NULL if its creation ran out of memory.
+    """
     assert returns_in_handlers("try:\n    x()\nexcept A:\n    if y:\n        return 1\n") == [5]
     found = {
         str(path): rows for path in SOURCES if path.suffix == ".pyx" and (rows := returns_in_handlers(text_of(path)))
@@ -197,7 +200,7 @@ def test_compiled_functions_are_at_most_70_lines() -> None:
 
 
 def test_newest_versions_with_names_are_not_repeated_as_private_constants() -> None:
-    """`kcore.client.versions` has the newest versions in which requests name topics."""
+    """The newest versions of requests that contain topic names are defined only in `kcore.client.versions`."""
     assert VERSION_CONSTANT.search("_COMMIT_VERSION = 9")
     product = ("kcore/", "kcore_ext/", "examples/")
     assert not [

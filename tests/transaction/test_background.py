@@ -79,7 +79,10 @@ AWAY = {
 @pytest.mark.parametrize("case", list(VERSIONS))
 @pytest.mark.parametrize("when", ["open round", "background commit"])
 def test_no_write_is_refused_because_of_an_epoch_that_is_not_durable(case: str, when: str) -> None:
-    """A new instance of a producer initialises itself. The old instance writes before the new epoch is durable."""
+    """A new instance of a producer gets a new epoch, and the old instance writes before this epoch is durable.
+
+    The old instance gets the refusal only once the epoch is durable.
+    """
     world = World()
     old = world.begin("id")
     fencing = world.start(INIT, 5)
@@ -96,7 +99,10 @@ def test_no_write_is_refused_because_of_an_epoch_that_is_not_durable(case: str, 
 @pytest.mark.parametrize("case", list(VERSIONS))
 @pytest.mark.parametrize("when", ["open round", "background commit"])
 def test_a_producer_continues_after_the_commit_of_its_successor_has_failed(case: str, when: str) -> None:
-    """The refusal becomes a retriable error, and the old epoch stays valid."""
+    """The commit of a new instance's epoch fails, after the old instance was refused but before it got the response.
+
+    The old instance then gets a retriable error, and its epoch stays valid.
+    """
     world = World()
     old = world.begin("id")
     assert world.add("id", old, [("t", 0)]) == [NONE]
@@ -225,7 +231,10 @@ class RaisesAtLine:
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 @pytest.mark.parametrize("case", list(VERSIONS))
 def test_a_refusal_that_an_exception_interrupts_changes_nothing(case: str, error: type[BaseException]) -> None:
-    """Each line of the verification raises once, while the epoch that fences the producer is being written."""
+    """An old producer writes while the commit of the epoch that fences it is running.
+
+    An exception interrupts the check of this write, in each run of the loop at another line. No record is written.
+    """
     number, raised = 0, 0
     while True:
         world = World()

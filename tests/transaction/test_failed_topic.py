@@ -18,7 +18,10 @@ from tests.kit import QUICK
 
 
 def test_decisions_of_shards_whose_topic_was_not_created_fail() -> None:
-    """Otherwise shards with decided requests could not be unloaded when the metadata log is read again."""
+    """If the commit that creates the coordinator's topic fails, the requests that its shards have decided fail, too.
+
+    Otherwise these shards could not be unloaded when the metadata log is read again.
+    """
     settings = Config.of({**QUICK, "transaction.state.log.num.partitions": "1"})
     engine = Engine(MemoryLogEngine(), settings, ManualClock(), partial(random.Random(1).randbytes, 16))
 

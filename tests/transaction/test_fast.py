@@ -147,7 +147,7 @@ def beside(who: Identity, off: tuple[int, int]) -> Identity:
 
 
 def copy_of(request: TxnOffsetCommitRequest, tid: str, who: Identity, off: tuple[int, int]) -> TxnOffsetCommitRequest:
-    """Makes a request of a producer, with the producer's current epoch."""
+    """Returns a copy of a request with another producer. `off` is added to the producer's id and epoch."""
     producer = beside(who, off)
     return TxnOffsetCommitRequest(
         transactional_id=tid,

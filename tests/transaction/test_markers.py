@@ -235,8 +235,10 @@ def test_a_crash_in_the_marker_phase_is_completed_at_the_load() -> None:
 
 
 def test_a_marker_of_a_failed_round_is_written_again_after_a_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The failed round contains the marker of one partition, but no record of the coordinator, because the other
-    partition is not ready yet.
+    """A round with the marker of one partition fails. It has no record of the coordinator, because the other partition
+    is not ready yet.
+
+    After a load, the coordinator writes both markers and completes the transaction.
     """
     world = World()
     who = open_transaction(world)
@@ -309,7 +311,9 @@ def test_a_marker_needs_a_producer_id() -> None:
 
 
 def test_a_coordinators_partition_handles_markers_like_any_other() -> None:
-    """The partition accepts a marker for a producer that has never written to it."""
+    """A partition of `__consumer_offsets` accepts a marker for a producer that has never written to it, like any
+    partition.
+    """
     world = World({"offsets.topic.num.partitions": 1})
     for producer_id in (76, 77):
         for topic in ("t", "__consumer_offsets"):

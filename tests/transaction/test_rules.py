@@ -189,7 +189,10 @@ def test_an_end_of_earlier_versions_keeps_the_epoch() -> None:
 
 
 def test_the_last_epoch_takes_another_producer_id_with_the_completion() -> None:
-    """Epoch 32767 is reserved for the coordinator: markers have it, but producers never do (KIP-890)."""
+    """A transaction that ends at epoch 32767 gives the producer another id at epoch 0 (KIP-890).
+
+    Epoch 32767 is reserved for the coordinator, which uses it only in markers.
+    """
     found = ending.prepare(transaction(producer_epoch=LAST_EPOCH), True, 2, NOW, lambda: 99)
     assert (found.producer_id, found.producer_epoch, found.next_producer_id) == (PID, 32_767, 99)
     assert found.completed_identity == (99, 0)
@@ -225,7 +228,10 @@ def test_a_fence_raises_the_epoch_by_one(version: int, last_epoch: int) -> None:
 
 
 def test_only_version_2_replaces_the_producer_id_in_a_fence_at_the_last_epoch() -> None:
-    """Version 2 needs another producer id. Before version 2, InitProducerId changes the id (KAFKA-20090)."""
+    """Under version 2, a fence at the last epoch replaces the producer id.
+
+    Under version 1, it keeps the id, and the next InitProducerId replaces it (KAFKA-20090).
+    """
     exhausted = transaction(producer_epoch=LAST_EPOCH)
     assert ending.fence(exhausted, 2, NOW, lambda: 99).completed_identity == (99, 0)
     assert ending.fence(exhausted, 1, NOW, none_left).completed_identity == (PID, 32_767)
@@ -349,7 +355,10 @@ def test_verification_depends_on_state_and_producer(state: TransactionStatus) ->
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("state", STORED)
 def test_records_contain_all_but_the_last_epoch(state: TransactionStatus, version: int) -> None:
-    """Records round-trip. Version 0 has no fields of KIP-890, and no version has `last_producer_epoch`."""
+    """A decoded record has all fields of the transaction except `last_producer_epoch`, which no version contains.
+
+    Version 0 also lacks the fields of KIP-890.
+    """
     found = transaction(state, previous_producer_id=3, next_producer_id=99, last_producer_epoch=4, client_version=2)
     value = TransactionLogValue.decode_value(found.encode_value(version))
     lost = {"last_producer_epoch": -1}

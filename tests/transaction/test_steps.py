@@ -78,7 +78,9 @@ def test_values_have_the_codecs_bytes(transaction: ReferenceTransaction, version
 def test_a_block_equals_its_record(
     transactional_id: str, transaction: ReferenceTransaction, version: int, timestamp_ms: int
 ) -> None:
-    """In a batch, the block has the same bytes as the record, and at most its announced size."""
+    """Appended to a batch, a `TransactionBlock` gives the same bytes as its record, and not more than its announced
+    size.
+    """
     made = compiled(transaction)
     assert made is not None
     block = TransactionBlock(transactional_id, made, version, record_of)

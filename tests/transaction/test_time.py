@@ -56,7 +56,7 @@ def test_a_shorter_timeout_applies_to_the_next_transaction() -> None:
 
 
 def test_transactions_that_end_in_time_leave_one_timer_per_id() -> None:
-    """The number of timers does not depend on the number of transactions."""
+    """After twenty transactions of one id that ended before their timeout, the shard has one timer for this id."""
     world = World(SCAN)
     who = world.begin("a", timeout_ms=5000)
     for _ in range(20):
@@ -72,7 +72,10 @@ def test_transactions_that_end_in_time_leave_one_timer_per_id() -> None:
 
 
 def test_a_load_watches_many_open_transactions_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each transaction times out at its own time. A transaction that has ended meanwhile gets no timer."""
+    """After a load, the shard arms the timers of seven open transactions, two per slice.
+
+    Each transaction times out at its own time. A transaction that has ended meanwhile gets no timer.
+    """
     monkeypatch.setattr(shard_module, "TIMERS_PER_SLICE", 2)
     world = World({**SCAN, "transaction.state.log.num.partitions": 1})
     opened = {}
@@ -224,7 +227,10 @@ def test_after_the_last_epoch_an_id_gets_another_producer_id(version: int) -> No
 
 
 def test_a_clock_that_was_ahead_when_a_transaction_began_delays_its_abort_by_one_timeout_at_most() -> None:
-    """The node restarts while its clock is an hour behind the start of the transaction. Then the clock is corrected."""
+    """A node restarts with a clock that is an hour behind the start of an open transaction.
+
+    Once the clock is corrected, the transaction is aborted within one timeout.
+    """
     world = World(SCAN)
     who = world.begin("a", timeout_ms=5000)
     world.add("a", who, [("t", 0)])

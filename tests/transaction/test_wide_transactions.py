@@ -66,7 +66,9 @@ def test_markers_of_a_wide_transaction_are_written_in_slices() -> None:
 
 @pytest.mark.parametrize("slices", range(5))
 def test_a_failed_round_between_slices_loses_no_marker(slices: int) -> None:
-    """The shard takes part in every round, so the marker phase begins again when the shard is loaded."""
+    """The shard belongs to every round of the marker phase. If a round fails, the shard is loaded again and restarts
+    the phase.
+    """
     world, who = wide_world()
     world.start(end_request("a", who, True), 4)
     world.engine.commit()
@@ -112,8 +114,10 @@ def test_an_exception_in_a_slice_restarts_the_marker_phase(
 
 
 def test_a_retried_marker_is_written_again_if_its_round_fails() -> None:
-    """A retry writes a marker without a decision of the shard. The shard must still take part in the round, or the
-    marker could be lost.
+    """A retry writes a marker in a round in which the shard decides nothing, and this round fails.
+
+    The shard must belong to the round nevertheless. Otherwise it would not notice the failure, and the marker would be
+    lost.
     """
     world = World()
     who = world.begin("a")

@@ -40,7 +40,7 @@ NONE = ErrorCode.NONE
 
 
 class Identity(NamedTuple):
-    """The identity of a producer."""
+    """The id and the epoch of a producer."""
 
     producer_id: int
     producer_epoch: int

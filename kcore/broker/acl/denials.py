@@ -47,7 +47,7 @@ class DenialLog:
         self._windows: dict[tuple[str, int, int], Window] = {}
 
     def denied(self, principal: str, client_host: str, operation: int, resource_type: int, name: str) -> None:
-        """Logs a denied operation, unless its principal has been denied too often in this window."""
+        """Logs a denied operation, unless the current window already has `MAX_LINES` log lines of this kind."""
         key = (principal[:MAX_PRINCIPAL_CHARACTERS], operation, resource_type)
         now_ms = self._now.now_ms
         window = self._windows.get(key)

@@ -29,10 +29,11 @@ class AclApi(ControlApi[Request, Response]):
     """The operation on the cluster for which the client needs permission."""
 
     def check(self, context: RequestContext) -> None:
-        """Refuses clients without the right, and every client if the authorizer does not use the lists.
+        """Checks that the client has the required permission, and that the authorizer uses access control lists.
 
         Raises:
-            KafkaError: CLUSTER_AUTHORIZATION_FAILED, SECURITY_DISABLED.
+            KafkaError: CLUSTER_AUTHORIZATION_FAILED without the permission; SECURITY_DISABLED for every client if the
+                authorizer does not use access control lists.
         """
         if not self.allowed(context, self.operation, ResourceType.CLUSTER):
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

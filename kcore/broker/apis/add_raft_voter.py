@@ -1,4 +1,4 @@
-"""AddRaftVoter (key 80, versions 0-1): refuses new voters, because the quorum has exactly one (KIP-853)."""
+"""AddRaftVoter (key 80, versions 0-1): refuses new voters, because the quorum has exactly one voter (KIP-853)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from kcore.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftV
 
 
 class AddRaftVoterApi(MembershipApi[AddRaftVoterRequest, AddRaftVoterResponse]):
-    """Handler of AddRaftVoter requests. It refuses every voter: this node is a voter already, and other nodes cannot be
-    reached.
+    """Handler of AddRaftVoter requests. It refuses every voter.
+
+    This node is already a voter. Other nodes cannot join the quorum.
     """
 
     __slots__ = ()

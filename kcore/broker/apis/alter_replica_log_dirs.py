@@ -1,4 +1,7 @@
-"""AlterReplicaLogDirs (key 34, versions 1-2): a node has one folder, so replicas can only stay in it (KIP-113)."""
+"""AlterReplicaLogDirs (key 34, versions 1-2): accepts only the current folder of each replica (KIP-113).
+
+A node has only one folder, so a replica cannot move to another folder.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ def _response(
 ) -> AlterReplicaLogDirsResponse:
     """Makes the response, with one entry for each topic.
 
-    If several folders name a partition, the last folder counts.
+    If the request lists a partition under several folders, the result is about the last of these folders.
     """
     topics: dict[str, dict[int, ErrorCode]] = {}
     for folder in request.dirs:

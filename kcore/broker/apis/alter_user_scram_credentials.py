@@ -105,9 +105,13 @@ def _result(user: str, fault: Fault | None) -> AlterUserScramCredentialsResult:
 
 
 def _repeated(fault: Fault | None) -> Fault:
-    """Returns the error for a user that the request names twice, given the fault of the first change.
+    """Returns the error for a user that the request names twice.
 
-    That fault takes precedence, unless it is an empty salted password: Kafka checks for this only after duplicates.
+    If the first change of the user is invalid, the function returns the fault of this change. An exception is an empty
+    salted password, because Kafka checks for duplicates before it checks for empty salted passwords.
+
+    Args:
+        fault: the fault of the first change; None if it is valid.
     """
     return _TWICE if fault in (None, _NO_KEYS) else fault
 

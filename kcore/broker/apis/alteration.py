@@ -38,7 +38,7 @@ class AlterationApi(ControlApi[Request, Response]):
 
     Args:
         shard: the metadata shard.
-        changes: checks changes.
+        changes: checks changes of settings and makes their records.
         authorizer: decides about each operation; None allows all.
     """
 
@@ -58,7 +58,7 @@ class AlterationApi(ControlApi[Request, Response]):
         """Lists the requested changes of a resource."""
 
     def alter_loggers(self, alterations: list[Alteration], validate_only: bool) -> None:
-        """Changes the levels of loggers at once; they are not stored.
+        """Changes the levels of loggers immediately. The broker does not store the new levels.
 
         Raises:
             KafkaError: the changes are refused.

@@ -43,8 +43,8 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
         shard: the metadata shard.
         creation: assigns partitions to nodes.
         authorizer: decides about each operation; None allows all.
-        opening: returns true while logs of new partitions are being opened. The response to a long request waits until
-            then. None: it does not wait.
+        opening: returns true while the node opens logs of new partitions. The response to a request that is decided in
+            parts waits until these logs are open. None: the response does not wait.
         quotas: limits the partitions that a client creates; None: there are no quotas.
     """
 
@@ -71,7 +71,10 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
         self._creation = creation
 
     def handle(self, context: RequestContext, request: CreatePartitionsRequest) -> Any:
-        """Decides the request: in parts if it names many topics, at once if it adds more partitions than allowed."""
+        """Decides the request, in parts if it names many topics or adds many partitions.
+
+        A request that adds more partitions than allowed is not divided, so that the limit applies to all its topics.
+        """
         by_name = self.shard.machine.image.by_name
 
         def added(requested: CreatePartitionsTopic) -> int:
@@ -97,7 +100,7 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
         )
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: CreatePartitionsRequest) -> Any:
-        """Checks each topic and adds partitions to the topics without an error."""
+        """Checks each topic, and adds partitions to the topics that pass the checks."""
         counts = Counter(topic.name for topic in request.topics)
         results: dict[str, CreatePartitionsTopicResult] = {}
         records: list[MetadataItem] = []

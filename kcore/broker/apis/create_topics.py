@@ -44,8 +44,8 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
         creation: checks and plans topics.
         view: describes the settings of a new topic.
         authorizer: decides about each operation; None allows all.
-        opening: returns true while logs of new partitions are being opened. The response to a long request waits until
-            then. None: it does not wait.
+        opening: returns true while the node opens logs of new partitions. The response to a request that is decided in
+            parts waits until these logs are open. None: the response does not wait.
         quotas: limits the partitions that a client creates; None: there are no quotas.
     """
 
@@ -89,7 +89,7 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
         )
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: CreateTopicsRequest) -> Any:
-        """Checks each topic and creates the topics without an error."""
+        """Checks each topic, and creates the topics that pass the checks."""
         if request.timeout_ms <= 0:
             # Kafka's controller times out a request whose deadline has passed when it is processed.
             return self.error(context, request, ErrorCode.REQUEST_TIMED_OUT)

@@ -82,5 +82,5 @@ class ReadApi(DataApi[Request, Response]):
         return self._partitions.slices.requests.run(self, context, request, self.steps(context, request))
 
     def is_short(self, request: Request) -> bool:
-        """Returns True if the request may be served without a pause."""
+        """Returns True if the request has few partitions, so that it is served in one step."""
         return sum(1 for _ in self.requested_partitions(request)) <= FEW_PARTITIONS

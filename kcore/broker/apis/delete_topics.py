@@ -34,7 +34,7 @@ The removal of a partition takes about 2.5 microseconds.
 
 
 class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
-    """Handler of DeleteTopics requests. A new topic can use a deleted name at once; it gets another id.
+    """Handler of DeleteTopics requests. A new topic can use the name of a deleted topic immediately, but not its id.
 
     Args:
         shard: the metadata shard.
@@ -94,7 +94,7 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
         return bytes(item.topic_id) if topic is None else topic.name
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: DeleteTopicsRequest) -> Any:
-        """Checks each topic and deletes the topics without an error."""
+        """Checks each topic, and deletes the topics that pass the checks."""
         if not self._config.delete_topic_enable:
             disabled = ErrorCode.INVALID_REQUEST if context.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
             return self.error(context, request, disabled)

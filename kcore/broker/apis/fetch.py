@@ -151,9 +151,10 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         return FetchResponse(responses=self.reader.by_topic(items, results))
 
     def handle(self, context: RequestContext, request: FetchRequest) -> Any:
-        """Responds at once if there is enough data or an error; else parks the fetch until there is, or its timeout.
+        """Responds at once if there is enough data or an error; else parks the fetch.
 
-        If the request has many topics, it first decides the permissions in slices.
+        A parked fetch ends when there is enough data or an error, or at its timeout. If the request has many topics,
+        the handler first decides the permissions in slices.
         """
         version = context.api_version
         fetch_context = session = None
@@ -249,7 +250,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         return self.reader.current(members, find, may_read)
 
     def _find_by_id(self, member: SessionPartition) -> None:
-        """Looks up a session's partition by topic id, for this request."""
+        """Looks up a partition of a session by topic id. Each request repeats the lookup: topics may change."""
         partitions = self._partitions.ids.get(member.topic_id)
         member.partition = None
         if partitions is not None:
@@ -266,7 +267,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
             member.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _find_by_name(self, member: SessionPartition) -> None:
-        """Looks up a session's partition by topic name, for this request."""
+        """Looks up a partition of a session by topic name. Each request repeats the lookup: topics may change."""
         member.partition = self._partitions.get(member.topic or "", member.index)
         member.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if member.partition is None else ErrorCode.NONE
 
@@ -357,7 +358,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         return FetchResponse(throttle_time_ms=throttle_ms, session_id=0 if session is None else session.session_id)
 
     def _endpoints(self, context: RequestContext, results: list[PartitionData | None]) -> list[NodeEndpoint]:
-        """Returns this node's endpoint if a partition's response names it as the leader."""
+        """Returns this node's endpoint if a partition's response names this node as the leader."""
         named = any(data is not None and data.current_leader.leader_id >= 0 for data in results)
         if self._cluster is None or not named:
             return []

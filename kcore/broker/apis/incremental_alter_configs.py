@@ -36,7 +36,7 @@ class IncrementalAlterConfigsApi(AlterationApi[IncrementalAlterConfigsRequest, I
         return [Alteration(c.name, c.config_operation, c.value) for c in resource.configs]
 
     def alter_loggers(self, alterations: list[Alteration], validate_only: bool) -> None:
-        """Changes the levels of loggers at once; they are not stored."""
+        """Changes the levels of loggers immediately. The broker does not store the new levels."""
         alter_loggers([(a.name, a.operation, a.value) for a in alterations], validate_only=validate_only)
 
     def records(

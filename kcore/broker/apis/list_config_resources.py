@@ -27,7 +27,7 @@ STEP_NAMES = 1_000
 """Number of names that a step examines. Each takes about a microsecond."""
 
 _LISTED_BY_SETTINGS = frozenset({int(ConfigType.CLIENT_METRICS), int(ConfigType.GROUP)})
-"""Numbers of the resource types of which a response lists only the resources that have settings."""
+"""Numbers of the resource types for which a response omits resources without settings."""
 
 
 class ListConfigResourcesApi(SlicedReadApi[ListConfigResourcesRequest, ListConfigResourcesResponse]):

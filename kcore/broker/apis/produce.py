@@ -1,8 +1,11 @@
 """Produce (key 0), v3-13: appends batches.
 
 v7 adds zstd, v8 errors of single records, v10 the current leader (KIP-951), v12 the implicit addition of partitions to
-transactions (KIP-890), v13 topic ids (KIP-516). v0-2 are advertised, because old librdkafka releases detect compression
-by v0 (KAFKA-18659). The server closes the connection at a request of these versions, as for any unsupported version.
+transactions (KIP-890), v13 topic ids (KIP-516).
+
+ApiVersions also advertises v0-2: without v0, old librdkafka releases assume that the broker does not support
+compression (KAFKA-18659). At a request of these versions, as of any unsupported version, the server closes the
+connection.
 """
 
 from __future__ import annotations
@@ -61,8 +64,8 @@ FIRST_VERSION_WITH_LEADER = 10
 ADMIN_CLIENT_ID = "__admin_client"
 """The only client id that may write to internal topics, and only if an authorizer allows the write.
 
-Kafka also allows it without an authorizer. kcore does not, because any client can use this id. An unreadable record
-would make the load of its coordinator fail.
+Kafka allows the write even without an authorizer. kcore does not, because any client can use this id. A record that a
+coordinator cannot read would make the load of that coordinator's partition fail.
 """
 
 # Errors of the log whose responses do not contain the log's start offset; responses to other errors contain it.
@@ -222,7 +225,13 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
     def _append(
         self, context: RequestContext, request: ProduceRequest, writable: TopicPermissions | None
     ) -> ProduceResponse | Pending | None:
-        """Serves a request with the client's permissions to write; None allows all."""
+        """Serves a request.
+
+        Args:
+            context: the context of the request.
+            request: the request.
+            writable: the client's permissions to write to topics; None allows all topics.
+        """
         items, transactional = self._read(context, request, writable)
         if isinstance(items, KafkaError):
             return self.reply(request, self.error(context, request, items.code, items.message), True)
@@ -316,7 +325,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
     def finish(
         self, context: RequestContext, request: ProduceRequest, items: list[ProduceItem]
     ) -> ProduceResponse | Pending | None:
-        """Appends the batches without an error and makes the response for all partitions.
+        """Appends the batches that passed all checks so far, and makes the response for all partitions.
 
         A long request is appended in slices. The batches of each part are durable together.
 
@@ -376,7 +385,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         acks: int,
         steps: Generator[int, None, tuple[int, int]],
     ) -> Generator[int, None, PartitionProduceResponse]:
-        """Appends a batch in `steps`, yields their costs, and returns the response of its partition."""
+        """Runs the steps that append a batch, yields their costs, and returns the partition's response."""
         try:
             appended = yield from steps
         except (KafkaError, LogError) as error:
@@ -393,9 +402,9 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
     ) -> ProduceResponse | Pending | None:
         """Returns the response at once if all partitions are durable, else a response that waits for the commit.
 
-        While the pipeline is uncertain, the producers in memory may have batches of a failed round that the log has
-        discarded. If a client repeats such a batch, it looks like a duplicate. Its response therefore also waits for
-        the next commit.
+        While the pipeline is uncertain, the log may have discarded the batches of a failed round, although the states
+        of producers in memory still include these batches. If a client repeats such a batch, the partition treats it
+        as a duplicate. The response to a duplicate therefore also waits for the next commit.
 
         Raises:
             CloseConnectionError: an error in a request with acks=0, which has no response.

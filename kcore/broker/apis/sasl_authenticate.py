@@ -1,4 +1,4 @@
-"""SaslAuthenticate (key 36, versions 0-2) without SASL, or after authentication (KIP-152)."""
+"""SaslAuthenticate (key 36, versions 0-2): refused without SASL, and after authentication (KIP-152)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SaslHandshake (key 17, versions 0-1) without SASL, or after authentication (KIP-43)."""
+"""SaslHandshake (key 17, versions 0-1): refused without SASL, and after authentication (KIP-43)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from kcore.runtime.pending import Pending
 from kcore.runtime.sliced import step
 
 _SERVER_ERROR: Final = ShareAcknowledgeResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-"""The response after an internal error, created in advance in case memory is short then. It is never modified."""
+"""The response after an internal error. It exists in advance, because an error can mean that memory is exhausted."""
 
 
 class ShareAcknowledgeApi(ShareApi[ShareAcknowledgeRequest, ShareAcknowledgeResponse]):

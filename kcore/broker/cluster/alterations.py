@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class SplitAlteration(Pending):
-    """The response to an AlterConfigs or IncrementalAlterConfigs, as Kafka's brokers make it.
+    """The deferred response to AlterConfigs or IncrementalAlterConfigs on a node that is not the controller.
 
-    The node changes the levels of its own loggers, which are not stored. It also checks changes of its own settings:
-    the controller cannot read the node's key stores, and may have other settings than the node. The controller decides
-    about the changes that pass this check.
+    As in Kafka, the node itself changes the levels of its loggers, which are not stored. It also checks changes of its
+    own settings, because the controller cannot read the node's key stores and may have other settings. The node then
+    forwards the checked changes to the controller.
 
     Args:
         api: the API.
@@ -37,9 +37,11 @@ class SplitAlteration(Pending):
         self._results: dict[tuple[int, str], Any] = {}
 
     def begin(self, handle: Handler, name: str) -> None:
-        """Decides the changes of this node's loggers, and checks the changes of its settings, with `handle`.
+        """Changes the levels of this node's loggers, and checks the changes of this node's settings.
 
-        `name` is the node id as text. It is the resource name of the node's loggers and of the node's settings.
+        Args:
+            handle: decides a request on this node.
+            name: the node id as text, which is the resource name of the node's loggers and settings.
         """
         loggers, settings = [], []
         for resource in self.request.resources:
@@ -96,7 +98,7 @@ def alter(
 
     Args:
         api: the API.
-        handle: decides on this node.
+        handle: decides a request on this node.
         context: the context of the request.
         request: the request.
         node_id: this node.

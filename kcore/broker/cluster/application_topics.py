@@ -23,8 +23,10 @@ CREATED: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
 
 
 class SharedApplicationTopics(ApplicationTopics):
-    """The creator of topics on the controller. Other nodes forward a CreateTopics with the client's principal, like
-    Kafka.
+    """The creator of the internal topics of Kafka Streams applications on any node of a cluster.
+
+    The controller creates them itself. As in Kafka, other nodes send it a CreateTopics request with the principal of
+    the client.
 
     Args:
         shard: the metadata shard.

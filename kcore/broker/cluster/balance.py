@@ -1,4 +1,4 @@
-"""Placement of leaders: pure functions from the metadata and the live nodes to moves."""
+"""Placement of leaders: pure functions that compute moves of partitions from the metadata and the live nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Move(NamedTuple):
-    """A new leader of a partition, at once or planned.
+    """A change of a partition's leader, which takes effect immediately or is planned.
 
     Attributes:
         topic: the topic.
@@ -68,10 +68,10 @@ class Placement:
         return racks
 
     def best(self, topic: TopicInfo) -> int:
-        """Returns the node that leads the fewest partitions of a topic; -1 if there is none.
+        """Returns the target that leads the fewest partitions of a topic; -1 if there is no target.
 
-        Among several such nodes, the rack that leads the fewest partitions of the topic decides, then the node with the
-        fewest partitions of all topics.
+        If several targets lead equally few, the method prefers the rack that leads the fewest partitions of the topic,
+        and then the node that leads the fewest partitions of all topics.
         """
         if not self._targets:
             return -1
@@ -111,9 +111,10 @@ class Placement:
                     yield self.move(topic, partition, target)
 
     def cancelled_plans(self, alive: Collection[int]) -> Iterator[Move]:
-        """Yields moves that end plans whose next leader is not alive any more: the current leader stays the leader.
+        """Yields moves that cancel plans whose next leader is no longer a target: the current leader stays.
 
-        `leaderless` moves partitions without a live leader, so that a decision names a partition only once.
+        It omits partitions without a live leader: `leaderless` moves them, and a decision must not move a partition
+        twice.
         """
         for topic in self._image.all():
             for partition, successor in self._image.successors.get(topic.topic_id, {}).items():
@@ -137,8 +138,8 @@ class Placement:
     def evened(self) -> Iterator[Move]:
         """Yields moves after which nodes lead equal numbers of partitions of each topic, and similar numbers in total.
 
-        Numbers that differ by one count as equal. Among such placements, the moves also even the numbers of each topic
-        by rack as far as possible. So the loss of a rack affects few partitions.
+        Numbers that differ by one count as equal. The moves also spread the leaders of each topic over the racks as
+        evenly as possible, so that the loss of a rack affects few partitions.
         """
         if len(self._targets) < 2:
             return
@@ -174,7 +175,11 @@ class Placement:
         return racks[self._racks[most]] - racks[self._racks[least]] > 1
 
     def _even_total(self, topic: TopicInfo) -> Move | None:
-        """Moves one partition of a topic if it keeps the topic even and makes the totals more even."""
+        """Moves one partition of a topic, if this makes the nodes' total numbers of partitions more even.
+
+        The partition moves from the node that leads the most partitions to the node that leads the fewest. Returns None
+        if the totals are even, or if the move would make the numbers of this topic less even, by node or by rack.
+        """
         leaders = self.leaders[topic.topic_id]
         counts = Counter(leaders)
         most = max(self._targets, key=lambda node: (self.totals[node], node))
@@ -204,5 +209,10 @@ def moved_replicas(previous_replicas: tuple[int, ...], before: int, leader: int)
 
 
 def _last(leaders: list[int], node: int) -> int:
-    """Returns the last partition that a node leads."""
+    """Returns the highest partition number of a topic that a node leads.
+
+    Args:
+        leaders: the leader of each partition of the topic.
+        node: the node.
+    """
     return len(leaders) - 1 - leaders[::-1].index(node)

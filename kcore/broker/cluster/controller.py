@@ -52,7 +52,7 @@ class Controller:
         failovers: the number of partitions that were moved because their leader was not alive.
         balanced: the number of planned moves: for balance, or because a node is draining or stops.
         stopping: the nodes that are stopping, with their epochs. Their partitions move to other nodes.
-        even: True to spread the leaders evenly whenever they are not; False: only after `rebalance`.
+        even: True to spread the leaders evenly at all times; False to spread them only after a call of `rebalance`.
     """
 
     __slots__ = (
@@ -110,7 +110,7 @@ class Controller:
         return not others or not any(node_id in image.leading_nodes(topic.topic_id) for topic in image.all())
 
     def _may_lead(self, node_id: int) -> bool:
-        """Returns True unless a node is draining or stops."""
+        """Returns True if a node may lead further partitions, because it is neither draining nor stopping."""
         broker = self._shard.machine.image.brokers[node_id]
         return not broker.draining and self.stopping.get(node_id) != broker.epoch
 
@@ -176,7 +176,7 @@ class Controller:
         return machine.outcome(records) if records else None
 
     def _planned(self, placement: Placement) -> list[Record]:
-        """Makes the records of planned moves, up to the number of moves that may be under way."""
+        """Makes the records of new planned moves. At most `GENTLE_MOVES` moves are under way at the same time."""
         image = self._shard.machine.image
         room = GENTLE_MOVES - sum(map(len, image.successors.values()))
         if room <= 0:
@@ -200,10 +200,10 @@ class Controller:
         return records
 
     def _joined(self, machine: MetadataMachine, nodes: list[RegisteredNode], leading: set[int]) -> list[Record]:
-        """Makes the registrations of nodes that are alive.
+        """Makes the records that register new or changed live nodes.
 
-        A new incarnation is registered when its node no longer leads any partition. So it never adopts a partition in
-        the epoch of an earlier incarnation.
+        The controller registers a new incarnation only after the node's partitions have been moved away. So the new
+        incarnation never adopts a partition in a leader epoch of an earlier incarnation.
         """
         records = []
         for node in nodes:

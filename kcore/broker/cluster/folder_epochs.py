@@ -26,18 +26,19 @@ if TYPE_CHECKING:
     from kcore.runtime.shard import Shard
 
 MAX_ROUNDS: Final = 100_000
-"""Maximum number of commits to load or rewrite the metadata log. Every log needs fewer."""
+"""Maximum number of commits for a load or a replacement of the metadata log. It only prevents an endless loop."""
 
 
 def raise_leader_epochs(log: LogEngine, now: Now) -> dict[PartitionKey, Leader]:
     """Makes the leader epochs in the metadata at least as high as the epochs of the logs.
 
-    If a log has a higher epoch, the function replaces the metadata log by its image. In this image, all partitions have
-    the epoch of this opening of the folder. If the process dies during the replacement, the next call repeats it.
+    If a log has a higher epoch, the function replaces the metadata log by a new image of the metadata. In this image,
+    all partitions have the current epoch of the folder (`log.node_epoch`). If the process dies during the replacement,
+    the next call repeats it.
 
     Args:
-        log: the folder's log, open in this process alone.
-        now: the time.
+        log: the folder's log, which no other process has open.
+        now: the clock.
 
     Returns:
         The leader of each partition in the metadata.
@@ -73,7 +74,7 @@ def _is_behind(log: LogEngine, key: PartitionKey, leader: Leader) -> bool:
 
 
 class _Metadata:
-    """The metadata shard of a folder, without a node."""
+    """The metadata shard of a folder, loaded without the other components of a node."""
 
     def __init__(self, log: LogEngine, now: Now) -> None:
         self._log = log
@@ -92,7 +93,7 @@ class _Metadata:
         self._shard.leader_epoch = log.node_epoch
 
     def load(self) -> MetadataMachine:
-        """Loads the metadata log and returns its state machine, which decides nothing."""
+        """Loads the metadata log, and returns its state machine. The load appends no records."""
         self._shard.load()
         self._commit()
         if self._shard.state is not ShardState.ACTIVE:

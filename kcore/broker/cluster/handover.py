@@ -103,8 +103,8 @@ class Releases:
     def add(self, key: PartitionKey, epoch: int) -> None:
         """Adds a partition that this node has stopped serving; `report` reports it.
 
-        An earlier release may still be listed, if this node lost and regained the partition without replaying the
-        change.
+        An earlier release of the partition may still be listed. This happens if this node lost and regained the
+        partition, but did not replay the record of the leader in between.
         """
         earlier = self._epochs.get(key)
         if earlier is None or earlier[0] != epoch:

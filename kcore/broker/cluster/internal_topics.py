@@ -18,7 +18,9 @@ RETRY_MS: Final = 1_000
 
 
 class SharedInternalTopics(InternalTopics):
-    """The creator of internal topics on the controller; other nodes request them from the controller.
+    """The creator of internal topics on any node of a cluster.
+
+    The controller creates them itself; other nodes request them from the controller.
 
     Args:
         shard: the metadata shard.

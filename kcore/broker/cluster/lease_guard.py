@@ -40,8 +40,9 @@ FIRST_WITH_CHOICE: Final = 4
 
 
 class LeaseGuard:
-    """The check of the lease before and after the decision of a request; forwards requests that only the controller
-    decides.
+    """The check of the lease before and after the decision of each request.
+
+    `LeaseGuard` also forwards the requests that only the controller decides.
 
     Args:
         lease: the node's lease by its own clock.

@@ -1,4 +1,4 @@
-"""The registration and the leases of one node, renewed in time, and the poll of the cluster's state."""
+"""The membership of one node: renews its leases, and polls the state of the cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Timing(NamedTuple):
 
     Attributes:
         ttl_ms: the time for which a renewal extends a lease.
-        margin_ms: the time before the lease's end at which this node stops to serve. It covers the different speeds of
+        margin_ms: the time before the lease's end at which this node stops serving. It covers the different speeds of
             the clocks of the node and the store.
         renew_ms: the time between two renewals.
         poll_ms: the time between two polls of the metadata log and the nodes.
@@ -52,7 +52,7 @@ class Timing(NamedTuple):
 
     @property
     def controller_margin_ms(self) -> int:
-        """The time before the end of the controller's lease at which the controller stops to decide."""
+        """The time before the end of the controller's lease at which the controller stops deciding requests."""
         return self.controller_ttl_ms // 8
 
 
@@ -66,7 +66,7 @@ class Runner(Protocol):
 
         Args:
             call: the blocking call.
-            done: gets its result, or the LogError that it raised.
+            done: called with the result, or with the LogError that `call` raised.
         """
         ...
 
@@ -81,7 +81,7 @@ def run_inline(call: Callable[[], Any], done: Callable[[Any], None]) -> None:
 
 
 def log_error_of(error: BaseException) -> LogError:
-    """Converts an exception of a store call to a LogError, which the caller gets as the result of the failed call."""
+    """Converts an exception of a store call to a LogError, which becomes the result of the call."""
     if isinstance(error, LogError):
         return error
     log_failure(
@@ -127,7 +127,7 @@ class Membership:
     Attributes:
         lease: the node's lease.
         controller: the controller's lease while this node holds it, else None.
-        local: the lease by this node's clock: the time until which this node may serve.
+        local: the lease by this node's clock. It shows until when this node may serve requests.
         on_poll: called with the state of the cluster after each poll. Returns True if this node leads exactly the
             partitions that the metadata log assigns to it.
         on_controller: called with True when this node has become the controller, with False when it has lost the role.
@@ -202,7 +202,8 @@ class Membership:
     def may_decide(self) -> bool:
         """Returns True if this node is certainly the controller now. The call reads the clock.
 
-        A controller that was paused for longer than its lease would decide with old metadata otherwise.
+        Without this check, a controller whose process was paused for longer than its lease would decide with old
+        metadata.
         """
         return self.controller is not None and self._clock.monotonic_ms() < self._controller_until_ms
 
@@ -256,7 +257,7 @@ class Membership:
     def _renew_lease(
         self, lease: Lease, ttl_ms: int, what: str, renewed: Callable[[list[bool] | LogError, int], None]
     ) -> None:
-        """Begins to renew a lease, unless an earlier renewal of it has not ended.
+        """Begins to renew a lease. Does nothing while an earlier renewal of the lease is still running.
 
         Args:
             lease: the lease.

@@ -28,11 +28,11 @@ logger = logging.getLogger(__name__)
 RECORDS_PER_MS: Final = 200
 """Number of records that a next leader reads in a millisecond. The estimate is low: a remote store may be slow."""
 MAX_WAIT_MS: Final = 1_000
-"""The longest time for which a leader delays giving up a partition. A stopping node has many partitions to give up."""
+"""The longest time for which a leader delays giving up a partition, so that a node can stop in a short time."""
 
 
 def wait_ms(shard: Shard[Any]) -> int:
-    """Returns the time in ms that the next leader gets to read a shard's log; 0 for a short log."""
+    """Returns the time in ms for which the leader waits while the next leader reads the log; 0 for a short log."""
     report = shard.report
     records = report.records + shard.log.end_offset - report.end_offset
     return 0 if records <= SLICE_RECORDS else min(records // RECORDS_PER_MS, MAX_WAIT_MS)

@@ -3,8 +3,9 @@
 The log itself checks bytes, offsets and epochs (`LogEngine.verify`). This module reads the records and checks that
 
 * every record can be read;
-* below the mark of compaction, the log has no record that compaction should have removed;
-* a rehearsed compaction pass does not change the state that a replay of the log gives.
+* the compacted part of the log (below `cleaned_to`) has no record that compaction should have removed;
+* a further compaction pass would not change the state that a replay of the log gives. The check runs this pass without
+  writing its changes.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class ReplayedState:
                 self.values[key] = stored
 
     def difference(self, other: ReplayedState) -> int | None:
-        """Returns the offset of the first record that only one of the states has; None if the states are equal."""
+        """Returns the first offset at which this state and `other` differ; None if the states are equal."""
         mine, theirs = self._all(), other._all()
         return min((stored[-1].offset for stored in mine ^ theirs), default=None)
 
@@ -112,7 +113,9 @@ def check_records(log: PartitionLog) -> Iterator[Finding]:
 
 
 def check_compacted(log: PartitionLog) -> Iterator[Finding]:
-    """Yields findings (`compaction`) below the mark of compaction: duplicate keys, transactions without a marker.
+    """Yields findings (`compaction`) about the compacted part of the log, below `cleaned_to`.
+
+    Findings are records without a key, duplicate keys, and transactions without a marker.
 
     Raises:
         CorruptLogError, CorruptBatchError: a batch is damaged.

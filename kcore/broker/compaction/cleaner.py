@@ -6,16 +6,17 @@ key, until its memory is full. The second reads the log from its start to the en
 
 * records of a key that has a later record; records without a key, which a compacted topic cannot have;
 * records of aborted transactions;
-* tombstones, and markers of transactions without remaining batches, `delete.retention.ms` after the first pass that saw
-  them. That pass sets a *horizon* on their batch, so that a reader that started earlier still reads them.
+* tombstones, and markers of transactions without remaining batches, once `delete.retention.ms` has passed since the
+  first pass that read them. The first pass stores the time of the removal in their batch, as the batch's *horizon*.
+  So a reader that started before the first pass can still read them.
 
 Batches without remaining records are removed, except the last batches of each producer, which stay as empty batches.
 Neither half passes the last stable offset: a transaction's records are compacted once its end is known. The last batch
 of the log is never changed, because only that batch shows where the log ends.
 
-Both halves pause after every slice, and each slice of the second half is staged for its own commit. Readers see the
-log before or after a slice, and a crash at any moment leaves a log with the same state. Below the mark that the slices
-advance (`cleaned_to`), each key has one record.
+Both halves pause after every slice, and each slice of the second half has its own commit. Readers see the log before or
+after a slice. A crash at any moment leaves a log from which a replay gives the same state. Each slice advances the
+offset `cleaned_to`; below it, each key has only one record.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class CompactionPass:
         """Runs the whole pass in slices.
 
         Raises:
-            LogError: the log is damaged or the partition was deleted; slices staged before stay valid.
+            LogError: the log is damaged or the partition was deleted. The slices before the error remain valid.
         """
         if not self._settle():
             return
@@ -241,7 +242,7 @@ class CompactionPass:
             may_continue: called after each slice; returns False if the pass is over.
 
         Returns:
-            A function that decompresses the batch, or returns its records; None if the pass is over.
+            A function with the parameters of `decompress` that returns the records; None if the pass is over.
         """
         if not header.compression or len(batch) <= LARGE_PACKED_BYTES:
             return decompress
@@ -335,10 +336,10 @@ class CompactionPass:
         return position
 
     def _special(self, position: int, run: Run, at: int) -> Generator[None, None, int]:
-        """Compacts a batch whose records are kept or removed for other reasons than their keys, such as a marker.
+        """Compacts a batch that the compiled sweep declines, such as a marker.
 
         Returns:
-            The offset after it, -1 if the pass is over.
+            The offset after the batch; -1 if the pass is over.
         """
         base, batch = run[at]
         header = parse_header(batch)

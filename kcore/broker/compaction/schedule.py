@@ -32,14 +32,14 @@ PARTITIONS_A_SLICE = 20
 class LogSizes:
     """Sizes of the compacted and the new part of a partition's log.
 
-    It reads all batches once. After that it uses the log's count of appended bytes.
+    The first `update` reads all batches. Later updates use the log's count of appended bytes.
 
     Attributes:
-        clean_bytes: size below the mark of compaction.
-        dirty_bytes: size above it.
-        first_dirty_ms: largest timestamp of the first batch above the mark; -1: no batch, or no timestamp.
+        clean_bytes: size of the compacted part, which ends at the log's offset `cleaned_to`.
+        dirty_bytes: size of the new part, from `cleaned_to` on.
+        first_dirty_ms: largest timestamp of the first batch of the new part; -1: no batch, or no timestamp.
         next_horizon_ms: time from which the first tombstone may be removed; -1: no known tombstone.
-        segments: the virtual segments; None until the partition was due for the first time.
+        segments: the segments that the log would have in Kafka; None until the partition was due for the first time.
     """
 
     __slots__ = (
@@ -120,8 +120,8 @@ class Cleaner:
     Attributes:
         passes: number of completed passes.
         failures: number of passes that ended with an error.
-        last_run_ms: monotonic time in ms at which the last check of all partitions ended; the time of the start, until
-            the first check has ended.
+        last_run_ms: monotonic time in ms at which the last check of all partitions ended. Before the end of the first
+            check, it is the time at which the node started.
     """
 
     __slots__ = ("_config", "_now", "_partitions", "_sizes", "failures", "last_run_ms", "passes")
@@ -191,7 +191,7 @@ class Cleaner:
                 yield from sizes.update(partition)
 
     def _is_compactable(self, partition: Partition, sizes: LogSizes) -> Generator[None, None, bool]:
-        """Tests if a partition is due even without its active segment, which Kafka does not compact.
+        """Tests if a partition that is due remains due without its active segment, which Kafka does not compact.
 
         For a coordinator's partition, the result is always True. Such a partition is compacted up to its end, because a
         restart reads the whole log.

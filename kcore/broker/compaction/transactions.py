@@ -10,14 +10,16 @@ if TYPE_CHECKING:
 
 
 class LastWritten:
-    """The last batches of records, or the last marker, of each producer: the partition recovers the producer from them.
+    """The last batches, or the last marker, of each producer, which compaction must keep.
+
+    From these batches, a restart recovers the states of producers.
 
     An idempotent producer may repeat any batch that the partition remembers, even after a restart of the node. In Kafka
     these batches are usually in the active segment of the log, which is never compacted. A transactional producer has
     no reason to repeat batches of a transaction that has ended; the last of these batches is enough to recover its
     sequence.
 
-    The results describe the current state, so the caller uses them only while no batch is staged.
+    The methods use the current states of producers, so the caller must not call them while a batch is staged.
 
     Args:
         producers: the partition's producers.

@@ -242,7 +242,7 @@ def _check_topic_name(name: str) -> None:
 
 
 def _subtract(parts: list[str], removed: list[str]) -> list[str]:
-    """Returns `parts` with one occurrence less, from the left, for each element of `removed`."""
+    """Returns `parts` without the elements of `removed`. Each element of `removed` removes one occurrence."""
     left = Counter(removed)
     remaining = []
     for part in parts:

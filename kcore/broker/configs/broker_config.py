@@ -43,10 +43,10 @@ ALIASES: tuple[tuple[str, ...], ...] = (
 )
 """Groups of settings that differ only in their unit. In each group, the first setting with a value applies."""
 BOUNDED: Final = frozenset(f"group.{kind}.assignment.interval.ms" for kind in ("consumer", "share", "streams"))
-"""Dynamic settings whose bounds are other settings, which do not change at run time.
+"""Dynamic settings whose bounds are the values of static settings.
 
-As in Kafka, the broker accepts a value beyond the bounds, but does not apply it. A server that applied such a value
-could not start, and only a running server can alter the setting.
+As in Kafka, the broker stores a value beyond the bounds, but does not apply it. If it applied the value, it could not
+start again, and only a running broker can alter the setting.
 """
 
 
@@ -152,10 +152,10 @@ class BrokerConfig(MetadataListener):
         return value
 
     def synonyms(self, name: str) -> tuple[SynonymValue, ...]:
-        """Returns the possible sources of a setting's value, the effective one first. Settings in another unit are
-        included.
+        """Returns the possible sources of a setting's value, the effective source first.
 
-        The result is empty if only a setting in another unit has a value, because that is not a value of `name`.
+        The sources include settings that differ from `name` only in their unit, such as `log.retention.hours`. But the
+        first source is `name` itself. The result is empty if only settings in other units have a value.
         """
         synonyms = self._synonyms.get(name)
         if synonyms is None:

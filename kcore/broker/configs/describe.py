@@ -54,7 +54,7 @@ class SettingsView:
     def new_topic(self, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
         """Describes all settings of a topic that is being created, sorted by name.
 
-        Its own values are shown as requested.
+        The values in `own` are shown as the client requested them.
         """
         described = []
         for name in TOPIC_SETTINGS:
@@ -127,7 +127,7 @@ class SettingsView:
     def broker(self, options: DescribeOptions) -> list[DescribeConfigsResourceResult]:
         """Describes all settings of this broker, including unknown ones that clients have set.
 
-        As in Kafka, settings that are not in Kafka's list come first; kcore's own come last.
+        As in Kafka, unknown settings come first. Kafka's settings follow, and then the settings that only kcore has.
         """
         config, order = self._broker.config, described_order()
         given = [entry.setting.name for entry in config.effective()]

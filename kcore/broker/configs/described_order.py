@@ -71,5 +71,5 @@ GROUP_ORDER: Final = (
 
 
 def in_order(rows: Mapping[str, Row], order: Iterable[str]) -> dict[str, Row]:
-    """Returns the rows in an order; rows that the order does not name come last."""
+    """Sorts rows by the position of their keys in `order`. Rows whose keys are not in `order` come last."""
     return {name: rows[name] for name in dict.fromkeys([*order, *rows]) if name in rows}

@@ -153,7 +153,7 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {row.setting.name: row for row in sort
 _BROKER_ATTRIBUTES: dict[str, str | None] = {
     name: None if row.broker is None else row.broker.replace(".", "_") for name, row in GROUP_SETTINGS.items()
 }
-"""Setting -> attribute of `Config` with the value for groups that do not set it. Every heartbeat reads this table."""
+"""Name of a group's setting -> the attribute of `Config` that has its default. Every heartbeat reads this table."""
 
 
 def read_group_settings(own: Mapping[str, str], config: Config) -> dict[str, Any]:

@@ -24,17 +24,17 @@ class LogConfig:
         log_append_time: the log sets timestamps (message.timestamp.type = LogAppendTime).
         timestamp_before_max_ms: maximum age of a create time by the wall clock.
         timestamp_after_max_ms: maximum lead of a create time over the wall clock.
-        compression: the codec of stored batches; None: the producer's.
-        compression_level: the level of that codec; None: its default.
+        compression: the codec of stored batches; None: the codec of the producer's batch.
+        compression_level: the level of `compression`; None: the codec's default level.
         compact: cleanup.policy contains compact: records need keys.
         delete: cleanup.policy contains delete: retention and DeleteRecords apply.
         delete_retention_ms: time for which compaction keeps tombstones.
         min_compaction_lag_ms: minimum age of compacted records.
         max_compaction_lag_ms: maximum time that a record waits for compaction.
-        min_cleanable_ratio: share of new bytes from which on a log is compacted.
+        min_cleanable_ratio: minimum share of new bytes in a log that is due for compaction.
         retention_ms: retention time of a batch; -1: forever.
         retention_bytes: retained bytes of a partition; -1: all.
-        limits: the limits within which a batch is appended unchanged.
+        limits: the limits for batches that the fast path appends unchanged.
     """
 
     __slots__ = (

@@ -11,9 +11,10 @@ from typing import Final, NamedTuple
 from kcore_ext.broker.producers import AbortedCore
 
 FEW: Final = 50
-"""Maximum number of a partition's aborted transactions at which a reader gets all that overlap its range, as in Kafka.
+"""Maximum number of aborted transactions in a partition for a complete list in responses, as in Kafka.
 
-With more aborted transactions, a reader gets only those of producers whose batches it reads. Clients need no others.
+A complete list has all aborted transactions that overlap the offsets of the response. If the partition has more aborted
+transactions, the response lists only transactions of producers whose batches it contains. Clients need no others.
 """
 MAX_DELETED: Final = 50_000
 """Maximum number of entries that one call of `delete_before` removes. The next call removes further entries."""
@@ -78,8 +79,8 @@ class AbortedTransactionIndex(AbortedCore):
         """Finds the aborted transactions that a reader of some batches needs, ascending by marker offset.
 
         Args:
-            batches: the batches that the reader gets.
-            start_offset: the first offset of the reader.
+            batches: the batches in the response.
+            start_offset: the offset that the reader requested.
             end_offset: the offset after the last batch.
         """
         if len(self._entries) <= FEW:
@@ -112,7 +113,7 @@ class AbortedTransactionIndex(AbortedCore):
         return at >= 0 and offset <= own[at].last_offset
 
     def truncate(self, end_offset: int) -> None:
-        """Removes the entries whose markers are at or beyond `end_offset`: their append failed."""
+        """Removes the entries whose markers are at or beyond `end_offset`, because the append of them failed."""
         keep = bisect_left(self._last_offsets, end_offset)
         for producer_id in {entry.producer_id for entry in self._entries[keep:]}:
             own = self._by_producer.get(producer_id, [])
@@ -122,10 +123,13 @@ class AbortedTransactionIndex(AbortedCore):
         del self._entries[keep:], self._last_offsets[keep:]
 
     def forget(self, last_offsets: Collection[int]) -> None:
-        """Removes the entries with these markers, which compaction removed after the records of their transactions.
+        """Removes the entries of transactions whose markers compaction has removed from the log.
 
-        A reader that gets an aborted transaction drops all records of the producer up to the marker. Without the
-        marker, the reader would also drop the producer's later records.
+        If a response lists an aborted transaction, the reader drops all records of the producer up to the marker.
+        Without the marker, the reader would also drop the producer's later records.
+
+        Args:
+            last_offsets: the offsets of the removed markers.
         """
         if not last_offsets:
             return

@@ -75,7 +75,7 @@ class AfterCommit:
         self._pending = Pending(reader, context, request)
 
     def seal(self) -> None:
-        """Does nothing, because a callback stages nothing."""
+        """Does nothing, because this participant stages no writes."""
 
     def committed(self) -> None:
         """Reads and completes the response."""

@@ -61,8 +61,10 @@ class ClientQuotas(MetadataListener):
         config: has the number of samples of a rate and the duration of a sample.
 
     Attributes:
-        mute: stops reading from a connection (its number) for some milliseconds; the server sets it.
-        is_node: returns True for the context of another node of the cluster; a node of a cluster sets it.
+        mute: called with the id of a connection and a time in ms, for which the connection is not read. The server sets
+            this attribute.
+        is_node: returns True if a request comes from another node of the cluster. A node of a cluster sets this
+            attribute.
         throttled: number of throttled requests and connections, by quota.
         throttled_ms: sum of their throttle times, by quota.
     """
@@ -114,7 +116,7 @@ class ClientQuotas(MetadataListener):
             callback()
 
     def charge(self, quota: str, context: RequestContext, value: float) -> int:
-        """Records a value for the client of a request; mutes its connection if it is above the quota.
+        """Adds a value to the measured rate of a client; mutes the connection if the client exceeds the quota.
 
         Returns:
             The throttle time in ms, 0 if the client is not throttled.
@@ -122,7 +124,7 @@ class ClientQuotas(MetadataListener):
         return self.throttle(quota, context, self._charge(quota, context, value))
 
     def charge_time(self, context: RequestContext, duration_ns: int) -> int:
-        """Records the time of a request for `request_percentage`; mutes its connection if it is above the quota.
+        """Adds the time of a request to the client's `request_percentage`; mutes the connection above the quota.
 
         Returns:
             The throttle time in ms, at most the length of one sample as in Kafka; 0 if the client is not throttled.
@@ -134,7 +136,7 @@ class ClientQuotas(MetadataListener):
         return self.throttle(REQUEST_PERCENTAGE, context, min(throttle_ms, self.window_ms))
 
     def throttle(self, quota: str, context: RequestContext, throttle_ms: int) -> int:
-        """Mutes the connection of a request that exceeds a quota for `throttle_ms`, unless it is 0.
+        """Mutes the connection of a request for `throttle_ms`, and counts the throttling. Does nothing if it is 0 ms.
 
         Returns `throttle_ms`.
         """
@@ -145,7 +147,10 @@ class ClientQuotas(MetadataListener):
         return throttle_ms
 
     def mute_for(self, context: RequestContext, throttle_ms: int) -> None:
-        """Mutes the connection of a request that another node has decided, throttled and counted as throttled."""
+        """Mutes the connection of a client whose request another node has decided.
+
+        The other node has already counted the throttling.
+        """
         if throttle_ms and self.mute is not None:
             self.mute(context.connection_id, throttle_ms)
 
@@ -164,7 +169,7 @@ class ClientQuotas(MetadataListener):
         return rate.excess_ms(bound, now_ms, window_ms, self.samples)
 
     def mutations(self, context: RequestContext, *, strict: bool) -> Mutations | None:
-        """Returns the client's quota of partition changes for one decision; None if it has none (KIP-599).
+        """Returns the client's quota of partition changes for one decision; None if the client has no quota (KIP-599).
 
         Args:
             context: the context of the request.
@@ -275,9 +280,10 @@ class ClientQuotas(MetadataListener):
 
 
 def measured_name(name: str) -> str:
-    """Returns the name under which a client is measured. For a long name, which may have 32 KB, this is a digest.
+    """Returns the name under which a client is measured: `name` itself or, if it is long, a digest of it.
 
-    The digest is longer than any name that is used directly, so it never equals such a name.
+    Clients can send names of up to 32 KB. A digest is longer than any name that is used directly, so it never equals
+    such a name.
     """
     if len(name) <= MAX_NAME_LENGTH:
         return name

@@ -22,7 +22,10 @@ MESSAGE_TOO_LARGE.
 
 MIN_REQUEST_BYTES = 64 << 20
 REQUEST_RATIO = 32
-"""Maximum ratio of the decompressed records of a request to its size. Up to `MIN_REQUEST_BYTES` are always allowed."""
+"""Maximum ratio of the decompressed size to the compressed size of the batches of a request.
+
+A request may exceed the ratio if the decompressed size is at most `MIN_REQUEST_BYTES`.
+"""
 
 BYTES_A_MICROSECOND = 400
 """Approximate speed at which records are decompressed and checked."""
@@ -45,7 +48,7 @@ class DecompressionBudget:
         self.spent_bytes = 0
 
     def decompress(self, codec: int, data: Buffer, max_size_bytes: int) -> bytes:
-        """Decompresses the records of a batch, as `kcore.protocol.compression.decompress`.
+        """Decompresses the records of a batch like `kcore.protocol.compression.decompress`, within the budget.
 
         Raises:
             CompressionError: the data is invalid.

@@ -47,9 +47,9 @@ def refused(partition: Partition, error: ErrorCode, params: FetchParams) -> Part
 
 
 def refusal(partition: Partition, item: FetchItem) -> ErrorCode | None:
-    """Returns the error for a read at an item's position, by Kafka's checks in Kafka's order; None if there is none.
+    """Returns the error for a read at an item's position, by Kafka's checks in Kafka's order; None if all checks pass.
 
-    `divergence` checks the last fetched epoch.
+    If the item has a last fetched epoch, `divergence` checks the position instead.
     """
     if partition.closed:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -165,10 +165,11 @@ def _error_response(partition: Partition, item: FetchItem, params: FetchParams) 
 
 
 def available_bytes(partition: Partition, item: FetchItem, limit: int) -> tuple[int, int]:
-    """Returns the bytes that a reader could read now below offset `limit`, at most its limit for this partition.
+    """Returns the number of bytes that a reader could read now below offset `limit`.
 
-    If more batches exist than fit into that limit, the result is the whole limit: waiting would not add bytes. The
-    position must be valid.
+    The result is at most the request's size limit for this partition (`item.partition_max_bytes`), unless the first
+    batch is larger. If more batches exist than fit into this limit, the result is at least the limit, because waiting
+    would not add bytes. The item's position must be valid.
 
     Returns:
         A pair: the bytes, and the number of batches that were examined.

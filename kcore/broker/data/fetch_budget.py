@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 SHARE = 4
-"""Divisor of the remaining memory that gives the maximum size of a response. The rest is left for later responses."""
+"""Divisor for the maximum size of a response: a response may use a quarter of the remaining memory."""
 NOTED_BYTES = 16_384
 """Size above which a response reduces the remaining memory as soon as it is made.
 

@@ -22,14 +22,14 @@ MAX_EPOCH = 2**31 - 1
 EVICTION_MS = 120_000
 """Time in ms for which a session must be unused before a new session may evict it.
 
-A new session may also evict a smaller session that was created longer ago.
+A new session may also evict a smaller session that is older than this time.
 """
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 MAX_UNREADABLE = 10_000
 """Maximum number of unreadable partitions in a session.
 
 Every response of the session contains all of them, even if the request is short. A client with more unreadable
-partitions gets no session, and names its partitions in each request.
+partitions cannot create a session, and names its partitions in each request.
 """
 MAX_PARTITIONS = 500_000
 """The default of `kcore.max.fetch.session.partitions`."""
@@ -53,12 +53,12 @@ class FetchSession:
         uses_topic_ids: True if its requests are v13 or later.
         partitions: the partitions by name, in the order in which they are served.
         epoch: the epoch that the next request of the session must have.
-        created_ms: monotonic ms.
-        last_used_ms: monotonic ms.
+        created_ms: the monotonic time of the creation, in ms.
+        last_used_ms: the monotonic time of the last request, in ms.
         connection_id: the connection that created it; the session ends with the connection.
         principal: the principal of the client that created it; other clients cannot use or close the session.
-        evictable_size: the number of its partitions when the session became old enough that a larger session may evict
-            it; -1 before that.
+        evictable_size: the number of partitions at the last request, if the session was older than `EVICTION_MS` then;
+            else -1. A larger new session may evict this session only if the number is not -1.
     """
 
     __slots__ = (
@@ -109,14 +109,14 @@ class FetchSession:
 
 
 class FetchSessions:
-    """All sessions of a node: at most `max_slots`, with limits of partitions for each and for all together.
+    """All fetch sessions of a node. Their number and their partitions are limited.
 
     Args:
-        max_slots: `max.incremental.fetch.session.cache.slots`; 0 disables sessions.
+        max_slots: the maximum number of sessions, `max.incremental.fetch.session.cache.slots`; 0 disables sessions.
         random_id: returns a number in 1 to 2^31 - 1.
-        max_partitions: `kcore.max.fetch.session.partitions`.
-        max_session_partitions: the largest number of partitions of one session, `kcore.max.request.elements`. A client
-            with more of them could not name them in the request that follows the loss of its session.
+        max_partitions: the maximum number of partitions of all sessions together, `kcore.max.fetch.session.partitions`.
+        max_session_partitions: the maximum number of partitions of one session, `kcore.max.request.elements`. If a
+            session is lost, the client must name all its partitions in one request.
 
     Attributes:
         partitions: the number of partitions in all sessions.
@@ -234,8 +234,10 @@ class FetchSessions:
         return session_id
 
     def _evict(self, size: int, now_ms: int) -> bool:
-        """Evicts the least recently used session if it has expired; else the smallest old session, if it is smaller
-        than `size`.
+        """Evicts the least recently used session if it was unused for `EVICTION_MS`.
+
+        Otherwise, evicts the smallest of the sessions older than `EVICTION_MS`, if it has fewer than `size` partitions.
+        Returns True if a session was evicted.
         """
         sessions = self._sessions
         oldest = next(iter(sessions.values()), None)
@@ -262,7 +264,7 @@ class FetchSessions:
 
 
 class FetchContext:
-    """Session context of one request: without a session, creating one, or within one.
+    """The session of one Fetch request. The request may use a session, create a session, or do neither.
 
     Args:
         sessions: the node's sessions.
@@ -316,7 +318,7 @@ class FetchContext:
 def _bounded(items: list[FetchItem]) -> bool:
     """Checks that a request has few unreadable partitions, and that the names of their topics are not too long.
 
-    A session stores them for its lifetime and names them in each response.
+    A session stores its unreadable partitions for its lifetime, and each response includes them.
     """
     unreadable = 0
     for item in items:

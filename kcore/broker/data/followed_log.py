@@ -1,4 +1,4 @@
-"""The log of a coordinator's partition while another node leads it, for a shard that reads it ahead."""
+"""The log of a coordinator's partition that another node leads. The next leader's shard reads this log ahead."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Partition(PartitionCore):
         topic_id: the topic's id, 16 bytes.
         index: the partition's number.
         log: the partition's log.
-        leader_epoch: the epoch in which this node leads the partition; appends carry it.
+        leader_epoch: the epoch in which this node leads the partition. Appended batches contain it.
         config: the topic's settings.
         pipeline: commits the partition's appends.
         internal: True if the topic belongs to a coordinator, so that clients cannot write to it.
@@ -64,12 +64,12 @@ class Partition(PartitionCore):
         last_stable_offset: the start of the earliest open transaction, at most the high watermark; read_committed
             readers see the offsets below it.
         producers: sequences, transactions and aborted transactions.
-        unacknowledged_end: the end of the last append with acks=0. Its producer gets no response when the append is
-            durable, and may expect to read it at once.
+        unacknowledged_end: the end of the last append with acks=0. Its producer receives no response when the append is
+            durable, and can expect to read the records immediately.
         watched: number of parked requests that wait for this partition.
-        recovering: its producers are still being read from the log; it serves no requests until that is done.
+        recovering: True while the producers are read from the log. The partition serves no requests meanwhile.
         closed: the partition was deleted.
-        loading: number of loads of a coordinator's shard that are reading it.
+        loading: number of shard loads that are reading the partition, which is then a coordinator's partition.
         pipeline: commits the staged appends.
     """
 
@@ -155,8 +155,8 @@ class Partition(PartitionCore):
     def recovery(self) -> Iterator[None]:
         """Recovers in slices; ends at once if the recovery is complete.
 
-        It also ends if the log is unreadable. The partition then stays `recovering` and serves no requests, until
-        `begin_recovery` and another run (`RecoveryRetry`).
+        The generator also ends if the log cannot be read. The partition then stays `recovering` and serves no requests.
+        `RecoveryRetry` later calls `begin_recovery` and runs a new recovery.
         """
         while self._recovery is not None:
             try:
@@ -195,8 +195,8 @@ class Partition(PartitionCore):
     def _recover(self) -> Iterator[None]:
         """Rebuilds producers and transactions from the snapshot, if there is one, and the batches after it.
 
-        If compaction came further than the snapshot, markers of the snapshot's transactions may be missing. The whole
-        log is then replayed, and only producers whose batches were deleted are taken from the snapshot.
+        If the log is compacted beyond the snapshot's offset, markers of the snapshot's transactions may be missing. The
+        recovery then replays the whole log, and takes only producers with deleted batches from the snapshot.
         """
         producers, start, deleted = ProducerStates(), self.log.log_start_offset, None
         snapshot = self._read_snapshot()
@@ -231,7 +231,7 @@ class Partition(PartitionCore):
         return snapshot is not None and self.log.log_start_offset <= snapshot.offset <= self.log.high_watermark
 
     def _read_snapshot(self) -> tuple[ProducerStates, int] | None:
-        """Returns the state in the snapshot and its offset; None without a snapshot that can be used."""
+        """Returns the states of producers in the snapshot, and the snapshot's offset; None if no snapshot is usable."""
         snapshot = self.log.snapshot
         if snapshot is None or not self._snapshot_is_current():
             return None
@@ -352,8 +352,8 @@ class Partition(PartitionCore):
     def delete_before(self, offset: int) -> int:
         """Stages the advance of the log's start to `offset` (at most the high watermark). The start never moves back.
 
-        A snapshot of the producers is staged with it. Without that, a restart would forget the sequences of deleted
-        batches, and a client that repeats one would write it a second time.
+        The method also stages a snapshot of the producers. Without the snapshot, a restart would lose the sequences of
+        deleted batches. A client that repeats such a batch would then write it a second time.
 
         Returns:
             The log's start after this and earlier staged advances.
@@ -417,7 +417,12 @@ class Partition(PartitionCore):
             self.loading -= 1
 
     def continue_recovery(self, producers: ProducerStates, offset: int) -> None:
-        """Lets the recovery of a coordinator's partition begin with the producers of the batches below an offset."""
+        """Sets the start of the recovery of a coordinator's partition, whose log this node has read ahead.
+
+        Args:
+            producers: the states of producers from the batches below `offset`.
+            offset: the offset at which the recovery continues.
+        """
         self._read_ahead = producers, offset
 
     def epoch_check(self, requested_epoch: int) -> ErrorCode | None:
@@ -450,7 +455,7 @@ class Partition(PartitionCore):
     # ---- commit (Participant)
 
     def _settle_producers(self) -> None:
-        """Updates transactions and the last stable offset after a commit. It may be called again if it raised."""
+        """Updates transactions and the last stable offset after a commit. Can be repeated after an exception."""
         producers = self.producers
         producers.committed(self.high_watermark)
         if producers.aborted:
@@ -458,8 +463,7 @@ class Partition(PartitionCore):
         self._update_last_stable_offset()
 
     def failed(self, error: LogError) -> None:
-        """Rolls back staged appends, and the changes that they made to the states of producers. It may be called again
-        if it raised.
+        """Rolls back staged appends and their changes of the states of producers. Can be repeated after an exception.
 
         Offsets below the log's high watermark are durable even if the error occurred after the write.
         """

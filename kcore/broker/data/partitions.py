@@ -75,13 +75,14 @@ class Partitions(MetadataListener):
         slices: runs the recovery of partitions whose logs are not empty.
         settings: returns a topic's effective settings, typed, by Kafka's names.
         leader_epoch: the epoch in which this node leads; it increases by one at each start of a node.
-        recover: makes the sliced recovery of a partition; an engine repeats failed ones (`RecoveryRetry.recover`).
+        recover: makes the sliced recovery of a partition. An engine passes `RecoveryRetry.recover`, which repeats
+            failed recoveries.
 
     Attributes:
         names: topic name -> its partitions.
         ids: topic id -> its partitions.
-        opening: topics whose logs are being opened in slices. Their other partitions are unknown meanwhile, as in
-            Kafka, where a broker opens logs after the controller has created them.
+        opening: topics whose logs are being opened in slices. A partition is unknown until its log is open. This is as
+            in Kafka, where a broker opens logs after the controller has created the topic.
         outdated: names of the topics that have not read their settings since the broker's settings changed. If there
             are many topics, slices read them; until then a topic keeps the settings from before the change.
         deleted_traffic: the traffic of topics that were deleted.

@@ -1,12 +1,12 @@
 """Snapshot format of a partition's producers: a restart replays only the log after the snapshot.
 
-A snapshot is the durable state at the high watermark, without the changes by staged batches. Chunks: one head (format
-version), then chunks of producers, then chunks of aborted transactions; each begins with its kind. All numbers are
-big-endian.
+A snapshot is the durable state at the high watermark, without the changes by staged batches. Its first chunk is the
+head with the format version. Chunks of producers follow, and then chunks of aborted transactions. Each chunk begins
+with its kind. All numbers are big-endian.
 
 A producer has its id (8 bytes), epoch (2), coordinator epoch (4), last timestamp (8), the first offset of its open
 transaction (8) and the number of its batches (1). Each batch has its first and last sequence (4 each), base offset,
-last offset and timestamp (8 each). `ProducerEntry` encodes and decodes it.
+last offset and timestamp (8 each). `ProducerEntry` encodes and decodes producers.
 """
 
 from __future__ import annotations

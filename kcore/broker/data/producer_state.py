@@ -44,15 +44,15 @@ class Verification:
     The object itself is the guard. An end marker or the transaction's first batch removes it from the partition. An
     append that was verified under a removed guard is refused.
 
-    It belongs to one transactional id, producer id and epoch together. The coordinator has not confirmed yet that they
-    belong together. So a request that claims another producer's id must find and change only its own object.
+    Each combination of transactional id, producer id and epoch has its own object, because the coordinator has not
+    confirmed the combination yet. So a request with a forged producer id cannot change the object of the real producer.
 
     Attributes:
         transactional_id: the id under which the producer writes.
         epoch: the producer's epoch.
         supports_epoch_bump: True if the producer follows transaction.version 2, in which each transaction starts at
             sequence 0.
-        created_ms: wall-clock ms when the partition first saw it; expiry counts from there.
+        created_ms: wall-clock time of the first request, in ms; the verification expires a fixed time after it.
         lowest_sequence: the lowest first sequence of the requests that were not rejected; a batch with a higher
             sequence may not be appended first. None before the coordinator's first result.
     """
@@ -168,7 +168,7 @@ class ProducerStates(ProducersCore):
             raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
     def adopt_refused(self, before: ProducerStates) -> None:
-        """Adopts the records of batches that were refused while another object had the state of the partition."""
+        """Adopts the list of refused batches from an earlier state of the same partition, such as a placeholder."""
         for producer_id, (epoch, sequence) in before.refused.items():
             self.refuse(producer_id, epoch, sequence)
 
@@ -212,8 +212,7 @@ class ProducerStates(ProducersCore):
             raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
     def check_coordinator_data(self, producer_id: int, epoch: int, transactional: bool) -> None:
-        """Checks by the producer's epoch that a coordinator may append for it. Batches of coordinators have no
-        sequences.
+        """Checks the epoch and the transaction of a coordinator's batch. Such batches have no sequences.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE.

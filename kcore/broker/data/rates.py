@@ -1,4 +1,4 @@
-"""Measures of quotas, as Kafka measures them: a rate over samples, and a token bucket (KIP-599)."""
+"""Measurement of quotas as in Kafka: a rate over samples, and a token bucket (KIP-599)."""
 
 from __future__ import annotations
 
@@ -55,9 +55,10 @@ class Rate:
 
 
 class TokenBucket:
-    """A token bucket: changes take tokens, and time refills them. It begins full.
+    """A token bucket for changes of partitions. Each change removes tokens, and tokens arrive at a constant rate.
 
-    Its size is the number of tokens that arrive in all samples. The number of tokens may become negative.
+    The bucket is full at the beginning. Its capacity is the number of tokens that arrive during all samples. The number
+    of tokens can become negative.
     """
 
     __slots__ = ("_at_ms", "_tokens")
@@ -67,7 +68,7 @@ class TokenBucket:
         self._at_ms = 0
 
     def refill(self, bound: float, now_ms: int, burst_ms: int) -> float:
-        """Adds the tokens that arrived since the last call; returns their number.
+        """Adds the tokens that arrived since the last call; returns the number of tokens in the bucket.
 
         Args:
             bound: the tokens that arrive in a second.
@@ -87,5 +88,5 @@ class TokenBucket:
         self._tokens -= tokens
 
     def is_idle(self, now_ms: int, window_ms: int, count: int) -> bool:
-        """Tests if the bucket was not used for the time in which an empty one fills up, and has no negative balance."""
+        """Tests if the bucket was unused for the time of `count` samples, and has no negative number of tokens."""
         return (self._tokens or 0.0) >= 0 and now_ms - self._at_ms >= count * window_ms

@@ -36,7 +36,7 @@ SNAPSHOT_CHECKS_A_SLICE = 2_000
 """Maximum number of partitions that a slice examines if none of them needs a snapshot."""
 SNAPSHOT_INTERVAL_MS = 60_000
 SNAPSHOT_MIN_RECORDS = 50_000
-"""Minimum number of offsets that a restart would replay in a partition that gets a snapshot of its producers."""
+"""Number of offsets. If a restart would replay this many, the node writes a snapshot of the partition's producers."""
 
 
 class Periodic:
@@ -46,8 +46,8 @@ class Periodic:
         wheel: fires its timer.
         slices: runs the work.
         now: the clock, which is read once per round.
-        interval_ms: returns the time between two starts, or is that time.
-        work: makes the work's generator.
+        interval_ms: the time between two starts, or a function that returns it.
+        work: returns a generator that does the work and yields after each slice.
     """
 
     __slots__ = ("_interval", "_now", "_running", "_slices", "_wheel", "_work", "runs")

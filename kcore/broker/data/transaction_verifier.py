@@ -68,8 +68,8 @@ class VerificationRequest:
         partitions: the partitions of the Produce request.
         add: True to add missing partitions to the transaction; False only to verify them.
         done: called once with the results.
-        renew: called before each retry, to set the request's guards again, which an end marker may have removed in
-            between.
+        renew: called before each retry. It sets the guards of the request again, because the end marker of the last
+            transaction may have removed them.
     """
 
     __slots__ = (
@@ -138,8 +138,9 @@ class VerificationRequest:
 class PartitionVerifier:
     """The sender of verification requests to the coordinator. It retries requests that arrive between two transactions.
 
-    Each transactional id, producer id and epoch has at most one outstanding request. Only the coordinator decides
-    between two epochs or two producer ids: a forged request must not fail a request of the rightful producer.
+    Each combination of transactional id, producer id and epoch has at most one outstanding request. Requests with
+    different epochs or producer ids do not supersede each other, so that a forged request cannot make a request of the
+    real producer fail. Only the coordinator decides which of them is valid.
 
     Args:
         verifier: the coordinator; None: every request fails with COORDINATOR_NOT_AVAILABLE.
@@ -208,7 +209,7 @@ class PartitionVerifier:
 
 
 def is_rejection(code: ErrorCode) -> bool:
-    """Returns True if the coordinator denied the transaction, False if it confirmed it or could not decide yet."""
+    """Returns True if the coordinator denied the transaction. The errors in `UNDECIDED` are no denial."""
     return code is not ErrorCode.NONE and code not in UNDECIDED
 
 

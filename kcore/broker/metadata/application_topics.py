@@ -170,7 +170,7 @@ class ApplicationTopics:
 
 
 def creatable(topic: RequestedTopic) -> CreatableTopic:
-    """Returns a topic as CreateTopics requests it."""
+    """Converts a topic to an entry of a CreateTopics request."""
     return CreatableTopic(
         name=topic.name,
         num_partitions=topic.partitions,

@@ -1,4 +1,4 @@
-"""The nodes of a cluster as its metadata has them, and the records of nodes and leaders (KIP-631)."""
+"""The registrations of a cluster's nodes, and the metadata records of nodes and leaders (KIP-631)."""
 
 from __future__ import annotations
 

@@ -52,10 +52,11 @@ class MetadataImage:
         names: topic name -> topic.
         ids: topic id -> topic.
         replicas: topic id -> for each partition the nodes that hold it, the preferred leader first.
-        leaders: topic id -> partition -> leader, for partitions that are not led by their first replica in epoch 0.
-        successors: topic id -> partition -> the node that leads it after the planned move that is under way.
+        leaders: topic id -> partition -> leader and epoch. A partition without an entry is led by its first replica in
+            epoch 0.
+        successors: topic id -> partition -> the next leader, for partitions with a planned move.
         brokers: node id -> the registration of a node of a cluster; empty for a node that is not part of a cluster.
-        collisions: collision key of a name -> number of topics with that key.
+        collisions: collision key (`names.collision_key`) -> number of topics whose names have this key.
         settings: owner -> setting -> value as written by the client.
         features: feature -> finalized level; absent means 0.
         features_epoch: the offset of the last record that changed a feature; -1 while there is none.
@@ -63,7 +64,7 @@ class MetadataImage:
         acls: the access control lists.
         quotas: entity -> quota -> value.
         scram: user -> mechanism -> credential.
-        scram_forms: mechanism -> form of a credential -> number of credentials of that form.
+        scram_forms: mechanism -> form of a credential (`SaltForm`) -> number of credentials of this form.
     """
 
     __slots__ = (
@@ -200,7 +201,7 @@ class MetadataImage:
             del self.settings[key]
 
     def put_quota(self, entity: QuotaEntity, key: str, value: float | None) -> None:
-        """Stores a quota. None removes the quota, and the entity with its last quota."""
+        """Stores a quota. None removes the quota. An entity without quotas is also removed."""
         if value is not None:
             self.quotas.setdefault(entity, {})[key] = value
             return

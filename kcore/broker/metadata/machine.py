@@ -57,12 +57,12 @@ MAX_METADATA_BATCH_BYTES = 8 * 1024 * 1024
 """Maximum size of one decision's batch, as in Kafka's `QuorumController`. It is enough for 10,000 partitions."""
 
 LEADER_UNCHANGED = -2
-"""The leader field of a PartitionChangeRecord that does not change the leader."""
+"""Value of the leader field in a PartitionChangeRecord; it means that the leader does not change."""
 
 COMPACT_FROM_RECORDS = 10_000
-"""Minimum number of records of a log that is compacted."""
+"""Minimum number of records in the log for a compaction."""
 COMPACT_RATIO = 4
-"""Minimum ratio of a log's records to the records of its image at which the log is compacted."""
+"""Minimum ratio of the log's records to the records of its image for a compaction."""
 
 
 class MetadataMachine:
@@ -70,9 +70,10 @@ class MetadataMachine:
 
     The log is compacted in place. When it has many more records than its image needs, the machine writes the whole
     image in slices. Once the last slice is durable, it deletes the log before the first slice. A replay of the image
-    over the older records changes nothing, so a node may stop at any moment in between. Other decisions may come
-    between two slices. In a log that begins with an image, the replay therefore ignores changes of objects that it does
-    not know yet. The slice with the object comes later and includes the change.
+    over the older records changes nothing, so a node can stop safely at any moment of the compaction.
+
+    Other decisions can come between two slices. If a log begins with an image, the replay therefore ignores changes of
+    objects that it has not read yet. A later slice of the image contains the object with the change.
 
     Args:
         context: the machine's access to its shard.
@@ -87,9 +88,9 @@ class MetadataMachine:
     Attributes:
         image: the current metadata.
         replayed_to: the offset after the last replayed record.
-        block_next: the next id of the current block of producer ids; not durable: a restart discards the remaining ids
-            of the block.
-        block_end: the first id after that block.
+        block_next: the next id of the current block of producer ids. It is not durable, so a restart discards the
+            remaining ids of the block.
+        block_end: the first id after the current block.
     """
 
     __slots__ = (
@@ -309,10 +310,13 @@ class MetadataMachine:
         return self._start_offset > 0
 
     def _known(self, topic_id: bytes) -> TopicInfo | None:
-        """Returns a topic; None if a later part of an image may have it.
+        """Returns the topic with this id.
+
+        If the topic is unknown and the log begins with an image, returns None, because a later part of the image can
+        contain the topic.
 
         Raises:
-            KeyError: the topic is not in the log, which is complete.
+            KeyError: the topic is unknown, and the log does not begin with an image.
         """
         return self.image.ids.get(topic_id) if self._begins_with_image else self.image.ids[topic_id]
 
@@ -403,7 +407,7 @@ class MetadataMachine:
     # ---- lifecycle
 
     def on_loaded(self) -> None:
-        """Publishes the image of the loaded log. An empty log gets the features of a new cluster."""
+        """Publishes the image of the loaded log. If this node is the controller, it begins to decide requests."""
         self._loaded = True
         self.topics.replace(self.image)
         if self.leads():

@@ -1,4 +1,4 @@
-"""The users of SCRAM and PLAIN in the metadata."""
+"""The SCRAM credentials of users in the metadata, which SCRAM and PLAIN authentication use."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ class ScramUsers:
         return self._topics.image.scram.get(user, {}).get(mechanism)
 
     def forms(self, mechanism: ScramMechanism) -> SaltForms | None:
-        """Returns the forms of the credentials for a mechanism; None if there was none."""
+        """Returns the forms of the credentials for a mechanism; None if the metadata has had no such credential."""
         return self._topics.image.scram_forms.get(mechanism)

@@ -29,7 +29,7 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 """Maximum number of new partitions in one request, as in Kafka. One batch of the metadata log contains all of them."""
 
 DEFAULT = -1
-"""Number of partitions or replicas that stands for the node's default."""
+"""Value in a request for the default number of partitions or replicas."""
 
 
 class NewTopic(NamedTuple):
@@ -96,7 +96,7 @@ class TopicCreation:
     def automatic(self, image: MetadataImage, name: str) -> NewTopic:
         """Plans a topic that is created automatically on first use.
 
-        Internal topics have their own numbers of partitions and replicas, and settings.
+        Internal topics have their own settings and their own numbers of partitions and replicas.
 
         Raises:
             KafkaError: the topic cannot be created.

@@ -1,4 +1,4 @@
-"""The interface of acknowledgement batches, which ShareFetch and ShareAcknowledge have (KIP-932)."""
+"""The common interface of the acknowledgement batches in ShareFetch and ShareAcknowledge requests (KIP-932)."""
 
 from __future__ import annotations
 

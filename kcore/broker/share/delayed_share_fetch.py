@@ -30,7 +30,7 @@ matching record before the timeout.
 
 
 class RefusedLater(Pending):
-    """A response with an error that waits for a time, unless the connection is closed before.
+    """An error response that is sent at a deadline, unless the connection is closed earlier.
 
     Args:
         api: the API.
@@ -38,7 +38,7 @@ class RefusedLater(Pending):
         request: the request.
         code: the error.
         wheel: the node's timers.
-        deadline_ms: the time of the response.
+        deadline_ms: the monotonic time of the response, in ms.
     """
 
     __slots__ = ("_timer",)
@@ -61,8 +61,8 @@ class RefusedLater(Pending):
 class DelayedShareFetch(DelayedOperation):
     """A share fetch that found no records.
 
-    The purgatory watches it under each of its partitions, which report new data. It also watches it under each of its
-    share partitions, which report released records and the end of their load.
+    The purgatory watches the fetch under each of its partitions, which report new data. It also watches the fetch under
+    each of its share partitions, which report released records and the end of their load.
 
     Args:
         pending: the deferred response.

@@ -82,14 +82,14 @@ class ShareSession(SessionCore):
 class ShareSessions:
     """The share sessions of a node.
 
-    If there are too many, a new session replaces the oldest session of the client with the most sessions, or with the
-    most partitions if their limit is exceeded. The search for this client begins with the address that has the most of
-    them, and continues with the connection from this address that has the most. If this connection itself opens the new
-    session, the session is refused. So no client locks out others, and a client that has no more than any other loses
-    no session to them.
+    If a new session exceeds the limit of sessions, it replaces the oldest session of the client with the most sessions.
+    If it exceeds the limit of partitions, it replaces the oldest session of the client with the most partitions. To
+    find this client, the broker first chooses the address with the most sessions or partitions. Then it chooses the
+    connection with the most from this address. If this connection itself opens the new session, the new session is
+    refused. So a client with many sessions cannot exclude other clients.
 
     Attributes:
-        by_key: the sessions by group and member, for compiled code. It is always the same dictionary.
+        by_key: the sessions by group and member. The dictionary is never replaced, because compiled code refers to it.
         partitions: the number of partitions in all sessions.
 
     Args:
@@ -171,7 +171,8 @@ class ShareSessions:
             replaced: the session that the new session replaces, or None.
 
         Returns:
-            False if no client has more sessions or partitions than `client` would have; no session is ended then.
+            False if no other client has more sessions or partitions than `client` would have. No session is ended in
+            this case.
         """
         sessions = len(self.by_key) + (replaced is None) - self._max_sessions
         total = self.partitions + len(partitions) - (0 if replaced is None else len(replaced.partitions))
@@ -194,8 +195,8 @@ class ShareSessions:
             client: the client of the new session.
             partitions: the partitions of the new session.
             replaced: the session that the new session replaces, or None.
-            sessions: the number of sessions to end, if it is positive.
-            total: the number of partitions to end, if it is positive.
+            sessions: the number of sessions above the limit; 0 or less if the limit is not exceeded.
+            total: the number of partitions above the limit; 0 or less if the limit is not exceeded.
         """
         weigh = _one if total <= 0 else len
         connections: dict[Client, int] = {client: weigh(partitions)}

@@ -6,7 +6,7 @@ from kcore_ext.runtime.timer_wheel import TimerWheel
 
 @final
 class Acquired:
-    """The result of an acquisition."""
+    """The result of `AcquiringRuns.acquire`."""
 
     @property
     def ranges(self) -> list[tuple[int, int, int]]:
@@ -25,9 +25,9 @@ class Acquired:
         """The index after the log batch that contains the last acquired record."""
 
 class AcquiringRuns(RunList):
-    """The runs whose records can be acquired.
+    """A `RunList` from which members can acquire records.
 
-    Several methods take these values as arguments, because the values may change at any time:
+    Several methods have these parameters, because the values may differ from call to call:
 
     - `wheel`, `deadline_ms`: the timers, and the monotonic time at which a new lock expires.
     - `max_deliveries`: the number of deliveries after which a released record is archived.
@@ -52,16 +52,17 @@ class AcquiringRuns(RunList):
 
         Args:
             member: the member.
-            batches: consecutive log batches; the first one contains `fetch_offset` or is the next one after it.
+            batches: consecutive log batches. The first batch contains `fetch_offset`, or begins after it if there are
+                no records in between.
             fetch_offset: the result of `next_fetch_offset`.
-            wheel: the timers; see the class.
+            wheel: see the class.
             deadline_ms: see the class.
-            max_records: the number of records to acquire. Without `record_limit`, all records of the last log batch are
-                acquired.
-            batch_size: the size of the ranges into which records that were never delivered are split.
-            record_limit: True if `max_records` must not be exceeded (KIP-1206).
-            max_locks: the maximum number of offsets whose state may be tracked.
+            max_records: the number of records after which no further log batch is begun.
+            batch_size: the approximate number of offsets in an acquired range, for records that were never delivered.
+            record_limit: True if `max_records` is a strict limit (KIP-1206). False: all records of the last log batch
+                are acquired, so their number may exceed `max_records`.
+            max_locks: the maximum number of offsets whose state is tracked.
             max_deliveries: see the class.
-            aborted: pairs of first and last offset of the batches of aborted transactions, whose records are archived
-                instead.
+            aborted: pairs (first offset, last offset) of the batches of aborted transactions. Their records are
+                archived instead of acquired.
         """

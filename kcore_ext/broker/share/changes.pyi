@@ -11,10 +11,16 @@ class Change:
 
     @property
     def state_batches(self) -> list[StateBatch]:
-        """Returns the new state, ascending within each acknowledgement; empty if no state must be written."""
+        """Returns the new states to write, or an empty list if none must be written.
+
+        The states of each acknowledgement batch are in ascending order of their offsets.
+        """
 
 class ShareRuns(AcquiringRuns):
-    """The delivery state of a share partition's offsets. `AcquiringRuns` documents `wheel` and `max_deliveries`."""
+    """The delivery state of a share partition's offsets, with acknowledgement, release and expiry of acquired records.
+
+    `AcquiringRuns` documents the parameters `wheel` and `max_deliveries`.
+    """
 
     def acknowledge(
         self,
@@ -26,13 +32,13 @@ class ShareRuns(AcquiringRuns):
         max_deliveries: int,
         allow_renew: bool,
     ) -> Change | int:
-        """Begins to acknowledge records. If a batch is not valid, nothing changes.
+        """Begins to acknowledge records. If any batch is invalid, the state does not change.
 
         Args:
             member: the member.
             batches: the acknowledgement batches of a request, whose types are valid.
             wheel: see `AcquiringRuns`.
-            deadline_ms: the time at which renewed locks expire.
+            deadline_ms: the monotonic time in ms at which renewed locks expire.
             max_deliveries: see `AcquiringRuns`.
             allow_renew: True if the group allows renewals (KIP-1222).
 
@@ -47,12 +53,13 @@ class ShareRuns(AcquiringRuns):
         """Ends a change: applies the change if it was written, else reverts it.
 
         Returns:
-            Two flags: the first is True if the start moved, the second if records became available.
+            Two flags: True if `start_offset` moved, and True if records became available.
         """
 
     def expire(self, lock: Lock, max_deliveries: int) -> list[list[StateBatch]]:
-        """Releases the records of an expired lock. Returns their new state, as a list of writes.
+        """Releases the records of an expired lock. Returns the necessary writes, each with its new states.
 
-        As in Kafka, each range is a separate write. If requests have divided the range in which records were first
-        acquired, each record is a separate write. After 100 writes, one more write has the remaining state.
+        As in Kafka, each acquired range is a separate write. If a request has acknowledged only a part of a range, each
+        record of the range is a separate write. There are at most about 100 such writes; one more write contains all
+        remaining states.
         """

@@ -22,11 +22,13 @@ class SessionCore:
 
 @final
 class ShareFetchPending(Pending):
-    """The response of a share fetch that waits for records, or for its acknowledgements to be durable.
+    """The pending response of a ShareFetch request.
+
+    The request waits for records, or until its acknowledgements are durable.
 
     Attributes:
-        operation: the operation that waits for records, or None.
-        gone: True after the connection was closed; no record is acquired then.
+        operation: the operation in the purgatory that waits for records; None: the request does not wait for records.
+        gone: True after the connection was closed. The request then acquires no records.
     """
 
     operation: DelayedShareFetch | None
@@ -34,7 +36,7 @@ class ShareFetchPending(Pending):
 
     def __init__(self, api: Any, context: RequestContext, request: Any) -> None: ...
     def abandon(self) -> None:
-        """Ends the wait, because the connection is closed."""
+        """Stops waiting for records, because the connection was closed."""
 
 class ShareFetchFastPath:
     """The fast path of ShareFetch.

@@ -172,7 +172,10 @@ def test_a_missing_marker_is_found_once(node: Node) -> None:
 
 
 def test_a_missing_marker_among_others_of_its_epoch_is_found(node: Node) -> None:
-    """Before KIP-890, all transactions of a producer had the same epoch."""
+    """The second of three transactions lacks its marker, and the others of the same epoch have theirs.
+
+    Before KIP-890, all transactions of a producer had the same epoch.
+    """
     node.whole()
     node.begin()
     node.write()

@@ -211,7 +211,9 @@ def test_epochs_restart_after_the_removal_of_the_group(log: Written) -> None:
 
 
 def test_a_group_removed_before_its_members_is_found(log: Written) -> None:
-    """A record that the engine would refuse to replay is a separate finding."""
+    """The log has a tombstone of a group that still has members. The engine would refuse to replay it, so the audit
+    reports it.
+    """
     consumer(log, "a")
     here = log.put(ConsumerGroupMetadataKey(group_id="g"))
     (one,) = found(log)
@@ -249,7 +251,11 @@ def streams_member(log: Written, member_id: str, process_id: str) -> None:
 
 
 def test_a_task_that_a_process_has_twice_is_found(log: Written) -> None:
-    """A standby task also counts, even while the member must revoke it. A standby task in another process is legal."""
+    """A process has an active task and a standby of the same task. The audit reports this even while the standby is
+    revoked.
+
+    A standby task in another process is legal.
+    """
     for member_id, process_id in (("a", "p"), ("b", "p"), ("c", "q")):
         streams_member(log, member_id, process_id)
     tasks = [TaskIds(subtopology_id="0", partitions=[3, 4])]

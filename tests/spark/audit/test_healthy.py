@@ -99,7 +99,9 @@ def test_logs_of_a_real_broker_are_healthy_at_any_time(kafka_logs: Path, seed: i
 
 
 def test_a_copy_made_during_compaction_is_healthy(kafka_logs: Path) -> None:
-    """When the copy was made, compaction had rewritten the first half of each log, but not the second."""
+    """The copy was made while compaction was running: the first half of each log is compacted, and the second half is
+    not.
+    """
     earlier, later = real_logs(kafka_logs / "moment-2"), real_logs(kafka_logs / "moment-4")
     mixed = {}
     for partition_key, rows in earlier.items():

@@ -141,7 +141,9 @@ def test_an_open_transaction_may_gain_partitions(log: Written) -> None:
 
 
 def test_offsets_committed_by_a_fenced_producer_are_found_once() -> None:
-    """All writes of the old epoch give one finding."""
+    """A producer with an old epoch commits several offsets after the new epoch's first write. The audit reports one
+    finding.
+    """
     log = Written()
     log.commit("g", 1, producer=(7, 0))
     log.mark((7, 0), True)
