@@ -1,4 +1,4 @@
-"""Counts of keys, without entries for keys that nothing uses."""
+"""Dictionaries that count uses of keys, without entries for a count of 0."""
 
 from __future__ import annotations
 

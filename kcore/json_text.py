@@ -1,4 +1,4 @@
-"""Parses JSON from files, other programs and clients, with a limit on its nesting."""
+"""A parser of JSON from files, other programs and clients, with a limit on the nesting."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 MAX_DEPTH: Final = 100
-"""Maximum nesting of lists and objects. Code can walk or print such a document recursively without an error."""
+"""Maximum nesting of lists and objects. Recursive code can process such a document without a RecursionError."""
 
 TOO_DEEP: Final = f"the JSON has more than {MAX_DEPTH} nested levels"
 

@@ -1,4 +1,4 @@
-"""Imports of modules at their first use, with file descriptors that are kept free for them."""
+"""Imports of modules at their first use, with a reserve of file descriptors."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ An import opens one file at a time, but packages that import each other have sev
 
 
 class DescriptorReserve:
-    """A reserve of file descriptors of this process, which is closed for the time of an import while all other
-    descriptors are in use.
+    """A reserve of open file descriptors. They are closed during an import, so that the import can open files.
 
-    Clients can use up all descriptors in the second after a start. Without a reserve, requests whose modules are not
-    imported yet would fail.
+    Clients can use up all file descriptors of the process immediately after the start. Without a reserve, requests
+    whose modules are not imported yet would fail.
     """
 
     __slots__ = ("_fds", "_holders")
@@ -30,12 +29,12 @@ class DescriptorReserve:
         self._holders = 0
 
     def hold(self) -> None:
-        """Reserves the descriptors, for a server that has not imported everything; `drop` ends it."""
+        """Opens the descriptors of the reserve, for a server that may still import modules. Ends with a `drop` call."""
         self._holders += 1
         self.fill()
 
     def drop(self) -> None:
-        """Ends one `hold`. After the end of the last `hold`, the descriptors are closed."""
+        """Ends one `hold`. When no `hold` is left, closes the descriptors."""
         self._holders -= 1
         if not self._holders:
             self.release()
@@ -56,7 +55,7 @@ RESERVE: Final = DescriptorReserve()
 
 
 def import_late(name: str) -> ModuleType:
-    """Imports a module, with the descriptors of the reserve.
+    """Imports a module. Closes the descriptors of the reserve during the import.
 
     Args:
         name: the module's full name.

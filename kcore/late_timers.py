@@ -1,8 +1,8 @@
-"""Timers that fire only after waiting requests have been read, if the event loop was late.
+"""Timers that, if the event loop was late, fire only after the loop has read the waiting requests.
 
 A stopped process, a long request or a slow device keeps the event loop from reading its sockets. Deadlines of sessions
-then pass while the heartbeats that would extend them wait to be read. Event loops run timers first, so a member that
-never missed a heartbeat would be removed from its group.
+then pass while the heartbeats that would extend them wait to be read. An event loop runs timers before it reads
+sockets. Without this module, a member that never missed a heartbeat would be removed from its group.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TURNS: Final = 2
-"""Number of turns of the event loop after which every socket that had data at the beginning has been read.
+"""Number of turns of the event loop until every socket that had data at the beginning has been read.
 
-A callback of the next turn may run before the sockets of that turn are read. A callback of the turn after it runs after
-them.
+A callback in the next turn may run before the loop reads the sockets of that turn. A callback in the second turn runs
+after the loop has read them.
 """
 
 MAX_READS: Final = 10
-"""Maximum number of late reads in a row, after which timers fire anyway. Otherwise a flood of requests could block
-timers."""
+"""Maximum number of successive reads that were late. After that, timers fire even if the last read was late.
+
+Otherwise a flood of requests could block timers."""
 
 
 MAX_WAITS: Final = 100
@@ -40,12 +41,12 @@ Otherwise a flood of requests could block timers. A turn serves requests for 20 
 
 
 class LateTimers:
-    """The timers of a loop, which fire at once, or after a read of the sockets if the loop was late.
+    """The timers of an event loop. They fire at once, or after a read of all sockets if the loop was late.
 
-    The loop was late if no round began for more than `LATE_MS`. A request that arrives together with the timer's alarm
-    begins a round, while other requests of the same turn are not served yet. So the loop counts as late for another
-    `LATE_MS` after such a gap, until the sockets have been read. An idle loop is treated like a late loop, because two
-    empty turns cost only a few microseconds.
+    The loop counts as late if no round began for more than `LATE_MS`. It still counts as late for `LATE_MS` after such
+    a gap, until all sockets have been read. The reason: the first request after the gap begins a round, but other
+    requests of the same turn are not served yet. An idle loop also counts as late; its two empty turns cost only a few
+    microseconds.
 
     Args:
         loop: the event loop.
@@ -54,7 +55,7 @@ class LateTimers:
         fire: fires the timers that are due.
 
     Attributes:
-        unserved: returns True while requests that were read wait for a later turn of the loop.
+        unserved: a function that returns True while requests that were read wait for a later turn of the loop.
     """
 
     __slots__ = (
@@ -83,7 +84,7 @@ class LateTimers:
         self.unserved: Callable[[], bool] = lambda: False
 
     def ring(self) -> None:
-        """Handles the alarm of the loop, which means that timers of the engine are due."""
+        """Fires the timers that are due, or first reads all sockets if the loop was late. The loop's alarm calls it."""
         if self._reads:
             return
         now_ms = self._clock.monotonic_ms()

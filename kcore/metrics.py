@@ -23,7 +23,7 @@ LATENCY_BOUNDS_S: Final[tuple[float, ...]] = (
 )
 """Bucket bounds of latencies, from 10 µs to 25 s. Each bound is about twice the previous.
 
-A commit in memory takes some µs, a commit to a slow disk a second.
+A commit in memory takes a few µs; a commit to a slow disk takes up to a second.
 """
 
 
@@ -46,8 +46,10 @@ class Metric(NamedTuple):
         name: the name. It ends with the unit; the name of a counter ends with `_total`.
         kind: the metric's type.
         doc: the meaning, in a sentence.
-        collect: reads the values with their labels: samples of a counter or gauge, histograms of a histogram.
-        labels: the labels; each has few values, known in advance (states, APIs, error codes, never client ids).
+        collect: returns pairs of label values and value. The value is a number, or a `Histogram` if the kind is
+            HISTOGRAM.
+        labels: the names of the labels. Each label has few possible values, such as states, APIs or error codes, but
+            never client ids.
         kafka: the equivalent metric of Kafka; "" if there is none.
         many: True if `collect` iterates over many samples, and its source may change between two of them.
     """
@@ -111,9 +113,10 @@ class RoundTimes:
         clock: returns seconds from any origin.
 
     Attributes:
-        processing: from the first bytes of a round to its end: decoding and deciding its requests.
-        flush: a commit: closing batches, writing them, making them durable, completing the responses.
-        purgatory: the longest wait of a round's responses for the commit, counted once for each response.
+        processing: the times from the first bytes of a round to its end, for decoding and deciding its requests.
+        flush: the times of commits: closing batches, writing them, making them durable, and completing the responses.
+        purgatory: the times for which responses waited for a commit. Each response of a round counts with the longest
+            time in the round.
     """
 
     __slots__ = ("_background_since", "_began", "_clock", "_held", "flush", "processing", "purgatory")

@@ -90,7 +90,10 @@ def match_steps(pattern: Any, text: str) -> int:
 
 
 def _beyond_limits(text: str) -> str | None:
-    """Describes the limit that a pattern exceeds, or returns None. Escaped brackets and backslashes count, too."""
+    """Returns a text that describes the limit that a pattern exceeds, or None.
+
+    It does not interpret escapes, so an escaped `{3}` also counts as a repetition.
+    """
     if len(text) > MAX_CHARACTERS:
         return f"the pattern has {len(text)} characters; the maximum is {MAX_CHARACTERS}"
     repeats = sum(int(count) for count in _REPETITION.findall(text))

@@ -44,18 +44,18 @@ def fields(**values: Any) -> dict[str, Any]:
 
 
 LINES_BURST: Final = 20
-"""Maximum number of lines of one message that a limited logger writes at once. The number grows back by one each
-second.
+"""Number of lines that a limited logger may write for one message. Each line reduces this quota by one, and each second
+increases it by one, up to this number.
 """
 MAX_MESSAGES: Final = 100
-"""Maximum number of messages for which a limited logger counts lines. A further message replaces the oldest."""
+"""Maximum number of messages whose lines a limited logger counts. A new message then replaces the oldest message."""
 
 
 class LineLimit(logging.Filter):
-    """The limit on lines that requests of clients cause, so that a hostile client cannot fill the disk with them.
+    """A filter that limits the log lines caused by clients, so that a hostile client cannot fill the disk.
 
-    It counts the lines of each message text, without the values of the placeholders. The next line of a message has the
-    number of lines that were suppressed. Lines at level debug are not limited.
+    It counts lines by their message text before the placeholders are filled in. After some lines of a message were
+    suppressed, the next line of the message also reports their number. Lines at level debug are not limited.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class LineLimit(logging.Filter):
         self._by_message: dict[str, list[float]] = {}  # remaining lines, time of the last line in s, suppressed lines
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Returns True if the line is to be written."""
+        """Returns True if the logger should write the line."""
         if record.levelno <= logging.DEBUG:
             return True
         message = str(record.msg)
@@ -131,7 +131,10 @@ def log_failure(logger: logging.Logger, error: BaseException, message: str, *val
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-01-31 12:00:00.000 INFO kcore.server: message  group=g connection=4`; a traceback follows, indented."""
+    """A formatter that writes one line for each event, followed by the indented traceback, if there is one.
+
+    Example: `2026-01-31 12:00:00.000 INFO kcore.server: message  group=g connection=4`.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Returns the event's line."""
@@ -146,7 +149,10 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A JSON object on each line: time, level, logger, message, the event's fields, and a traceback as `exception`."""
+    """A formatter that writes each event as a JSON object on one line.
+
+    The object has the members time, level, logger, message, the event's fields, and `exception` with the traceback.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Returns the event's line."""
@@ -169,7 +175,7 @@ _LOST_WRITES: Final = frozenset({"socket.send() raised exception.", "SSL connect
 
 
 def _quieten(record: logging.LogRecord) -> bool:
-    """Lowers the level of asyncio's warnings about lost connections; returns True if the line is written."""
+    """Lowers the level of asyncio's warnings about lost connections to debug. Returns True if the line is written."""
     if record.msg not in _LOST_WRITES:
         return True
     record.levelno, record.levelname = logging.DEBUG, "DEBUG"

@@ -265,7 +265,7 @@ SERVED_APIS: Final[tuple[ServedApi, ...]] = (
 
 
 def apis_of(node: Node, served: Iterable[ServedApi] = SERVED_APIS) -> list[DeferredApi]:
-    """Returns the APIs of a node, which are created at their first use.
+    """Returns the APIs of a node. Each API object is created at its first use.
 
     Args:
         node: the node.

@@ -164,10 +164,11 @@ class EngineClosedError(KcoreError):
 
 
 class EngineInterruptedError(EngineClosedError):
-    """An exception, for example of a signal handler, interrupted the engine while it changed its state in memory.
+    """The engine stopped, because an exception interrupted it while it changed its state in memory.
 
-    The engine's memory may no longer match its log, so the engine stops deciding and writing. Every acknowledged write
-    is in the log. Close the engine, which releases the data folder, and open it again.
+    For example, a signal handler raised the exception. The state in memory may no longer match the log, so the engine
+    decides and writes no more requests. Every acknowledged write is in the log. Close the engine, which releases the
+    data folder, and open it again.
     """
 
     def __init__(self, what: str = "an exception interrupted a change of the engine's state") -> None:

@@ -251,8 +251,8 @@ def _decompress_none(data: Buffer, max_size_bytes: int) -> bytes:
 def check_pieces(codec: str, count: int, size_bytes: int) -> None:
     """Refuses data that consists of too many pieces, which are gzip members or snappy blocks.
 
-    Known writers produce a single gzip member, and snappy blocks of at least 1 KiB. The limit is one piece for every 64
-    bytes of output. Decompressing a piece of that size costs less than reading its records.
+    Known writers produce a single gzip member, and snappy blocks of at least 1 KiB. The limit is 1,000 pieces, plus one
+    piece for every 64 bytes of output. Decompressing a piece of 64 bytes costs less than reading its records.
 
     Args:
         codec: name of the codec.

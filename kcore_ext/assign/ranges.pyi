@@ -1,4 +1,4 @@
-"""The range assignors of servers and clients, which assign contiguous partitions of each topic to a member.
+"""The range assignors of servers and clients, which assign contiguous partitions of each topic to each member.
 
 The assignor of clients also matches the racks of members and partitions (KIP-881).
 """

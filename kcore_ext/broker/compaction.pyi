@@ -48,7 +48,7 @@ class Sweep:
             later passes do not rewrite merged batches.
 
     Attributes:
-        size_bytes: total size of the remaining batches. Small batches count after they have been merged.
+        size_bytes: total size of the remaining batches, except batches that may still be merged.
         next_horizon_ms: earliest time at which a retained tombstone or marker may be removed; -1 if there is none.
     """
 
@@ -89,7 +89,7 @@ class Sweep:
         """
 
     def sweep(self, run: Run, index: int, position: int, work: int, decompress: Decompress) -> tuple[int, int, int]:
-        """Compacts consecutive batches, up to the first batch that the caller must compact by other means.
+        """Compacts consecutive batches, and stops before the first batch that the caller must compact.
 
         The caller must compact these batches:
 

@@ -29,8 +29,9 @@ PRODUCE_VERSION, COMMIT_VERSION = 9, 8
 
 
 class Writer(threading.Thread):
-    """A client that writes numbers to a partition of one process, and then commits each as an offset of a group of the
-    other process.
+    """A client that repeatedly writes a number to a partition of one process, and then commits the number as an offset.
+
+    The group of the offset belongs to the other process.
 
     Args:
         topic: the port of the partition's leader.

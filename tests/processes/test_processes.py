@@ -177,7 +177,7 @@ def test_a_process_killed_before_it_served_starts_again(tmp_path: Path) -> None:
 
 
 def test_the_cluster_ends_when_its_folder_is_removed(tmp_path: Path) -> None:
-    """Without its folder, a cluster that did not end would start its processes again and again."""
+    """The supervisor ends if the data folder is removed. Otherwise it would restart its processes again and again."""
     with Supervised(tmp_path, 1, SETTINGS) as cluster:
         pid = cluster.pid(1)
         shutil.rmtree(cluster.data / "cluster")

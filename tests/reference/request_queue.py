@@ -1,9 +1,10 @@
 """The request queue of a connection in pure Python: the reference implementation of `kcore_ext.server.request_queue`.
 
 Kafka serves one request of a connection at a time. This queue does the same, with one difference that clients cannot
-see: while a response waits only for a commit, the queue also decides later requests, which share the commit. No request
-is served after a parked one (a join, a sync, a long poll), or after one that waits for a commit with a response that
-may be large.
+see: while a response waits only for a commit, the queue also decides later requests, which share the commit.
+
+The queue serves no request after a parked one (a join, a sync, a long poll). It also serves no request after one that
+waits for a commit if its response may be large.
 
 Servers use the compiled queue; tests compare it with this one.
 """

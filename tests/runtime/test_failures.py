@@ -93,7 +93,7 @@ def test_a_batch_refused_by_the_log_at_the_end_of_a_round_is_not_acknowledged(er
 
 
 def test_a_batch_refused_by_the_log_during_a_round_aborts_the_round() -> None:
-    """Earlier decisions of the round are in the refused batch, so their responses must not be sent."""
+    """The refused batch contains records of the round's earlier decisions, so their responses must not be sent."""
     bench = Bench(max_batch_bytes=400)
     log = picky(bench)
     log.refusals = [LogError("no", FailureReason.IO_ERROR)]

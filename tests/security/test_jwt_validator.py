@@ -282,7 +282,10 @@ def test_a_login_with_a_known_key_does_not_wait_for_a_read() -> None:
 
 
 def test_tokens_with_unknown_keys_do_not_wait_while_another_reads_the_keys() -> None:
-    """Otherwise logins with unknown keys would occupy all login threads, and tokens with known keys would wait."""
+    """While a login thread reads the issuer's keys, logins with unknown keys are postponed and do not block a thread.
+
+    Otherwise they would occupy all login threads, and logins with known keys would wait.
+    """
     issuer = Issuer()
     keys = issuer.keys()
     began, released, data = threading.Event(), threading.Event(), key_set(r=RSA, new=RSA)

@@ -376,7 +376,7 @@ def open_paths() -> set[str]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads descriptors in /proc")
 def test_a_refused_key_store_leaves_no_descriptor_open(rotated: Rotated, tmp_path: Path) -> None:
-    """Otherwise clients that may alter settings could repeat the change until the server has no descriptor left."""
+    """The server closes all files of a refused key store. Otherwise repeated changes could use up its descriptors."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     cases = [(str(tmp_path), "Is a directory"), (str(pipe), "not a regular file")]
@@ -484,7 +484,11 @@ def test_without_static_keys_the_refusal_names_the_stored_setting(stored: Stored
 def test_a_stored_setting_in_upper_case_has_no_effect(
     rotated: Rotated, authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Earlier versions stored such names. A warning names the setting, and the setting in lower case applies."""
+    """Earlier versions of kcore stored names of settings in upper case. The server ignores such a setting with a
+    warning.
+
+    The setting in lower case applies.
+    """
     name = "listener.name.SSL.ssl.keystore.location"
     second = authority.issue("second.pem", (NameOID.COMMON_NAME, "second"))
     with monkeypatch.context() as earlier:

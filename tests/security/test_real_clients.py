@@ -232,8 +232,9 @@ def test_the_subject_of_a_certificate_is_the_principal(secure: Secure) -> None:
 
 
 def test_no_secret_is_in_the_log(secure: Secure) -> None:
-    """The server's log at DEBUG contains no password, no token and no password of a key, neither as text nor in base64,
-    for successful and failed logins.
+    """After successful and failed logins, the server's log at DEBUG contains no password, token or key password.
+
+    The test searches for these secrets as text and in base64.
     """
     with contextlib.suppress(Exception):
         confluent(Way(secure, "plain over tls", password="wrong-password-of-the-tests"))

@@ -75,7 +75,7 @@ def test_handshake_v0_takes_tokens_as_bare_frames(secure: Secure) -> None:
 
 
 def test_a_wrong_bare_token_closes_the_connection(secure: Secure) -> None:
-    """This format of the exchange has no error response."""
+    """After SaslHandshake v0, tokens have no header and no error response. So the server closes the connection."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         assert handshake(raw, "PLAIN", 0).error_code == 0
         raw.send(struct.pack(">i", 8) + b"\0alice\0x")

@@ -104,8 +104,9 @@ def test_wrong_passwords_and_unknown_users_are_refused_alike(user: str, password
 
 
 def test_the_salt_of_an_absent_user_is_stable() -> None:
-    """If the salt changed, a second attempt would show that the user is absent. Another server has another secret and
-    thus other salts.
+    """Each login of an absent user gets the same salt. A salt that changed would show that the user is absent.
+
+    Another server has another secret and thus other salts.
     """
     firsts = {server(nonce="n").evaluate(b"n,,n=ghost,r=c") for _ in range(3)}
     assert len(firsts) == 1

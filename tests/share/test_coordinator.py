@@ -280,7 +280,7 @@ def test_the_persister_gives_up_after_its_retries() -> None:
 
 
 def test_an_operation_whose_retry_raises_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the caller, such as a client's request, would get no response."""
+    """A write fails, and its retry raises an exception. The caller gets an error instead of no response."""
     world = World()
     world.log.failures_left = 1
     data = WritePartition(partition=0, state_epoch=1, leader_epoch=-1, start_offset=3)

@@ -234,7 +234,11 @@ def test_a_crash_in_a_write_loses_only_that_write(moment: str, power: bool, jour
 
 
 def test_a_crash_in_a_write_that_the_engine_waits_for_ends_the_engine() -> None:
-    """Otherwise the engine would continue with a log that the crash has closed."""
+    """A crash is simulated while the engine waits for the end of a background commit. The engine must raise the crash's
+    error.
+
+    Otherwise it would continue with a log that the crash has closed.
+    """
     store = MemoryStore()
     engine = Engine(store.open(), Config.of({}), ManualClock())
     engine.submit(RequestContext(7, "test"), create("t"))

@@ -490,7 +490,10 @@ def test_new_files_are_added_to_a_journal_of_the_manifest(
 
 
 def test_the_journal_of_the_manifest_is_applied_once(small: Path, tmp_path: Path) -> None:
-    """This also holds if a process stopped after it wrote the manifest and before it removed the journal."""
+    """A process may stop after it has merged the journal into the manifest, but before it removes the journal.
+
+    Readers then ignore the journal's entries, which the manifest already contains.
+    """
     held = open_export(tmp_path, "parquet")
     for stop in (100, 200, 300):
         export(SegmentSource(small), tmp_path, stop=stop, manifest=held)

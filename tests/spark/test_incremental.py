@@ -1,4 +1,5 @@
-"""Runs that continue from checkpoints, over a log that is compacted meanwhile, equal whole runs or are refused.
+"""Rebuilds that continue from checkpoints equal rebuilds of the whole log, or are refused. The log is compacted
+meanwhile.
 
 `KCORE_SPARK_EVENTS` sets the number of events in the log (see docs/spark.md, "Proof").
 """

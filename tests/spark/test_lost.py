@@ -248,8 +248,8 @@ def test_damage_after_the_requested_moment_is_no_loss(logs: Path) -> None:
 
 
 def test_only_the_newest_segment_may_end_half_written(logs: Path) -> None:
-    """A half-written batch or trailing zeros at the end of the newest segment are no loss. In an earlier segment, they
-    are.
+    """A half-written batch or trailing zeros at the end of the newest segment are no loss. A truncated earlier segment
+    is one.
     """
     newest = segment(logs, OFFSETS, -1)
     newest.write_bytes(newest.read_bytes()[:-7])

@@ -188,8 +188,9 @@ def test_tables_of_another_format_are_not_mixed(spark: Any, events: Path, tmp_pa
 
 @pytest.mark.spark
 def test_a_stream_without_its_checkpoints_is_refused(spark: Any, events: Path, tmp_path: Path) -> None:
-    """Without its checkpoints, the stream would start with the first micro-batch and add all rows to the growing tables
-    again.
+    """A stream refuses to start if its tables exist but its checkpoints do not.
+
+    Otherwise it would read all rows from the start and add them to the tables again.
     """
     out = tmp_path / "out"
     packed = packed_rows("partitions", coordinator_partition=3, topic="__transaction_state", next_offset=60)

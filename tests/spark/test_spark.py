@@ -115,7 +115,10 @@ def test_stream_of_available_rows_reads_all(spark: Any, exported: Path, tmp_path
 
 
 def test_an_offset_of_a_missing_log_is_an_error(exported: Path, tmp_path: Path, spark: Any) -> None:
-    """If the job ignored this offset, a typing error in the log's name would give the state at the end of the logs."""
+    """The job refuses an offset for a log that does not exist, because the log's name may contain a typing error.
+
+    If the job ignored the offset, the result would be the state at the end of the logs.
+    """
     for topic_partition in (("__consumer_offsets", 77), ("__consumer_offset", 0)):
         with pytest.raises(
             KcoreError,

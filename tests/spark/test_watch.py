@@ -197,8 +197,10 @@ def test_a_partition_without_rows_leaves_a_table(spark: Any, tmp_path: Path) -> 
 
 
 def test_an_alert_is_not_repeated_after_a_restart(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """An alert whose condition still holds is reported once. After a crash between the write of the table and that of
-    the report, the next run reports the alert again, without a second row.
+    """An alert whose condition still holds is reported once.
+
+    If the stream crashes after it has written the table of alerts and before it reports the alert, the next run reports
+    it. The table has no second row.
     """
     events, out, topic = tmp_path / "events", tmp_path / "out", "__transaction_state"
     export(SegmentSource(kafka_logs / "moment-1" / "__transaction_state-3"), events, stop=50)

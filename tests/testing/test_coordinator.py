@@ -116,9 +116,7 @@ def test_an_unloaded_coordinator_refuses_until_it_is_loaded(kcore_broker: Broker
 
 
 def test_the_clock_ends_sessions(kcore_broker: Broker) -> None:
-    """The test advances the broker's clock by the session timeout. The client could not send heartbeats meanwhile, so
-    its session expires.
-    """
+    """The test advances the broker's clock by the session timeout, so a member's session expires."""
     consumer = _consumer(kcore_broker, session_timeout_ms=30_000)
     group = kcore_broker.groups["g"]
     kcore_broker.clock.advance(29)

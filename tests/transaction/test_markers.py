@@ -66,8 +66,9 @@ def test_end_markers_and_completion_are_one_commit() -> None:
 
 
 def test_a_failed_commit_reverts_the_end_and_its_markers() -> None:
-    """The error is retriable. The transaction is open as before, in the coordinator and in each partition, and a retry
-    ends it.
+    """The commit of an EndTxn fails, and the client gets a retriable error.
+
+    In the coordinator and in each partition, the transaction is open as before. A retry ends it.
     """
     world = World()
     who = open_transaction(world)
@@ -235,8 +236,8 @@ def test_a_crash_in_the_marker_phase_is_completed_at_the_load() -> None:
 
 
 def test_a_marker_of_a_failed_round_is_written_again_after_a_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A round with the marker of one partition fails. It has no record of the coordinator, because the other partition
-    is not ready yet.
+    """A round fails that contains the marker of one partition. The other partition is not ready yet, so the round has
+    no record of the coordinator.
 
     After a load, the coordinator writes both markers and completes the transaction.
     """

@@ -151,7 +151,7 @@ def test_a_decided_transaction_that_lacks_a_marker_is_an_error_only_after_its_ti
 
 
 def test_a_missing_marker_is_found_once(node: Node) -> None:
-    """Without its marker, the transaction also stays open in the partition. The audit reports both effects as one
+    """If a marker is missing, the transaction also stays open in the partition. The audit reports both effects as one
     finding.
     """
     node.begin()

@@ -297,7 +297,7 @@ def test_lists_count_omitted_entries() -> None:
 
 
 def test_bars_lie_within_their_plot() -> None:
-    """This holds for any number of bars and any values."""
+    """The bars of a plot lie within its area for any number of bars and any values."""
     steps = {AT_MS + 1_000 * step: {"a": step**3, "b": step} for step in range(90)}
     plot = ElementTree.fromstring(Plots().bars("p", ("a", "b"), steps, Axis(AT_MS, AT_MS + 89_999, 1_000)))
     _, _, width, height = map(float, (plot.get("viewBox") or "").split())
