@@ -198,8 +198,9 @@ class ReentrantCallError(KcoreError, RuntimeError):
 class ConcurrentCallError(KcoreError, RuntimeError):
     """Two tasks or threads waited for the records of one consumer, or for the events of one member, at the same time.
 
-    The second call raises this error, because each call marks the records or the event of the call before it as
-    processed. Let one task or thread poll and pass records to the others. Any task or thread may close the consumer.
+    The second call raises this error. A call marks the records or the event of the previous call as processed, so two
+    calls at the same time would mark records that no one has processed. Let one task or thread poll and pass records to
+    the others. Any task or thread may close the consumer.
 
     An embedded node that was opened on an event loop also raises this error for calls from other loops and threads.
     They must use `asyncio.run_coroutine_threadsafe`.
@@ -207,8 +208,7 @@ class ConcurrentCallError(KcoreError, RuntimeError):
 
 
 class CloseConnectionError(KcoreError):
-    """A failed request for which the protocol has no error response. The server closes the client's connection instead.
-    """
+    """A failed request for which the protocol has no error response. The server closes the connection instead."""
 
 
 class ConnectionClosedError(KcoreError, ConnectionError):

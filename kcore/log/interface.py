@@ -219,8 +219,9 @@ class PartitionLog(ABC):
     def index_steps(self) -> Iterator[int]:
         """Reads batch headers for `find_by_timestamp`, `max_timestamp_batch` and `size_bytes` in steps.
 
-        Without this call, a search reads the headers of all batches since the previous search at once. Yields the cost
-        of each step in microseconds, except for the last step.
+        Without this call, a search reads the headers of all batches since the previous search without a pause.
+
+        Yields the cost of each step in microseconds, except for the last step.
         """
 
     @abstractmethod
@@ -350,8 +351,8 @@ class LogEngine(ABC):
     def fail(self, write_set: WriteSet, error: BaseException) -> None:
         """Discards the write set and all changes staged after it, because `write` or `finish` has raised `error`.
 
-        End offsets, epochs, metadata, creations and drops are reset to the committed state, which includes the write
-        set itself if it is durable (`WriteSet.is_durable`).
+        End offsets, epochs, metadata, creations and drops are reset to the committed state. If the storage has stored
+        the write set in spite of the error (`WriteSet.is_durable`), the committed state includes it.
         """
 
     @abstractmethod

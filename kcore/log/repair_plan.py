@@ -474,7 +474,7 @@ class _Planner:
     def _settle_epochs(self) -> None:
         """Makes the recorded leader epochs match the epochs in the batches.
 
-        The epochs of the entries never decrease.
+        After it, the epochs of the recorded entries never decrease.
         """
         plan = self._plan
         meta = plan.meta

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from kcore.share.shard import ShareShard
 
 INTERVAL_MS = 300_000
-"""Time between two runs, and age of a share partition's last snapshot at which a run writes a new snapshot."""
+"""Time in ms between two runs. A run writes a new snapshot of each share partition whose last snapshot is at least this
+old."""
 
 SLICE_STATES = 1_000
 SLICE_RECORDS = 200

@@ -69,7 +69,8 @@ class TransactionVerifier:
     ) -> ErrorCode | Pending:
         """Verifies that a group's partition is in a transaction, or adds it (TxnOffsetCommit v5).
 
-        If a refusal depends on a decision that is not durable yet, returns a `Pending` for the code.
+        Returns the error code. If a refusal depends on a decision that is not durable yet, returns a `Pending` with the
+        code instead.
         """
         group_partition = (topic, partition)
         code: ErrorCode

@@ -54,8 +54,7 @@ class OffsetMap:
     def __init__(self, max_bytes: int) -> None: ...
     @property
     def full(self) -> bool:
-        """True if the memory is used up. The caller then ends the survey, and a later pass compacts the other batches.
-        """
+        """True if the memory is used up. The caller then ends the survey; a later pass compacts the other batches."""
 
     @property
     def within_batch(self) -> bool:

@@ -220,7 +220,9 @@ class FetchReader:
         """
 
     def idle(self, items: list[Any], params: FetchParams) -> bool:
-        """Returns True if no partition has new data or an error; False also if only the generic path can determine it.
+        """Returns True if no partition has new data or an error.
+
+        Also returns False if only the generic path can determine this.
         """
 
     def news(self, items: list[Any], results: list[Any], members: dict[Any, SessionPartition]) -> list[Any]:

@@ -77,8 +77,7 @@ class ProducerEntry:
         """
 
     def wrote(self, last_offset: int, newest: bool) -> bool:
-        """Returns True if one of `batches` has the last offset `last_offset`. With `newest`, tests only the last batch.
-        """
+        """Returns True if one of `batches` has this last offset. With `newest`, tests only the newest batch."""
 
 class AbortedCore:
     """Compiled base of `kcore.broker.data.aborted_transactions.AbortedTransactionIndex`.
@@ -99,8 +98,8 @@ class ProducersCore:
         verifications: producer id -> (transactional id, epoch) -> `Verification`. An entry exists from the first
             request until the transaction's first batch or an end marker.
         aborted: the index of aborted transactions.
-        refused: producer id -> (epoch, first sequence) of the first batch. The entries are the producers without an
-            entry in `entries` whose first batch could not be stored.
+        refused: producer id -> (epoch, first sequence) of the producer's first batch, for producers that are not in
+            `entries` because this batch could not be stored.
     """
 
     entries: dict[int, ProducerEntry]

@@ -2,7 +2,9 @@ from typing import final
 
 @final
 class FieldLayout:
-    """The positions of some fields in the objects of a message class. Compiled modules read and set the fields with it.
+    """The positions of some fields in the objects of a message class.
+
+    Compiled modules use it to read fields and to create objects.
 
     Args:
         cls: a declared class of `kcore.protocol`. None: the class is unknown, so every field is read as a Python

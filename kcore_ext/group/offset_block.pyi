@@ -116,7 +116,7 @@ class CommitPlan:
         topics: the topics in request order, as tuples (request topic, topic info, codes). `codes` has an error code for
             each partition, or is None if no partition is refused. Iterating over the plan also yields these tuples,
             which are created at the first access.
-        empty: True if the checks have refused all partitions.
+        empty: True if the checks have accepted no partition.
     """
 
     def __init__(self, request: Any, topics: list[tuple[Any, Any, list[int] | None]], empty: bool) -> None: ...

@@ -39,8 +39,8 @@ class ApiEntry:
         caches_responses: see `kcore.runtime.Api.caches_responses`.
         requests: number of received requests.
         errors: error code -> number of its occurrences in responses.
-        walk: a function that adds the error codes of a response to `errors`; None while counting is off, or if the
-            response has no error field.
+        walk: a function that adds the error codes of a response to the counts in a dictionary such as `errors`; None
+            while counting is off, or if the API's response has no error field.
     """
 
     api: Any

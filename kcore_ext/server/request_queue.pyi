@@ -157,8 +157,7 @@ class RequestQueue:
         """Returns the number of received bytes that the queue has not consumed yet."""
     @property
     def claim_bytes(self) -> int:
-        """Returns the memory in bytes that the received bytes need, including the missing part of an incomplete frame.
-        """
+        """Returns the number of received bytes, or the whole size of the first frame if it is incomplete."""
     @property
     def waiting(self) -> bool:
         """True if any response is outstanding."""

@@ -159,8 +159,8 @@ class Attack:
             node.stop()
 
     def cut(self) -> None:
-        """Makes operations of one node, or of all nodes, on the store fail for some time. The outcome of a failed write
-        is unknown.
+        """Lets the store refuse operations of one node or of all nodes for some time. The outcome of a failed write is
+        unknown.
         """
         victim = self.random.choice([1, 2, 3, 0])
         self.trouble_until_ms = self.world.clock.monotonic_ms() + self.random.choice([200, 3_000, 9_000])

@@ -383,8 +383,8 @@ def send(queue: PartitionQueue, producer: tuple[int, int] = (7, 0)) -> ProducerB
 
 
 def test_a_batch_is_sent_only_while_the_broker_recognizes_the_first_one_without_result() -> None:
-    """A broker recognizes repetitions of the last five batches, so at most four batches may follow a batch without a
-    result.
+    """A broker recognizes repetitions of the last five batches only. While the result of a batch is missing, the
+    producer may therefore send at most four further batches.
     """
     queue = queue_of(9)
     first = send(queue)

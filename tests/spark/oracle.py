@@ -42,7 +42,7 @@ def load() -> dict[str, dict[str, list[Facts]]]:
 
 
 def expected(oracle: Mapping[str, list[Facts]]) -> Facts:
-    """Returns the broker's responses of a moment as a dict, which `rebuilt` can be compared with.
+    """Returns the state that the broker's responses showed at one moment, in the form of `rebuilt`.
 
     The keys are tuples such as ("classic", group id).
     """

@@ -337,7 +337,7 @@ class Traffic:
             member.beat(self._sender, -2 if away else -1)
 
     def _move(self) -> None:
-        """Runs a classic group that a member of the protocol of KIP-848 joins and leaves."""
+        """Runs a classic group. A member with the protocol of KIP-848 joins this group, and leaves it again."""
         group = self._new("moved")
         subscription = ConsumerProtocolSubscription(topics=["t"]).encode_versioned(1)
         options = {"protocol_type": PROTOCOL_TYPE, "protocol": "range", "metadata": subscription}

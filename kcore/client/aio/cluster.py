@@ -348,7 +348,9 @@ class AsyncCluster:
         """Groups partitions by their leaders.
 
         Raises:
-            KafkaError: partitions do not exist, or have no leader. The error lists the partitions with the same code.
+            KafkaError: some partitions do not exist, or have no leader. The error has the code of the first of them,
+            and
+                lists all partitions with this code.
         """
         missing = {partition.topic for partition in partitions if partition not in self._leaders}
         codes: dict[str | None, int] = {}

@@ -126,7 +126,7 @@ def _replicas(group: StreamsGroup) -> int:
 
 
 def _is_too_early(group: StreamsGroup) -> bool:
-    """Returns True while the last target is more recent than the assignment interval."""
+    """Returns True while the age of the last target is less than the assignment interval."""
     shard = group.shard
     interval_ms = shard.streams.settings(group.group_id).assignment_interval_ms
     return interval_ms > 0 and group.assigned_at_ms > 0 and shard.now.wall_ms < group.assigned_at_ms + interval_ms

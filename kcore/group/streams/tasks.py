@@ -173,7 +173,7 @@ def to_current(partitions: Partitions, with_epochs: bool) -> list[CurrentTasks]:
 
 
 def from_current(entries: Iterable[Any], member_epoch: int, with_epochs: bool) -> Partitions:
-    """Converts a record's tasks of one role. `member_epoch` replaces assignment epochs that a record lacks."""
+    """Converts a record's tasks of one role. If a record has no assignment epochs, each task has `member_epoch`."""
     tasks: Partitions = {}
     for entry in entries:
         numbers, epochs = entry.partitions, entry.assignment_epochs

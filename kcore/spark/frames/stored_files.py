@@ -143,7 +143,9 @@ class FileRows:
         self._part = -1
 
     def parts(self) -> Iterator[int]:
-        """Yields the indexes of the partitions. Skips the files that the reader of a partition left unread."""
+        """Yields the indexes of the partitions. Before the next index, it skips those files of the last partition that
+        the caller has not read.
+        """
         while (row := self._peek()) is not None:
             if row.part == self._part:
                 self._next = None

@@ -124,8 +124,9 @@ class LiveRecords:
     def rows(self) -> Iterator[EventRow]:
         """Yields the rows of a new log whose replay gives the state: first the producers, then the records in order.
 
-        Records of ended transactions become non-transactional. An open transaction without pending offsets is opened
-        again by its first record. A tombstone then removes this record's key.
+        Records of ended transactions become non-transactional. If an open transaction has no pending offsets, the
+        method yields the first record of the transaction, so that the replay opens the transaction. It then yields a
+        tombstone that removes this record's key.
         """
         self._forget_decided()
         pending = {row.producer_id for row in self._pending.values()}

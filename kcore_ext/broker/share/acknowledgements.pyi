@@ -2,7 +2,9 @@ from collections.abc import Iterable
 from typing import Any
 
 class DeliveryCounters:
-    """The counters that share requests change, as the compiled base of `ShareCounters`, which documents the attributes.
+    """The compiled base of `ShareCounters`, which documents the attributes.
+
+    It contains the counters that change with every request.
     """
 
     deliveries: int

@@ -60,6 +60,6 @@ class ShareRuns(AcquiringRuns):
         """Releases the records of an expired lock. Returns the necessary writes, each with its new states.
 
         As in Kafka, each acquired range is a separate write. If a request has acknowledged only a part of a range, each
-        record of the range is a separate write. There are at most about 100 such writes; one more write contains all
+        record of the range is a separate write. There are at most 100 such writes. One more write contains all
         remaining states.
         """

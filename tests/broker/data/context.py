@@ -122,7 +122,9 @@ class DataPlane:
         return self.settle(self.send(request, version, client_id), version)
 
     def settle(self, response: Any, version: int) -> Any:
-        """Commits; returns the response as a client decodes it, if it is complete."""
+        """Commits the staged changes. Returns the response, encoded and decoded again as for a client, or the `Pending`
+        of a response that is not complete.
+        """
         self.commit()
         if isinstance(response, Pending):
             if not response.done:

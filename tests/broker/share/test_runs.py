@@ -52,7 +52,9 @@ def each_offset(batches: list[tuple[int, int, int, int]]) -> dict[int, tuple[int
 
 
 class ShareRunsMachine(RuleBasedStateMachine):
-    """Compares fetches, acknowledgements, expiry, releases, compaction, truncation and crashes in any order."""
+    """Runs fetches, acknowledgements, expiry, releases, compaction, truncation and crashes in random order. After each
+    operation, it compares the compiled runs with the reference implementation.
+    """
 
     def __init__(self) -> None:
         super().__init__()

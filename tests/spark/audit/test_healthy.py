@@ -52,8 +52,9 @@ def findings(
 def healthy(found: Iterable[Finding]) -> list[Finding]:
     """Returns the findings in the logs of a real broker, without two expected kinds.
 
-    A script wrote random delivery states for the groups `orphan-share-N`, which do not exist. A broker before 4.4
-    accepts a late write with an earlier start offset.
+    The first kind comes from a script, which wrote random delivery states for groups `orphan-share-N` that do not
+    exist. The second kind comes from the broker: before version 4.4, it accepts a late write with an earlier start
+    offset.
     """
     return [
         one
