@@ -19,7 +19,7 @@ _MEMBER_FIXED_BYTES: Final = 26  # lengths and timeouts of one member
 
 
 def group_created(group_id: str, wall_ms: int) -> Record:
-    """Returns the record of a new group without members. The first JoinGroup writes this record, even if it is refused."""
+    """Returns the record of a new group. The first JoinGroup writes this record, even if it is refused."""
     value = GroupMetadataValue(
         protocol_type="", generation=0, protocol=None, leader=None, current_state_timestamp=wall_ms, members=()
     )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kcore.node.interceptors import ProducerInterceptor
 
 CALL_TIMEOUT_S = 60.0
-"""The default time limit of a call with its repetitions: the default of Kafka's `default.api.timeout.ms`."""
+"""Default time limit of a call in seconds, including its retries. It equals the default of `default.api.timeout.ms`."""
 LONG_TRANSACTION_S, LONG_DELIVERY_S, LONG_LINGER_S = 3_600.0, 3_600.0, 1.0
 """Longest plausible timeouts of a transaction and of a producer, and its longest plausible linger, in seconds.
 

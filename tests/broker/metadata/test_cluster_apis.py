@@ -322,7 +322,7 @@ def test_nothing_is_reassigned() -> None:
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
 def test_a_reassignment_whose_deadline_has_passed_times_out(timeout_ms: int) -> None:
-    """The response and each of its partitions have REQUEST_TIMED_OUT and no message. A request without topics succeeds."""
+    """Response and partitions have REQUEST_TIMED_OUT and no message. A request without topics succeeds."""
     node = BrokerContext()
     topic = ReassignableTopic(name="t", partitions=[ReassignablePartition(partition_index=9, replicas=None)])
     partition = ReassignablePartitionResponse(partition_index=9, error_code=7, error_message=None)
