@@ -40,7 +40,7 @@ from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACT
 from kcore.runtime.cluster import Leader
 from kcore.runtime.deferred import DeferredApi
 from kcore.runtime.peers import NoPeers, Peers
-from kcore.runtime.shard import ShardState
+from kcore.runtime.shard_state import ShardState
 from kcore.share.node import start_share_coordinator
 from kcore.share.shared import SharedPersister
 from kcore.transaction.shared_markers import SharedMarkers
@@ -71,9 +71,9 @@ logger = logging.getLogger(__name__)
 class ClusterEngine(Engine):
     """One node of a cluster.
 
-    It serves the partitions and coordinators of which the metadata log names it as leader. While it is the controller,
-    it also decides changes of the metadata. While it is not certain that its lease is valid, it refuses requests with
-    retriable errors.
+    The node serves the partitions and coordinators whose leader it is according to the metadata log. While it is the
+    controller, it also decides changes of the metadata. If its lease may have ended, it refuses requests with retriable
+    errors.
 
     Args:
         store: the store, with which this node has registered.
@@ -83,15 +83,15 @@ class ClusterEngine(Engine):
         clock: the source of time.
         new_uuid: creates random uuids.
         timing: the intervals of leases and polls.
-        run: runs calls of the store after the constructor; the constructor itself makes blocking calls.
-        peers: sends requests to other nodes.
+        run: runs the calls of the store. The constructor does not use it, but makes blocking calls.
+        peers: sends requests to other nodes; None: the node cannot send requests.
 
     Attributes:
         membership: this node's leases.
         leadership: the partitions that this node leads.
         controller: decides while this node is the controller.
-        releases: the partitions that this node has given up for planned moves.
-        store_time: the times of the driver's calls of the store, in seconds.
+        releases: the partitions that this node has given up because of planned moves.
+        store_time: a histogram of the durations, in seconds, of the calls that the driver makes to the store.
 
     Raises:
         StoreUnavailableError: the store cannot be reached, or no controller has prepared the cluster yet. The caller
@@ -214,8 +214,10 @@ class ClusterEngine(Engine):
         return partitions
 
     def _ensure_offsets_topic(self) -> None:
-        """Becomes the controller if there is none, and prepares the cluster; else waits until the controller has
-        prepared it.
+        """Becomes the controller if there is none, and then creates `__consumer_offsets`.
+
+        Raises:
+            StoreUnavailableError: another node is the controller, and it has not created the topic yet.
         """
         self.topics.listen(self.leadership)
         self.membership.refresh()
@@ -226,9 +228,10 @@ class ClusterEngine(Engine):
             raise StoreUnavailableError(f"the controller has not created {CONSUMER_OFFSETS} yet")
 
     def _finish(self, stage: str) -> None:
-        """Finishes a stage of the start as `Engine` does.
+        """Finishes a stage of the start like `Engine._finish`.
 
-        A failed commit raises an error after which the start can be repeated.
+        Raises:
+            StoreUnavailableError: a commit failed. The caller may repeat the start.
         """
         try:
             super()._finish(stage)
@@ -331,10 +334,7 @@ class ClusterEngine(Engine):
         return None
 
     def _settle(self) -> None:
-        """Begins to lead the partitions that the metadata assigns to this node.
-
-        Finishes the loads of their coordinators.
-        """
+        """Begins to lead the partitions that the metadata assigns to this node, and loads their coordinators."""
         self.commit()
         self.leadership.apply()
         self.slices.finish()
@@ -343,7 +343,7 @@ class ClusterEngine(Engine):
     # ---- the cluster's state
 
     def _polled(self, state: ClusterState) -> bool:
-        """Replays the controller's new metadata records, or decides as the controller.
+        """Reacts to a poll of the store: replays the controller's new records, or decides changes as the controller.
 
         Returns:
             False if this node has not replayed the new records yet, or does not lead yet all partitions that the
@@ -370,8 +370,8 @@ class ClusterEngine(Engine):
     def _follow(self, metadata: StoredPartition) -> bool:
         """Replays the records that the controller has written into the metadata log.
 
-        A node under load has decided but uncommitted requests at almost every moment. These are committed first, so
-        that no decision of the same round has seen older metadata.
+        First commits the requests that are decided but not committed; a node under load nearly always has some.
+        Otherwise, some decisions of the round would be based on older metadata than others.
 
         Args:
             metadata: the state of the metadata log.
@@ -410,7 +410,10 @@ class ClusterEngine(Engine):
         return True
 
     def _take_over(self) -> None:
-        """Begins to decide as the controller, once the metadata log is adopted and replayed."""
+        """Adopts and replays the metadata log, and then begins to decide as the controller.
+
+        If this fails, the next poll of the cluster tries again.
+        """
         lease = self.membership.controller
         shard = self.control.shard
         if lease is None:
@@ -448,8 +451,9 @@ class ClusterEngine(Engine):
     # ---- requests
 
     def submit(self, context: RequestContext, request: Any) -> Any:
-        """Decides one request as `Engine.submit`, if this node's lease is certainly valid before and after the
-        decision.
+        """Decides one request like `Engine.submit`, if this node's lease is valid before and after the decision.
+
+        Otherwise, refuses the request with a retriable error.
         """
 
         def decide(context: RequestContext, request: Any) -> Any:
@@ -462,17 +466,17 @@ class ClusterEngine(Engine):
         return self._guard.guard(api)
 
     def send(self, node_id: int, request: Any, version: int, done: Callable[[Any | None], None]) -> None:
-        """Sends a request to another node (`Peers`)."""
+        """Sends a request to another node; see `Peers`."""
         self.peers.send(node_id, request, version, done)
 
     # ---- the end
 
     def hand_over(self, done: Callable[[], None]) -> None:
-        """Hands all partitions over to other nodes while this node still serves, before the node stops.
+        """Hands all partitions over to other nodes before this node stops. The node still serves requests meanwhile.
 
         Args:
-            done: called once when this node may stop, because it leads no partition, no other node can lead one, or its
-                lease has ended.
+            done: called once when this node can stop: it leads no partition any more, no other node can lead one, or
+                its lease has ended.
         """
         NodeHandover(self.membership, self.cluster, self, self.wheel, done).send()
 

@@ -81,7 +81,7 @@ class Engine:
         log: the log of all durable records; closed with the engine.
         config: the node's settings.
         clock: the source of time.
-        new_uuid: creates random uuids (member ids, topic ids), sixteen bytes each. It becomes an attribute.
+        new_uuid: creates random uuids (member ids, topic ids) of sixteen bytes. It is also an attribute of the engine.
         wait: True to load coordinators and partitions before the constructor returns. False to load them in `slices`;
             until they are loaded, requests get COORDINATOR_LOAD_IN_PROGRESS or NOT_LEADER_OR_FOLLOWER. Topics and
             settings are always loaded before the constructor returns.
@@ -113,9 +113,9 @@ class Engine:
         share: the share coordinator, and the shards of `__share_group_state`.
         share_partitions: the delivery of records to share groups, and the share sessions.
         share_persister: the durable state of share partitions, for groups and partition leaders.
-        recovery: the statistics of the recovery; they cover the shards that are loaded already.
-        reclaim_beside: a function of the driver that runs its argument on another thread repeatedly, until the argument
-            returns False. It returns False if there is no such thread. None: the driver has no such function.
+        recovery: the statistics of the recovery. They include only the shards that are already loaded.
+        reclaim_beside: a function that a driver with threads sets. On another thread, it calls its argument repeatedly
+            until the argument returns False. The function itself returns False if no thread is available.
     """
 
     def __init__(
@@ -324,9 +324,7 @@ class Engine:
         return TransactionVerifier(self.transactions)
 
     def _first_epoch(self) -> int | None:
-        """Returns the epoch in which this node leads all coordinators from its start; None if it leads none at its
-        start.
-        """
+        """Returns the leader epoch of all coordinators when this node starts; None if it leads none at that time."""
         return self.log.node_epoch
 
     def _finish(self, stage: str) -> None:
@@ -519,8 +517,8 @@ class Engine:
         """Reads the clock and fires the due timers.
 
         Args:
-            is_enough: returns True if no further timer shall fire now; the other timers stay due. None: all due timers
-                fire.
+            is_enough: called after each timer. If it returns True, the method returns, and the other timers stay due.
+                None: all due timers fire.
         """
         for timer in self.wheel.advance(self.now.update()):
             try:
@@ -540,7 +538,10 @@ class Engine:
                 break
 
     def turn(self) -> None:
-        """Reads the clock, fires due timers and finishes all long work, for a driver whose callers block anyway."""
+        """Reads the clock, fires due timers, and runs all slices of long work.
+
+        It is meant for drivers whose callers wait for each call, so that they need no slices.
+        """
         now_ms = self.now.update()
         deadline_ms = self.wheel.next_deadline_ms()
         if 0 <= deadline_ms <= now_ms:
@@ -565,14 +566,14 @@ class Engine:
             self.slices.finish()
 
     def close(self) -> None:
-        """Commits the open round and closes the log. Parked requests get no response, because their callers end, too.
+        """Commits the open round and closes the log. Parked requests receive no response.
 
-        If memory may not match the log (`CommitPipeline.settling`), the engine is abandoned instead. In a forked child
-        this does nothing, because the log belongs to the parent process.
+        If the state in memory may not match the log (`CommitPipeline.interrupted`), calls `abandon` instead. In a
+        forked child process, does nothing, because the log belongs to the parent process.
         """
         if os.getpid() != self._process_id:
             return
-        if self.pipeline.settling:
+        if self.pipeline.interrupted:
             self.abandon()
             return
         try:

@@ -60,7 +60,7 @@ async def test_a_commit_that_finds_no_memory_before_it_takes_the_round_is_repeat
     monkeypatch.setattr(type(pipeline), "commit", FailsOnce(pipeline.commit, MemoryError()))
     raised: list[dict[str, Any]] = []
     node.driver.loop.set_exception_handler(lambda _, context: raised.append(context))
-    node.driver._may_use_thread = False
+    node.driver._threads.usable = False
     assert await codes(node, "g") == [0]
     assert [type(context["exception"]) for context in raised] == [MemoryError]
     node.close()
@@ -73,7 +73,7 @@ async def test_a_round_that_cannot_be_passed_to_the_thread_is_committed_inline(
     await node.begin()
     await node.serve()
     assert await codes(node, "f") == [0]
-    writer = node.driver._writer
+    writer = node.driver._threads.writer
     assert writer is not None, "the round before was written on the thread"
     put = FailsOnce(writer.do, MemoryError())
     monkeypatch.setattr(writer, "do", put)
@@ -135,7 +135,7 @@ async def test_a_round_that_cannot_be_resolved_breaks_the_engine_and_notifies_it
 ) -> None:
     node = Node()
     await node.begin()
-    node.driver._may_use_thread = False
+    node.driver._threads.usable = False
     node.driver.loop.set_exception_handler(lambda *_: None)
     notifications: list[str] = []
     node.driver.when_broken(lambda: notifications.append("broken"))

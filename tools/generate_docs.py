@@ -26,7 +26,7 @@ from kcore.group.share.states import PHASES
 from kcore.group.share.states import TRANSITIONS as SHARE_TRANSITIONS
 from kcore.group.streams import states as streams_states
 from kcore.protocol.api_keys import ApiKey, response_class
-from kcore.runtime.shard import TRANSITIONS
+from kcore.runtime.shard_state import TRANSITIONS
 from kcore.server.observe import METRICS
 from kcore.spark.audit.finding import FINDINGS
 from kcore.spark.audit.kinds import KINDS

@@ -10,7 +10,7 @@ from kcore.client.aio.receive_buffer import MAX_FRAME_BYTES
 from kcore.client.sasl import MECHANISMS
 from kcore.client.security import ClientSecurity
 from kcore.errors import AuthenticationError, ConnectionClosedError
-from kcore.protocol.api_keys import ApiKey, response_class, response_header_version
+from kcore.protocol.api_keys import ApiKey, api_name, response_class, response_header_version
 from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -28,7 +28,7 @@ SOFTWARE_NAME, SOFTWARE_VERSION = "kcore", VERSION
 RECEIVE_BYTES = 1 << 20
 """The largest single read from the socket."""
 MAX_VARINT_SHIFT = 28
-"""The shift of the last seven bits in an unsigned varint of five bytes, the longest of the protocol."""
+"""The shift of the fifth byte of an unsigned varint, in bits. The protocol has no longer unsigned varints."""
 
 
 class Connection:
@@ -163,7 +163,7 @@ class Connection:
             return response_class(key).decode(frame, version, body_position(key, version, frame))
         except (ValueError, IndexError) as error:
             raise ConnectionClosedError(
-                f"malformed response to {ApiKey(key).name} in version {version}: {error}"
+                f"malformed response to {api_name(key)} in version {version}: {error}"
             ) from error
 
     def _newest(self, request: Any) -> int:

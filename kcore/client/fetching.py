@@ -48,7 +48,7 @@ class ReadSettings:
 
 
 @dataclass(slots=True)
-class Position:
+class FetchPosition:
     """A consumer's position in a partition.
 
     Attributes:
@@ -64,7 +64,7 @@ class Position:
         not_before_ms: the end of a pause after an error.
         buffer: fetched records that the user's code has not got yet, or None.
         version: a number that changes with each assignment and each seek, so that late responses are recognized.
-        initial: True until the position is set for the first time, for which the consumer uses a committed offset.
+        initial: True until a seek or a reset. The lookup of such a position uses the committed offset, if there is one.
         timestamp: the timestamp in ms by which the position is looked up, EARLIEST or LATEST; None: the reset policy
             decides.
     """
@@ -88,7 +88,7 @@ class Position:
         """The offset to commit; None if no record was consumed.
 
         If every fetched record is consumed, the result is the fetch position. It lies after transaction markers and
-        aborted records, which no poll returns. These records would otherwise be a permanent lag of the group.
+        aborted records, which no poll returns. Otherwise these records would count as lag of the group forever.
         """
         if self.buffer is None and self.taken == self.consumed and (self.consumed is not None or self.skipped):
             return self.fetch
@@ -111,7 +111,7 @@ class Unvalidated(NamedTuple):
     version: int
 
 
-class Positions:
+class FetchPositions:
     """The positions of the assigned partitions.
 
     Attributes:
@@ -120,7 +120,7 @@ class Positions:
     """
 
     def __init__(self) -> None:
-        self.by_partition: dict[TopicPartition, Position] = {}
+        self.by_partition: dict[TopicPartition, FetchPosition] = {}
         self.cursor = RecordCursor()
         self._polled: dict[TopicPartition, int] = {}  # the offset after the records that the last poll returned
         self._loaded: dict[TopicPartition, int] = {}  # the offset after the records that were passed to the cursor
@@ -131,7 +131,7 @@ class Positions:
         for partition in partitions:
             if partition not in self.by_partition:
                 # A new version: responses for an earlier assignment may still arrive.
-                self.by_partition[partition] = Position(version=next(self._versions))
+                self.by_partition[partition] = FetchPosition(version=next(self._versions))
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Removes partitions with their positions and buffered records."""
@@ -217,7 +217,8 @@ class Positions:
         """Sets a position that was looked up, unless it has changed since the request.
 
         If the consumer has already returned records beyond the offset, the log was truncated or created again. The
-        offsets after these records are then dropped: if they were committed, the group would skip new records.
+        method then also drops the old values of `consumed` and `taken`. If they were committed, the group would skip
+        new records.
 
         Args:
             partition: the partition.
@@ -258,8 +259,8 @@ class Positions:
     ) -> dict[TopicPartition, Unvalidated]:
         """Returns the positions that a leader must validate, and marks them as being validated (KIP-320).
 
-        A position needs validation if it was reached under another leader epoch than the present one, and if the epochs
-        of the position and of the leader are known.
+        A position needs validation if the partition has had a new leader epoch since the position was reached. The
+        epochs of the position and of the leader must be known.
 
         Args:
             partitions: partitions that are about to be fetched.
@@ -389,7 +390,7 @@ class Positions:
         return bool(records)
 
     def processed(self) -> None:
-        """Marks the records of the last poll, and the loop's records up to the current one, as consumed."""
+        """Marks records as consumed: those of the last poll, and those that the user's `for` loop has reached."""
         polled, self._polled = self._polled, {}
         self._mark(polled)
         self._mark(self.cursor.finished(current=True))

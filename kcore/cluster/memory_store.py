@@ -1,6 +1,6 @@
 """A store that several nodes of one process share, in memory: for simulations, tests and demonstrations.
 
-Fencing works as in a database: a write set is checked and stored under one lock, like in a transaction.
+Fencing works as in a database: the store checks and stores a write set under one lock.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Interceptor(Protocol):
 
 
 class _Lease:
-    """A lease with the time of its end by the store's clock."""
+    """A lease, with the time in ms at which it ends on the store's clock."""
 
     __slots__ = ("epoch", "expires_ms", "holder", "name")
 
@@ -133,7 +133,7 @@ class MemoryCluster:
         """Refuses an operation on partitions that a node does not lead.
 
         Raises:
-            FencedWriteError: the node does not lead some of the partitions in these epochs; the error has their names.
+            FencedWriteError: the node does not lead some of the partitions in these epochs. The error names them.
         """
         refused = []
         for key, epoch in partitions:
@@ -145,7 +145,7 @@ class MemoryCluster:
             raise FencedWriteError(f"node {node_id} does not lead {', '.join(map(repr, refused[:5]))}", refused)
 
     def apply(self, changes: ClusterChanges) -> None:
-        """Applies the controller's changes of partitions, after they were checked."""
+        """Applies the controller's changes of partitions, which `check` has accepted."""
         for key in changes.removed:
             if self.rows.pop(key, None) is not None:
                 self.data.forget(key)
@@ -157,10 +157,10 @@ class MemoryCluster:
             row.leader, row.leader_epoch = change.leader, change.leader_epoch
 
     def check(self, changes: ClusterChanges) -> None:
-        """Refuses changes that do not fit the state of the store.
+        """Checks the controller's changes against the stored leaders, before `apply`.
 
         Raises:
-            CorruptLogError: the metadata log and the store's leaders differ.
+            CorruptLogError: the changes contradict the stored leaders, so the metadata log and the store differ.
         """
         for new in changes.created:
             if new.key in self.rows and new.key not in changes.removed:
@@ -229,10 +229,10 @@ class MemorySharedStorage(SharedStorage):
         if changes is not None:
             cluster.check(changes)
 
-    def settle(self) -> None:
-        """Implements `SharedStorage.settle`."""
+    def resolve_write(self) -> None:
+        """Implements `SharedStorage.resolve_write`."""
         if self._unknown is not None:
-            self._intercept("settle")
+            self._intercept("resolve_write")
             write_set, stored = self._unknown
             write_set.is_durable = stored
             self._unknown = None
@@ -321,7 +321,7 @@ class MemorySharedStorage(SharedStorage):
 
 
 class MemoryClusterStore(ClusterStore):
-    """The coordination part of a `MemoryCluster` for one node or command."""
+    """The `ClusterStore` of a `MemoryCluster` for one node or command."""
 
     __slots__ = ("_cluster", "_node_id", "_storage")
 

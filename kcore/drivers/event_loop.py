@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.drivers.alarm import Alarm
 from kcore.drivers.forks import refuse_in_child
-from kcore.drivers.log_threads import JournalMover, Writer, WriteTask, reclaim_on
-from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Gathering, call_on_thread
+from kcore.drivers.log_threads import WriteTask
+from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Gathering, LogThreads
 from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
 from kcore.late_timers import LateTimers
 from kcore.metrics import RoundTimes
@@ -43,7 +43,7 @@ class AsyncDriver:
 
     On a shared loop a thread writes every round, because the driver does not know what else the loop has to do. If a
     participant of the round allows no background commit, the driver *pauses*: requests, timers and slices wait until
-    the round is written. For the engine, this commit is like an inline commit. A server's connections call the engine
+    the round is written. The engine sees no difference from an inline commit. A server's connections call the engine
     without the driver, so the server holds back their requests during a pause (`when_paused`).
 
     Args:
@@ -83,11 +83,9 @@ class AsyncDriver:
         self._on_broken: Callable[[], None] | None = None
         self._waiting: set[asyncio.Future[Any]] = set()
         self._times: RoundTimes | None = None
-        self._may_use_thread = engine.log.durability == "fsync"
+        self._threads = LogThreads(engine.log)
         self._offload_policy = CommitOffloadPolicy(max_blocked_requests)
         self._gathering = Gathering()
-        self._writer: Writer | None = None
-        self._mover = JournalMover(engine.log)
         self._shared = shared
         self._paused = False
         self._written: BackgroundCommit | None = None  # the background commit that is not finished yet
@@ -97,12 +95,12 @@ class AsyncDriver:
         engine.pipeline.when_dirty(self.round_is_open)
         engine.slices.requests.enabled = True
         engine.consumer_groups.background = self.compute_beside
-        if self._may_use_thread:
-            engine.reclaim_beside = self._reclaim_beside
+        if self._threads.usable:
+            engine.reclaim_beside = self._threads.reclaim_beside
         refuse_in_child(self)
 
     def hold_late_timers(self, unserved: Callable[[], bool]) -> None:
-        """Lets late timers wait while `unserved` returns True, because received requests are not served yet."""
+        """Delays late timers while `unserved` returns True, that is, while received requests are not served yet."""
         self._timers.unserved = unserved
 
     def leave_to_parent(self, reason: str) -> None:
@@ -193,7 +191,7 @@ class AsyncDriver:
             self._round = True  # last: if scheduling raised, the next call tries again
 
     def when_broken(self, callback: Callable[[], None]) -> None:
-        """Sets a callback that is called once, when an exception has interrupted the engine within a change.
+        """Sets a callback that is called once, when an exception has interrupted a change of the engine's state.
 
         The engine can then only be closed.
         """
@@ -204,9 +202,9 @@ class AsyncDriver:
 
         Raises:
             ReentrantCallError: this thread is already inside the engine.
-            EngineInterruptedError: an exception interrupted the engine within a change.
+            EngineInterruptedError: an exception interrupted a change of the engine's state.
         """
-        if self.engine.pipeline.settling or self._broken:
+        if self.engine.pipeline.interrupted or self._broken:
             raise EngineInterruptedError
         if self._inside:
             raise ReentrantCallError
@@ -216,11 +214,11 @@ class AsyncDriver:
         """Handles an exception that left the engine.
 
         After an `Exception` the engine continues, and the decided requests wait for the end of a later round. The
-        engine is broken if the exception left a round unsettled, or is no `Exception`: it may then have interrupted the
-        engine between two steps.
+        engine is broken if the exception left a round without a result, or is no `Exception`: it may then have
+        interrupted the engine between two steps.
         """
         pipeline = self.engine.pipeline
-        if isinstance(error, Exception) and not pipeline.settling:
+        if isinstance(error, Exception) and not pipeline.interrupted:
             self._inside = False
             if pipeline.dirty:
                 with contextlib.suppress(Exception):  # if memory is short, the next request or timer opens the round
@@ -231,7 +229,7 @@ class AsyncDriver:
     def _break(self) -> None:
         """Refuses every later call. Every waiting future gets an EngineInterruptedError."""
         pipeline = self.engine.pipeline
-        self._broken = pipeline.settling = True
+        self._broken = pipeline.interrupted = True
         self._inside = False
         self._fail_waiting(EngineInterruptedError())
         callback, self._on_broken = self._on_broken, None
@@ -294,7 +292,7 @@ class AsyncDriver:
 
     def _writes_on_thread(self) -> bool:
         """Returns True if the thread writes every round. A round that forbids background commits then needs a pause."""
-        return self._shared and self._may_use_thread
+        return self._shared and self._threads.usable
 
     def _report_end(self) -> None:
         ended, self._ended = self._ended, None
@@ -337,7 +335,7 @@ class AsyncDriver:
                     self._times.held()
                 return
             self._gathering.end(pipeline.waiting)
-        should_offload = self._may_use_thread and self._offload_policy.should_offload(now_s)
+        should_offload = self._threads.usable and self._offload_policy.should_offload(now_s)
         if (should_offload or in_background) and self._start_background(now_s):
             return
         if self._times is None:
@@ -349,7 +347,7 @@ class AsyncDriver:
     def _start_background(self, now_s: float) -> bool:
         """Starts to write the round on the thread. Returns False if the round or the system does not allow it."""
         pipeline = self.engine.pipeline
-        writer = self._started_writer()
+        writer = self._threads.started_writer()
         if writer is None:
             return False
         task = WriteTask(self, now_s)  # allocated before the commit starts: a started commit must be written
@@ -374,32 +372,6 @@ class AsyncDriver:
             return True
         if self._times is not None:
             task.since_s = self._times.background_began()
-        return True
-
-    def _started_writer(self) -> Writer | None:
-        """Returns the writing thread, and starts it if necessary; None if the thread is not usable."""
-        if self._writer is None and self._may_use_thread:
-            try:
-                self._writer = Writer()
-            except RuntimeError as error:
-                logger.warning(
-                    "driver: the thread for background commits cannot be started: %s; "
-                    "every commit blocks the event loop from now on",
-                    error,
-                )
-                self._may_use_thread = False
-        return self._writer
-
-    def _reclaim_beside(self, reclaim: Callable[[], bool]) -> bool:
-        """Runs `reclaim` on the writing thread until it returns False; commits are written between two calls.
-
-        Returns:
-            False if there is no such thread.
-        """
-        writer = self._started_writer()
-        if writer is None:
-            return False
-        reclaim_on(writer, reclaim)
         return True
 
     def background_ended(self, task: WriteTask) -> None:
@@ -474,8 +446,8 @@ class AsyncDriver:
 
         Raises:
             EngineClosedError: the engine was closed. Futures that wait at that time get the same error.
-            EngineInterruptedError: an exception interrupted the engine within a change. Waiting futures get the same
-                error.
+            EngineInterruptedError: an exception interrupted a change of the engine's state. Waiting futures get the
+                same error.
         """
         if self._closed or self._closing:
             raise EngineClosedError(self._refusal)
@@ -547,11 +519,11 @@ class AsyncDriver:
             self._handle_engine_error(error)
             raise
 
-    async def settle_rounds(self) -> None:
+    async def wait_for_rounds(self) -> None:
         """Waits until all earlier decisions are durable or have failed. Does not block a shared loop."""
         pipeline = self.engine.pipeline
         if not self._writes_on_thread():
-            if not pipeline.settling:
+            if not pipeline.interrupted:
                 self.engine.commit()
             return
         until = pipeline.rounds + pipeline.failures + 2  # the round that is being written, and the one after it
@@ -572,11 +544,7 @@ class AsyncDriver:
         self._closing = True
         while not (self._closed or self._broken) and self.engine.pipeline.has_uncommitted:
             await self._next_end()
-        writer, self._writer = self._writer, None
-        self._may_use_thread = False
-        if writer is not None:
-            await call_on_thread(writer.stop)
-        await call_on_thread(self._mover.stop)
+        await self._threads.stop_beside()
 
     def close(self) -> None:
         """Commits the open round and stops. Parked requests get an EngineClosedError.
@@ -592,13 +560,11 @@ class AsyncDriver:
             raise ReentrantCallError
         self._inside = True
         try:
-            if not self.engine.pipeline.settling:
+            if not self.engine.pipeline.interrupted:
                 self.engine.commit()
         finally:
             self._closed = True
             self._inside = False
             self._fail_waiting(EngineClosedError("the engine was closed while this request waited for its response"))
             self._alarm.cancel()
-            if self._writer is not None:
-                self._writer.stop()
-            self._mover.stop()
+            self._threads.stop()

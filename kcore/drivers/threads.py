@@ -49,10 +49,10 @@ class ThreadDriver:
     Threads share flushes. A thread that leaves the engine commits the open round, unless more threads are likely to
     join it. These are the threads that wait for the lock, and as many further threads as joined the previous round.
     Then the thread becomes a follower, which sleeps until a later thread has committed the round. The first follower of
-    a round is its opener: if no thread joins for `GRACE_S`, the opener commits. `_expected` has the threads that waited
+    a round is its opener: if no thread joins for `GRACE_S`, the opener commits. `_expected` lists threads that waited
     for the lock when the last commit ended. The round stays open until these threads have entered, so a call waits for
-    two flushes at most, unless a parked request ends the round. If exceptions interrupt the threads that a round relies
-    on, its followers commit it after `FOLLOWER_WAIT_S`.
+    two flushes at most. A thread whose request is parked commits the round earlier; other calls may then wait longer.
+    If exceptions interrupt the threads that a round relies on, its followers commit it after `FOLLOWER_WAIT_S`.
 
     Args:
         engine: the engine.
@@ -106,7 +106,7 @@ class ThreadDriver:
             TimeoutError: the request is still parked after `timeout_s`; the operation continues, and its response is
                 discarded.
             EngineClosedError: the engine was closed before or during the wait.
-            EngineInterruptedError: an exception interrupted the engine within a change, before or during the wait.
+            EngineInterruptedError: an exception interrupted a change of the engine's state, before or during the wait.
             ReentrantCallError: this thread is inside the engine already: the call comes from a signal handler or a
                 watcher.
         """
@@ -214,7 +214,7 @@ class ThreadDriver:
             if self._inside == FORKED:
                 self._refuse()
             raise EngineClosedError("the engine is closed") if self._inside == CLOSED else EngineInterruptedError
-        if self.engine.pipeline.settling:
+        if self.engine.pipeline.interrupted:
             self._inside = BROKEN
             self._wake_all()
             raise EngineInterruptedError
@@ -252,7 +252,7 @@ class ThreadDriver:
             while engine.pipeline.dirty:
                 engine.commit()
         except BaseException:
-            if not engine.pipeline.settling and not engine.pipeline.changing:
+            if not engine.pipeline.interrupted and not engine.pipeline.changing:
                 self._inside = NOBODY
             self._wake_all()
             raise
@@ -380,8 +380,8 @@ class ThreadDriver:
     def close(self) -> None:
         """Commits the open round and closes the engine. Parked callers get an EngineClosedError.
 
-        An engine that was interrupted within a change is closed without a commit. If `close` raises, it may be called
-        again; the data folder is released as soon as possible.
+        If an exception has interrupted a change of the engine's state, the engine is closed without a commit. If
+        `close` raises, it may be called again; the data folder is released as soon as possible.
 
         Raises:
             ReentrantCallError: this thread is inside the engine.

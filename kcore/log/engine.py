@@ -36,12 +36,12 @@ _INTERRUPTED: Final = (
 class StagedLogEngine(EngineCore, LogEngine):
     """A LogEngine over a Storage. The constructors of its subclasses open the engine.
 
-    Any line may raise `MemoryError` or `KeyboardInterrupt`. A change of several steps therefore sets a bit of `_torn`
-    before its first step and clears it after the last. After an exception, `seal`, `finish`, `fail` and `commit`
-    themselves reset memory to the contents of the storage. The storage contains the write set if `WriteSet.is_durable`;
-    `Storage.settle` determines this flag before memory changes. If a second exception interrupts the reset, the bit
-    stays set. The next `commit` or `seal` then resets memory and raises like a failed write. If this reset also fails,
-    later calls repeat it.
+    Any line may raise `MemoryError` or `KeyboardInterrupt`. A change of several steps therefore sets a bit of
+    `_interrupted_change` before its first step and clears it after the last. After an exception, `seal`, `finish`,
+    `fail` and `commit` themselves reset memory to the contents of the storage. The storage contains the write set if
+    `WriteSet.is_durable`; `Storage.resolve_write` determines this flag before memory changes. If a second exception
+    interrupts the reset, the bit stays set. The next `commit` or `seal` then resets memory and raises like a failed
+    write. If this reset also fails, later calls repeat it.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._recreates = True
         self._closed: str | None = None
         self._released = False
-        self._torn = 0
+        self._interrupted_change = 0
         self._drops: list[StagedPartitionLog] = []
         self._metas: dict[str, bytes | None] = {}
         self._in_flight: WriteSet | None = None
@@ -108,12 +108,12 @@ class StagedLogEngine(EngineCore, LogEngine):
             self._require_whole()
             meta = PartitionMeta(self._next_number, log_start_offset, (), None)
             log = StagedPartitionLog(self, PartitionKey(*key), meta, log_start_offset, durable=False)
-            self._torn = STAGING
+            self._interrupted_change = STAGING
             self._next_number += 1
             self._new_numbers = True
             log._stage()
             self._logs[log.key] = log
-            self._torn = 0
+            self._interrupted_change = 0
         elif log._state == ABSENT:
             self._create_again(log)
         return log
@@ -125,11 +125,11 @@ class StagedLogEngine(EngineCore, LogEngine):
     def _create_again(self, log: StagedPartitionLog) -> None:
         """Stages the creation of a partition whose first creation failed."""
         self._require_whole()
-        self._torn = STAGING
+        self._interrupted_change = STAGING
         log._stage()
         self._new_numbers = True
         log._state = LIVE
-        self._torn = 0
+        self._interrupted_change = 0
 
     def get(self, key: PartitionKey) -> PartitionLog | None:
         """Implements `LogEngine.get`."""
@@ -149,7 +149,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         if log is None:
             return
         self._require_whole()
-        self._torn = STAGING
+        self._interrupted_change = STAGING
         if log._durable_meta is not None or log._sealed is not None:
             self._drops.append(log)
         if log._staged:
@@ -157,7 +157,7 @@ class StagedLogEngine(EngineCore, LogEngine):
             log._discard()
         log._state = DROPPED
         del self._logs[key]
-        self._torn = 0
+        self._interrupted_change = 0
 
     # -- commits ------------------------------------------------------------------------------------------------
 
@@ -165,26 +165,26 @@ class StagedLogEngine(EngineCore, LogEngine):
     def dirty(self) -> bool:
         """Implements `LogEngine.dirty`."""
         # Also True after an interrupted call: the next commit then fails and discards the staged changes.
-        return bool(self._dirty or self._metas or self._drops or self._torn)
+        return bool(self._dirty or self._metas or self._drops or self._interrupted_change)
 
     def seal(self) -> WriteSet:
         """Implements `LogEngine.seal`."""
-        if self._closed is not None or self._torn or self._in_flight is not None:
+        if self._closed is not None or self._interrupted_change or self._in_flight is not None:
             self._refuse_round()
-        self._torn = COMMITTING
+        self._interrupted_change = COMMITTING
         try:
             sealed = self._take_staged()
         except BaseException:
             self._recover()
             raise
-        self._torn = 0
+        self._interrupted_change = 0
         return sealed
 
     def _refuse_round(self) -> NoReturn:
-        """Raises the error because of which no write set can be sealed now; first recovers from an interrupted call."""
+        """Raises the error that prevents a new write set. After an interrupted call, it recovers first."""
         if self._closed is not None:
             raise LogClosedError(self._closed)
-        if self._torn & COMMITTING or (self._torn and self._in_flight is None):
+        if self._interrupted_change & COMMITTING or (self._interrupted_change and self._in_flight is None):
             self._recover()
             raise LogError(_INTERRUPTED, FailureReason.INTERRUPTED)
         raise LogError("the previous write set is neither finished nor failed", FailureReason.MISUSE)
@@ -217,7 +217,7 @@ class StagedLogEngine(EngineCore, LogEngine):
 
     def finish(self, write_set: WriteSet) -> None:
         """Implements `LogEngine.finish`."""
-        self._torn |= COMMITTING
+        self._interrupted_change |= COMMITTING
         try:
             self._show(write_set)
             self._in_flight = None
@@ -225,16 +225,16 @@ class StagedLogEngine(EngineCore, LogEngine):
             # The write set is durable, and changes that were staged after it stay valid, so the step is repeated.
             self._show(write_set)
             self._in_flight = None
-            self._torn &= ~COMMITTING
+            self._interrupted_change &= ~COMMITTING
             raise
-        self._torn &= ~COMMITTING
+        self._interrupted_change &= ~COMMITTING
 
     def fail(self, write_set: WriteSet, error: BaseException) -> None:
         """Implements `LogEngine.fail`."""
-        torn = self._torn
-        self._torn = torn | COMMITTING
-        self._storage.settle()
-        if torn or write_set.is_durable or self._in_flight is not write_set:
+        interrupted = self._interrupted_change
+        self._interrupted_change = interrupted | COMMITTING
+        self._storage.resolve_write()
+        if interrupted or write_set.is_durable or self._in_flight is not write_set:
             self._recover()
             return
         try:
@@ -248,15 +248,15 @@ class StagedLogEngine(EngineCore, LogEngine):
         except BaseException:
             self._recover()
             raise
-        self._torn = 0
+        self._interrupted_change = 0
 
     def commit(self) -> None:
         """Implements `LogEngine.commit`."""
-        if self._closed is not None or self._torn or self._in_flight is not None:
+        if self._closed is not None or self._interrupted_change or self._in_flight is not None:
             self._refuse_round()
         if not (self._dirty or self._metas or self._drops):
             return
-        self._torn = COMMITTING
+        self._interrupted_change = COMMITTING
         try:
             sealed = self._take_staged()
             self.write(sealed)
@@ -266,12 +266,12 @@ class StagedLogEngine(EngineCore, LogEngine):
             # An interrupt may come when the transaction is already durable: `WriteSet.is_durable` decides.
             self._recover()
             raise
-        self._torn = 0
+        self._interrupted_change = 0
 
     @property
     def uncertain(self) -> bool:
         """Implements `LogEngine.uncertain`."""
-        return self._closed is None and bool(self._torn & COMMITTING)
+        return self._closed is None and bool(self._interrupted_change & COMMITTING)
 
     def recover(self) -> None:
         """Implements `LogEngine.recover`."""
@@ -289,8 +289,8 @@ class StagedLogEngine(EngineCore, LogEngine):
         if self._closed is not None:
             self._in_flight = None
             return
-        self._torn |= COMMITTING
-        self._storage.settle()
+        self._interrupted_change |= COMMITTING
+        self._storage.resolve_write()
         write_set = self._in_flight
         self._restore(self._drops)
         if write_set is not None:
@@ -306,23 +306,23 @@ class StagedLogEngine(EngineCore, LogEngine):
             log._discard()
         self._forget_staged()
         self._in_flight = None
-        self._torn = 0
+        self._interrupted_change = 0
 
     def rollback(self) -> None:
         """Implements `LogEngine.rollback`."""
         self._require_open()
-        if self._torn & COMMITTING:
+        if self._interrupted_change & COMMITTING:
             self._recover()
             return
-        torn, self._torn = self._torn, STAGING
-        if torn:
+        interrupted, self._interrupted_change = self._interrupted_change, STAGING
+        if interrupted:
             self._restore(self._drops)
             for log in self._logs.values():
                 log._discard()
             self._forget_staged()
         else:
             self._discard_staged()
-        self._torn = 0
+        self._interrupted_change = 0
 
     def _forget_staged(self) -> None:
         """Clears the lists of staged changes, after the caller has reset the partitions."""
@@ -474,7 +474,7 @@ class StagedLogEngine(EngineCore, LogEngine):
     def _require_whole(self) -> None:
         """Raises if an earlier call was interrupted, because the next commit would discard a change staged now."""
         self._require_open()
-        if self._torn:
+        if self._interrupted_change:
             raise LogError(_INTERRUPTED, FailureReason.INTERRUPTED)
 
 

@@ -126,8 +126,8 @@ class MemoryStorage(Storage):
                 self._unfinished = None
                 raise
 
-    def settle(self) -> None:
-        """Implements `Storage.settle`. It does nothing, since an interrupted `write` is completed at once."""
+    def resolve_write(self) -> None:
+        """Implements `Storage.resolve_write`. It does nothing, since an interrupted `write` is completed at once."""
 
     def _check(self, write_set: WriteSet) -> None:
         """Refuses invalid appends before the first change."""

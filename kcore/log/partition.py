@@ -32,7 +32,7 @@ from kcore.log.interface import (
     TimestampedBatch,
 )
 from kcore.log.snapshot import SnapshotWriter, read_chunks
-from kcore.log.time_index import INDEX_STEP_COST, TimeIndex
+from kcore.log.time_index import INDEX_STEP_COST_US, TimeIndex
 from kcore.log.write_set import PartitionMeta
 from kcore_ext.batch.run import count_sound
 from kcore_ext.log.partition import ABSENT, CLOSED, LIVE, LogCore
@@ -179,7 +179,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
         self._engine._add_garbage(self)
 
     def _revive(self) -> None:
-        """Handles a call on a handle that is not live: stages a failed creation again, refuses any other state."""
+        """Handles a call on a handle that is not live: stages a failed creation again, or raises an error."""
         if self._state != ABSENT:
             self._refuse()
         if not self._engine._recreates:
@@ -216,9 +216,9 @@ class StagedPartitionLog(LogCore, PartitionLog):
             self._snapshot_writer = None
 
     def _discard(self) -> None:
-        """Discards all changes that are not in the sealed write set, or not durable if there is no sealed write set.
+        """Discards all changes that are not in the sealed write set. Can be repeated.
 
-        Can be repeated.
+        If there is no sealed write set, discards all changes that are not durable.
         """
         sealed = self._sealed
         meta = self._durable_meta
@@ -284,7 +284,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
     def _check_start(self, stored: list[tuple[int, bytes]], offset: int, limit: int) -> None:
         """Checks that the first batch read for `offset` contains the offset, or follows a gap that compaction left.
 
-        Without a batch, the gap ends at `limit`. The check uses the staged metadata: while a write set is being
+        If no batch was read, the gap ends at `limit`. The check uses the staged metadata: while a write set is being
         finished, the storage may be newer than the handle's committed metadata.
         """
         if stored and len(stored[0][1]) < HEADER_SIZE:
@@ -402,7 +402,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
         """Implements `PartitionLog.index_steps`."""
         self._require_readable()
         while self._index().extend(self.log_start_offset, self.high_watermark):
-            yield INDEX_STEP_COST
+            yield INDEX_STEP_COST_US
             self._require_readable()
 
     def find_by_timestamp(self, timestamp_ms: int, after_offset: int = -1) -> TimestampedBatch | None:

@@ -45,10 +45,10 @@ class Storage(ABC):
 
     @abstractmethod
     def write(self, write_set: WriteSet) -> None:
-        """Makes the write set durable and sets `write_set.is_durable`. If it raises, `settle` determines the result."""
+        """Makes the write set durable and sets `write_set.is_durable`. If it raises, see `resolve_write`."""
 
     @abstractmethod
-    def settle(self) -> None:
+    def resolve_write(self) -> None:
         """Determines the result of a `write` that an exception interrupted, and sets `WriteSet.is_durable`.
 
         It does nothing if the results of all writes are known.
@@ -70,7 +70,7 @@ class Storage(ABC):
 
     @abstractmethod
     def summaries(self, number: int, offset: int, limit: int, max_batches: int) -> list[BatchSummary]:
-        """Returns the headers of the batches that `slice` would return, without a limit of bytes."""
+        """Returns the headers of the batches that `slice` would return if it had no limit of bytes."""
 
     @abstractmethod
     def snapshot_chunk(self, number: int, offset: int, index: int) -> bytes | None:
@@ -119,20 +119,21 @@ class SharedStorage(Storage):
     fenced, and that it leads each partition of the write set in the epoch `sealed.log.owned_epoch`. The checks lock the
     rows that they read, so that a take-over either precedes the write set or waits for it. If `WriteSet.cluster` is not
     None, the node must lead `METADATA` in `ClusterChanges.controller_epoch`, and the same transaction applies these
-    changes. Notifications about a write set with `cluster` or with batches of the metadata log are sent with its
-    commit.
+    changes. If a write set has `cluster` or batches of the metadata log, its commit also sends notifications about
+    it.
 
     Besides LogError, `write` raises:
 
     * FencedWriteError: nothing is stored. The caller unloads the partitions that the error names.
     * StoreUnavailableError: nothing is stored. The caller may write again.
-    * UnknownOutcomeError: `settle` determines the result, and fences the interrupted attempt before it reads.
+    * UnknownOutcomeError: `resolve_write` determines the result, and fences the interrupted attempt before it reads.
 
-    `settle` raises StoreUnavailableError until it has read the result in a transaction that survives a failover of the
-    store. It raises StoreRewoundError if a partition ends before an acknowledged offset. `load` returns no partition,
-    no dropped number and 0 as the next number, because a node adopts the partitions that it leads. `node_epoch` is the
-    epoch of the node's lease. `reclaim` raises FencedWriteError for tasks whose `leader_epoch` is not the present
-    leader epoch. `slice`, `summaries` and `snapshot_chunk` read any partition, also partitions of other leaders.
+    `resolve_write` raises StoreUnavailableError until it has read the result in a transaction that survives a failover
+    of the store. It raises StoreRewoundError if a partition ends before an acknowledged offset. `load` returns no
+    partition, no dropped number and 0 as the next number, because a node adopts the partitions that it leads.
+    `node_epoch` is the epoch of the node's lease. `reclaim` raises FencedWriteError for tasks whose `leader_epoch` is
+    not the present leader epoch. `slice`, `summaries` and `snapshot_chunk` read any partition, also partitions of other
+    leaders.
     """
 
     __slots__ = ()

@@ -18,7 +18,7 @@ from kcore_ext.util.lock import Lock
 GROUP_BATCHES = 64
 WALK_GROUPS = 16
 """Number of groups of batches that one read transaction reads."""
-INDEX_STEP_COST = GROUP_BATCHES * WALK_GROUPS
+INDEX_STEP_COST_US = GROUP_BATCHES * WALK_GROUPS
 """The cost of reading the headers of `WALK_GROUPS` groups, in microseconds."""
 
 

@@ -11,7 +11,8 @@ from kcore.runtime.loader import ShardLog
 from kcore.runtime.machine import Outcome, Record, ShardContext, StateMachine
 from kcore.runtime.partitioner import java_hash, partition_for
 from kcore.runtime.pending import Pending, gather
-from kcore.runtime.shard import Shard, ShardState
+from kcore.runtime.shard import Shard
+from kcore.runtime.shard_state import ShardState
 from kcore.runtime.shard_timer import ShardTimer
 from kcore.runtime.shards import Shards
 from kcore.runtime.slices import Slices

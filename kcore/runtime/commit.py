@@ -4,8 +4,8 @@ Group commit without a timer: a round has all decisions since the previous round
 alone and immediately; under load a round has hundreds of requests. A round is written in one of two ways:
 
 - `commit` writes the round inline: the thread that decides does nothing else meanwhile.
-- `start_background` closes the round and returns a `BackgroundCommit`, which any thread may write while the next round
-  is decided. `finish_background`, on the thread that decides, then completes its responses. Only one background commit
+- `start_background` closes the round and returns a `BackgroundCommit`. Any thread may write it while the next round is
+  decided. `finish_background`, on the thread that decides, then completes its responses. Only one background commit
   runs at a time: the next round waits for it.
 
 In both ways a response is completed when every record that it may depend on is durable. If a round fails, all decisions
@@ -94,7 +94,7 @@ class BackgroundCommit:
     """A write set that is being written on another thread.
 
     Args:
-        gate: an open lock; it is closed until the write set is written.
+        gate: a lock that is free at first. It is held while the other thread writes the write set.
         log: writes the write set.
 
     Attributes:
@@ -153,13 +153,12 @@ class CommitPipeline(PipelineCore):
 
     `PipelineCore`, the compiled base, collects participants and responses.
 
-    A round is settled when every participant and every response has got the result of the commit. An exception that
-    interrupts the settling leaves `settling` set. Memory may then not match the log, so the pipeline refuses every
-    later commit.
+    A round ends when every participant and every response has got the result of the commit. An exception before that
+    leaves `interrupted` set. Memory may then not match the log, so the pipeline refuses every later commit.
 
     If the result of a failed commit is not known (`uncertain`), the responses get an error immediately, and the
-    participants keep their memory: a reload at this time would miss a round that may be stored in the file. Each later
-    commit queries the log again, fails, and resets the participants as soon as the log knows the result.
+    participants keep their memory, because a reload could miss a round that the file has. Each later commit queries the
+    log again and fails. It resets the participants as soon as the log knows the result.
 
     Args:
         log: the engine that makes either all staged records durable or none.
@@ -177,7 +176,7 @@ class CommitPipeline(PipelineCore):
         "_last_refusal",
         "_log",
         "_log_interrupted",
-        "_undecided",
+        "_uncertain_participants",
         "failures",
         "on_fenced",
         "rounds",
@@ -187,7 +186,8 @@ class CommitPipeline(PipelineCore):
         self._log = log
         self._abort_error: BaseException | None = None
         self._background_commit: BackgroundCommit | None = None
-        self._undecided: dict[Participant, None] | None = None  # participants of rounds whose result is not known
+        # participants of rounds whose result is not known
+        self._uncertain_participants: dict[Participant, None] | None = None
         self._log_interrupted = False  # True while the log is called to discard a round
         self._last_refusal = (-1, "")
         self.on_fenced: Callable[[FencedWriteError], None] | None = None
@@ -220,16 +220,16 @@ class CommitPipeline(PipelineCore):
         """Writes the round and completes its responses, with errors if the write failed. Returns True if it succeeded.
 
         A background commit that is being written is finished first. A `BaseException` other than `Exception`, such as a
-        `KeyboardInterrupt` during the write, is raised after the failed round is settled.
+        `KeyboardInterrupt` during the write, is raised after the failed round has ended.
 
         Raises:
             EngineInterruptedError: an earlier call was interrupted.
         """
-        if self.settling:
+        if self.interrupted:
             raise EngineInterruptedError
         if self._background_commit is not None and not self.finish_background(self._background_commit):
             return False
-        if self._undecided is not None:
+        if self._uncertain_participants is not None:
             self._recover_log()
             return False
         if not self._participants and not self._responses:
@@ -254,7 +254,7 @@ class CommitPipeline(PipelineCore):
             # The round may be durable, not written, or still staged: an interrupt may come before the first line of
             # the log's `commit`. Staged records are dropped, and memory is read from the log again.
             self._log_interrupted = True
-            with contextlib.suppress(Exception):  # `_fail` then keeps the round undecided
+            with contextlib.suppress(Exception):  # `_fail` then keeps the round uncertain
                 try:
                     self._log.rollback()
                 except Exception:
@@ -266,7 +266,7 @@ class CommitPipeline(PipelineCore):
             return False
         self.rounds += 1
         self._release(participants, responses)
-        self.settling = False
+        self.interrupted = False
         return True
 
     def start_background(self, gate: Gate, exclusive: bool = False) -> BackgroundCommit | None:
@@ -279,12 +279,12 @@ class CommitPipeline(PipelineCore):
 
         Returns:
             The background commit, to be written by `BackgroundCommit.write` and then passed to `finish_background`.
-            None if the round must be passed to `commit`, because it has nothing to write or cannot be written, a
-            participant does not allow background commits, or another background commit is being written.
+            None if the round must be passed to `commit`: it has nothing to write, it cannot be written, a participant
+            does not allow background commits, or another background commit is being written.
         """
         if (
-            self.settling
-            or self._undecided is not None
+            self.interrupted
+            or self._uncertain_participants is not None
             or self._background_commit is not None
             or not (exclusive or self.allows_background_commit)
             or not self._participants
@@ -307,7 +307,7 @@ class CommitPipeline(PipelineCore):
         background_commit.responses = responses
         self._background_commit = background_commit
         self._begin_background(participants, responses)
-        self.settling = False
+        self.interrupted = False
         return background_commit
 
     def finish_background(self, background_commit: BackgroundCommit) -> bool:
@@ -323,10 +323,10 @@ class CommitPipeline(PipelineCore):
         """
         if background_commit is not self._background_commit:
             return background_commit.error is None
-        if self.settling:
+        if self.interrupted:
             raise EngineInterruptedError
         background_commit.wait()
-        self.settling = True
+        self.interrupted = True
         self._background_commit = self._background_responses = None
         error = background_commit.error
         # an error after the write: the round is durable all the same
@@ -339,10 +339,10 @@ class CommitPipeline(PipelineCore):
             else:
                 self.rounds += 1
                 self._release(background_commit.participants, background_commit.responses)
-                self.settling = False
+                self.interrupted = False
                 return True
         self._log_interrupted = True
-        with contextlib.suppress(Exception):  # `_fail` then keeps the round undecided
+        with contextlib.suppress(Exception):  # `_fail` then keeps the round uncertain
             try:
                 self._log.fail(background_commit.write_set, error)
             except Exception:
@@ -378,7 +378,7 @@ class CommitPipeline(PipelineCore):
 
         A background commit that was started and not written, because an exception interrupted its start, is cancelled.
         """
-        self.settling = True
+        self.interrupted = True
         if self._background_commit is not None:
             self._background_commit.cancel()
 
@@ -393,9 +393,9 @@ class CommitPipeline(PipelineCore):
     def _fail(
         self, participants: dict[Participant, None], responses: list[tuple[Pending, Any]], error: BaseException
     ) -> None:
-        """Settles a failed round: resets every participant to the log, and completes every response with an error.
+        """Ends a failed round: resets every participant to the log, and completes every response with an error.
 
-        If a participant cannot be reset, `settling` stays set and the pipeline refuses every later commit. While the
+        If a participant cannot be reset, `interrupted` stays set and the pipeline refuses every later commit. While the
         log is uncertain, no participant is reset.
         """
         self.failures += 1
@@ -404,21 +404,21 @@ class CommitPipeline(PipelineCore):
             error = _as_log_error(error)
         elif not self.uncertain:
             self._log_refusal(error)
-        if self._undecided is not None:
-            self._undecided.update(participants)
-            participants = self._undecided
+        if self._uncertain_participants is not None:
+            self._uncertain_participants.update(participants)
+            participants = self._uncertain_participants
         restored = True
         if self.uncertain:
-            self._keep_undecided(participants, error)
+            self._keep_uncertain(participants, error)
         else:
             for participant in participants:
                 restored = self._restore(participant, error) and restored
-            self._undecided = None
+            self._uncertain_participants = None
         for pending, _ in responses:
             if not pending.done:
                 self._fail_response(pending)
         if restored:
-            self.settling = False
+            self.interrupted = False
             if self.on_fenced is not None and isinstance(error, FencedWriteError):
                 self.on_fenced(error)
 
@@ -450,14 +450,14 @@ class CommitPipeline(PipelineCore):
                     _REMEDIES.get(error.reason, ""),
                 )
 
-    def _keep_undecided(self, participants: dict[Participant, None], error: LogError) -> None:
+    def _keep_uncertain(self, participants: dict[Participant, None], error: LogError) -> None:
         """Keeps shards dirty, so that their responses wait for the next commit, which queries the log again."""
-        was_undecided = self._undecided is not None
-        self._undecided = participants
+        was_uncertain = self._uncertain_participants is not None
+        self._uncertain_participants = participants
         for participant in participants:
             if isinstance(participant, ShardCore):
                 participant.dirty, participant.committing = True, False
-        if not was_undecided:
+        if not was_uncertain:
             with contextlib.suppress(Exception):  # no memory for the line
                 logger.error(
                     "commit: it is unknown whether the last commit is in the log's file. Its requests fail, and all "

@@ -38,6 +38,13 @@ def error_response(api: Api[Any, Any], context: RequestContext, request: Any, er
         return api.error(context, request, error.code, error.message)
     if isinstance(error, CloseConnectionError):
         raise error
+    return internal_error_response(api, context, request, error)
+
+
+def internal_error_response(api: Api[Any, Any], context: RequestContext, request: Any, error: Exception) -> Any:
+    """Returns the error response to a request that failed because of an error of the log or of kcore, and logs the
+    error.
+    """
     if isinstance(error, LogError):
         logger.error(
             "%s failed because of an error of the log; the client gets %s and tries again: %s",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kcore.log.batch_header import last_offset
+from kcore.process_logging import limited_logger, log_failure
 from kcore.protocol.compression import decompress
 from kcore_ext.batch import CorruptBatchError, iter_entries, parse_control, parse_header
 from kcore_ext.batch.run import simple_run
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kcore_ext.batch import BatchBuilder
     from kcore_ext.batch.run import Run
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 SLICE_RECORDS = 5_000  # records that are replayed before waiting requests are served
 
@@ -150,6 +150,53 @@ class Replay:
             else:
                 report.end_offset = _replay_special(run[at][1], report.end_offset, self.machine, report)
                 at += 1
+
+
+class ReadAhead:
+    """The replay of a log that another node still writes, before this node leads its partition.
+
+    Attributes:
+        replay: the replay with which the next load continues; None: the next load reads the whole log.
+    """
+
+    __slots__ = ("replay",)
+
+    def __init__(self) -> None:
+        self.replay: Replay | None = None
+
+    def begin(self, log: ReadableLog, replay: Replay, shard: object) -> Iterator[None]:
+        """Sets the replay, and returns the work that reads the log, in slices.
+
+        Args:
+            log: the log.
+            replay: a new replay.
+            shard: the shard, for log lines.
+        """
+        self.replay = replay
+        return self._run(log, replay, shard)
+
+    def _run(self, log: ReadableLog, replay: Replay, shard: object) -> Iterator[None]:
+        if self.replay is not replay:
+            return  # it was stopped, or taken over by a load, before its first slice
+        try:
+            for _ in replay.run(log):
+                yield
+                if self.replay is not replay:
+                    return
+        except Exception as error:
+            self.replay = None
+            log_failure(
+                logger,
+                error,
+                "%r: cannot read the log ahead of the leader change; this node reads the whole log when it becomes the "
+                "leader, so the change takes longer",
+                shard,
+            )
+
+    def take(self) -> Replay | None:
+        """Ends the reading, and returns its replay; None if there is none."""
+        replay, self.replay = self.replay, None
+        return replay
 
 
 def replay_batch(batch: bytes, machine: Any) -> None:

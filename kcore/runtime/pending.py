@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["Gathered", "Pending", "gather", "gather_each"]
 
 FEW_NAMES = 100
-"""Maximum number of names in a request whose look-ups run at once, without slices."""
-NAME_COST = 10
+"""Maximum number of names that a request looks up at once. Requests with more names are decided in slices."""
+NAME_COST_US = 10
 """The default cost of the look-up of one name, in microseconds."""
 
 
@@ -77,7 +77,7 @@ def gather_each(
         look_up: returns the response about one name, or a `Pending`.
         build: builds the response from the responses about single names, in the order of `names`.
         slices: runs a request about many names in slices; None: the request is decided at once.
-        cost: returns the cost of one name, in microseconds; None: each name costs `NAME_COST`.
+        cost: returns the cost of one name, in microseconds; None: each name costs `NAME_COST_US`.
 
     Returns:
         The response if all parts are complete, else a `Pending`.
@@ -102,7 +102,7 @@ def gather_each(
         parts = []
         for name in distinct:
             parts.append(look_up(name))
-            yield NAME_COST if cost is None else cost(name)
+            yield NAME_COST_US if cost is None else cost(name)
         return parts
 
     return slices.requests.run(api, context, request, work(), join, eager=few)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -14,9 +13,10 @@ from kcore.protocol.compression import compress
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.failed_requests import request_name
 from kcore.runtime.load_retry import LoadRetry
-from kcore.runtime.loader import LoadReport, ReadableLog, Replay, ShardLog
+from kcore.runtime.loader import LoadReport, ReadableLog, ReadAhead, Replay, ShardLog
 from kcore.runtime.machine import Outcome, ShardContext, StateMachine
 from kcore.runtime.pending import Pending
+from kcore.runtime.shard_state import TRANSITIONS, ShardState
 from kcore_ext.runtime.shard import ShardCore
 
 if TYPE_CHECKING:
@@ -30,26 +30,6 @@ if TYPE_CHECKING:
 logger = limited_logger(__name__)
 
 M = TypeVar("M", bound=StateMachine)
-
-
-class ShardState(Enum):
-    """The states of a shard's life cycle."""
-
-    INITIAL = "initial"
-    LOADING = "loading"
-    ACTIVE = "active"
-    FAILED = "failed"
-    CLOSED = "closed"
-
-
-# The allowed transitions of a shard's life cycle.
-TRANSITIONS: dict[ShardState, frozenset[ShardState]] = {
-    ShardState.INITIAL: frozenset({ShardState.LOADING, ShardState.CLOSED}),
-    ShardState.LOADING: frozenset({ShardState.ACTIVE, ShardState.FAILED, ShardState.CLOSED}),
-    ShardState.ACTIVE: frozenset({ShardState.FAILED, ShardState.CLOSED}),
-    ShardState.FAILED: frozenset({ShardState.LOADING, ShardState.CLOSED}),
-    ShardState.CLOSED: frozenset(),
-}
 
 
 def _name_of(action: Callable[[], object]) -> object:
@@ -88,8 +68,8 @@ class Shard(ShardCore, Generic[M]):
     """
 
     __slots__ = (
+        "_ahead",
         "_on_state",
-        "_replayed",
         "_retry",
         "_slices",
         "_wheel",
@@ -142,7 +122,7 @@ class Shard(ShardCore, Generic[M]):
         self._batch = None
         self._reload = False
         self._on_state: Callable[[Shard[M]], None] | None = None
-        self._replayed: Replay | None = None
+        self._ahead = ReadAhead()
         self._retry = LoadRetry(wheel, now, self.load_again)
         self.machine = factory(ShardContext(self, now))
 
@@ -455,7 +435,7 @@ class Shard(ShardCore, Generic[M]):
             return
         try:
             started_ms = self._now.update()
-            replay, self._replayed = self._replayed, None
+            replay = self._ahead.take()
             if replay is None:
                 replay = self._new_replay()
             for _ in replay.run(self._log):
@@ -494,31 +474,11 @@ class Shard(ShardCore, Generic[M]):
 
         A later load continues after the replayed records (`continue_from`).
         """
-        self._replayed = self._new_replay()
-        self._slices.add(self._read_ahead(log, self._replayed))
-
-    def _read_ahead(self, log: ReadableLog, replay: Replay) -> Iterator[None]:
-        if self._replayed is not replay:
-            return  # it was stopped, or taken over by a load, before its first slice
-        try:
-            for _ in replay.run(log):
-                yield
-                if self._replayed is not replay:
-                    return
-        except Exception as error:
-            self._replayed = None
-            log_failure(
-                logger,
-                error,
-                "shard %s-%d: cannot read the log ahead of the leader change; this node reads the whole log when it "
-                "becomes the leader, so the change takes longer",
-                self.topic,
-                self.index,
-            )
+        self._slices.add(self._ahead.begin(log, self._new_replay(), self))
 
     def stop_reading_ahead(self) -> Replay | None:
         """Ends `read_ahead`; returns its replay, or None if the replay is unusable."""
-        replay, self._replayed = self._replayed, None
+        replay = self._ahead.take()
         return replay if replay is not None and replay.paused else None
 
     def continue_from(self, ahead: Shard[M]) -> None:
@@ -527,7 +487,7 @@ class Shard(ShardCore, Generic[M]):
         if replay is not None and ahead.max_batch_bytes == self.max_batch_bytes:
             replay.machine.context.shard = self
             replay.report.read_ahead = replay.report.records
-            self._replayed = replay
+            self._ahead.replay = replay
 
     def _report_failed_load(self, error: Exception, pause_ms: int) -> None:
         if isinstance(error, CorruptLogError) or not isinstance(error, (LogError, MemoryError)):

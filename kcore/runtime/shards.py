@@ -10,7 +10,8 @@ from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.machine import StateMachine
 from kcore.runtime.partitioner import partition_for
-from kcore.runtime.shard import Shard, ShardState
+from kcore.runtime.shard import Shard
+from kcore.runtime.shard_state import ShardState
 
 if TYPE_CHECKING:
     from kcore.runtime.commit import CommitPipeline

@@ -11,19 +11,15 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kcore.errors import KafkaError, LogError
-from kcore.process_logging import limited_logger
-from kcore.protocol.error_codes import ErrorCode
-from kcore.runtime.failed_requests import request_name
+from kcore.errors import KafkaError
+from kcore.runtime.failed_requests import internal_error_response
 from kcore.runtime.pending import Pending
 
 if TYPE_CHECKING:
     from kcore.runtime.api import Api, RequestContext
     from kcore.runtime.slices import Slices
 
-logger = limited_logger(__name__)
-
-SLICE_COST = 10_000
+SLICE_COST_US = 10_000
 """The cost of a full slice, in units of about a microsecond."""
 MAX_TOGETHER = 4
 """Maximum number of long requests that run in turns. It limits the memory of unfinished responses; other long requests
@@ -41,9 +37,9 @@ Work = Generator[int, None, Any]
 class WaitingRequests:
     """The long requests that wait until fewer than `MAX_TOGETHER` long requests are running, in fair order.
 
-    The next request comes from the client address whose recent requests cost the least, and from the connection of this
-    address whose recent requests cost the least. So a client does not wait for all requests of another client, even if
-    that client has many connections.
+    The next request comes from the client address whose recent requests cost the least. Among the connections of this
+    address, the connection with the least recent cost comes first. So a client does not wait for all requests of
+    another client, even if that client has many connections.
     """
 
     __slots__ = ("_by_host", "_spent_by_connection", "_spent_by_host", "_spent_in_all")
@@ -94,7 +90,7 @@ Key = TypeVar("Key")
 
 
 def _halved(costs: dict[Key, int]) -> dict[Key, int]:
-    return {key: cost // 2 for key, cost in costs.items() if cost > SLICE_COST}
+    return {key: cost // 2 for key, cost in costs.items() if cost > SLICE_COST_US}
 
 
 class SlicedRequests:
@@ -145,7 +141,7 @@ class SlicedRequests:
             KafkaError: the first slice refuses the request.
         """
         if eager or not self.enabled or not self._running:
-            limit = SLICE_COST if self.enabled else -1
+            limit = SLICE_COST_US if self.enabled else -1
             done, result = step(work, limit)
             if done:
                 return result if finish is None else finish(result)
@@ -163,7 +159,7 @@ class SlicedRequests:
     def _run(self, pending: SlicedPending) -> Iterator[None]:
         try:
             while not pending.run_slice():
-                self._waiting.charge(pending.context, SLICE_COST)
+                self._waiting.charge(pending.context, SLICE_COST_US)
                 yield
         finally:
             self._running -= 1
@@ -232,9 +228,9 @@ class SlicedPending(Pending):
             self._work.close()
             return True
         try:
-            self.cost += SLICE_COST
+            self.cost += SLICE_COST_US
             if not self._ended:
-                self._ended, self._result = step(self._work, SLICE_COST)
+                self._ended, self._result = step(self._work, SLICE_COST_US)
                 if not self._ended or self._finish is not None:
                     return False
             response, self._result = self._result, None
@@ -242,17 +238,8 @@ class SlicedPending(Pending):
                 response = self._finish(response)
         except KafkaError as error:
             response = self.api.error(self.context, self.request, error.code, error.message)
-        except LogError as error:
-            logger.error(
-                "%s failed because of an error of the log; the client gets %s and tries again: %s",
-                request_name(self.api, self.context),
-                self.api.storage_error.name,
-                error,
-            )
-            response = self.api.error(self.context, self.request, self.api.storage_error)
-        except Exception:
-            logger.exception("%s failed; the client gets UNKNOWN_SERVER_ERROR", request_name(self.api, self.context))
-            response = self.api.error(self.context, self.request, ErrorCode.UNKNOWN_SERVER_ERROR)
+        except Exception as error:
+            response = internal_error_response(self.api, self.context, self.request, error)
         if isinstance(response, Pending):
             self._awaited = response
             response.on_complete(self.complete)

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Final
 
 from kcore.protocol.authorizer import Operation, ResourceType
-from kcore.runtime.sliced import SLICE_COST
+from kcore.runtime.sliced import SLICE_COST_US
 
 if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FEW_TOPICS: Final = 1_000
 """Maximum number of topics of a request whose permissions are decided in one slice."""
 TOPICS_PER_STEP: Final = 100
-PERMISSION_COST: Final = 8
+PERMISSION_COST_US: Final = 8
 """The cost of a custom authorizer's decision about one topic, in microseconds."""
 
 
@@ -54,6 +54,6 @@ class TopicPermissions(dict[str, bool]):
                 self[topic]
                 if len(self) - decided >= TOPICS_PER_STEP:
                     decided = len(self)
-                    yield TOPICS_PER_STEP * PERMISSION_COST
+                    yield TOPICS_PER_STEP * PERMISSION_COST_US
         if decided > FEW_TOPICS:
-            yield SLICE_COST
+            yield SLICE_COST_US

@@ -116,7 +116,7 @@ class ClusterMember:
         node_id = self._config.node_id
         while True:
             await self.node.ended.wait()
-            interrupted = self.node.engine.pipeline.settling
+            interrupted = self.node.engine.pipeline.interrupted
             try:
                 await self._end_attached()
             except _TEMPORARY as error:

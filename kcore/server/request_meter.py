@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS})
 """APIs whose time does not count for the quota. Kafka exempts the requests that brokers send to each other."""
 
-NS_PER_COST = 1_000
-"""Number of nanoseconds in one unit of `SlicedPending.cost`."""
+NS_PER_US = 1_000
+"""Number of nanoseconds in a microsecond, the unit of `SlicedPending.cost`."""
 
 
 class RequestMeter:
@@ -93,7 +93,7 @@ class MeteredPending(Pending):
 
     def _spent_ns(self) -> int:
         """Returns the time of the decision and of the slices that have run."""
-        return self._duration_ns + (self._of.cost * NS_PER_COST if isinstance(self._of, SlicedPending) else 0)
+        return self._duration_ns + (self._of.cost * NS_PER_US if isinstance(self._of, SlicedPending) else 0)
 
     def _completed(self, response: Any) -> None:
         self.complete(self._meter.charge(self.context, response, self._spent_ns()))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.errors import AuthenticationError
 from kcore.process_logging import fields
-from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.api_keys import ApiKey, api_name
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from kcore.security.sasl import SaslState
@@ -151,7 +151,7 @@ class SaslConnection(SecureConnection):
         if self._exchange.state is SaslState.TOKENS:
             request = served.decode(frame, version, position)
             response = served.api.error(self.make_context(version, client_id), request, ErrorCode.ILLEGAL_SASL_STATE)
-        name = ApiKey(served.key).name
+        name = api_name(served.key)
         self._fail(
             ResponseSlot(self._queue, served, version, correlation_id),
             response,

@@ -61,11 +61,11 @@ class Server:
     Attributes:
         addresses: listener name -> (host, port) on which it listens, once started.
         connections: the open connections, without connections in a TLS handshake.
-        quota: counts connections from their accept on.
+        quota: the counts of connections, from their accept on.
         turns: connections with more requests than fit into one turn of the event loop.
         unauthenticated: received bytes of clients that have not authenticated.
-        acceptors: accept connections, one for each listening address.
-        client_log: logs events of single clients.
+        acceptors: the acceptors of connections, one for each listening address.
+        client_log: the log of events of single clients.
         accepted_connections: number of accepted connections, without connections that were closed immediately.
         refused_requests: number of requests that closed their connection: unsupported or malformed.
         authentications: the results of SASL exchanges.
@@ -92,7 +92,7 @@ class Server:
         self.unserved = UnservedMemory(self.config.kcore_max_request_memory_bytes)
         self.quota = ConnectionQuota(self.config, self.engine.client_quotas)
         self.flushes = FlushQueue(driver.round_is_open)
-        self.turns = Turns(self.loop, at_end=self.flushes.begin_phase)
+        self.turns = Turns(self.loop, at_end=self.flushes.renew_time_budget)
         self.unauthenticated = UnauthenticatedMemory()
         self.acceptors: list[Acceptor] = []
         self.stopping = False
@@ -105,7 +105,7 @@ class Server:
         self.refused_requests = 0
         self.authentications = Authentications()
         self.traffic = Traffic()
-        driver.at_beginning_of_round(self.flushes.begin_phase)
+        driver.at_beginning_of_round(self.flushes.renew_time_budget)
         driver.at_end_of_round(self.flushes.flush)
         driver.at_end_of_round(self._after_flush)
         driver.when_paused(self._pause)
@@ -283,7 +283,7 @@ class Server:
             acceptor.close()
         for connection in list(self.connections):
             connection.stop_requests()
-        await self.driver.settle_rounds()
+        await self.driver.wait_for_rounds()
         for connection in list(self.connections):
             connection.close()
         until_s = self.loop.time() + SHUTDOWN_WAIT_S

@@ -10,7 +10,7 @@ from kcore.errors import KafkaError
 from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore.runtime.late_shards import LateShards
 from kcore.runtime.peers import pending_code
-from kcore.runtime.shard import ShardState
+from kcore.runtime.shard_state import ShardState
 from kcore.transaction import adding
 from kcore.transaction.shard import TOPIC_NAME, TransactionShard
 from kcore_ext.transaction.coordinator import CoordinatorCore

@@ -87,7 +87,7 @@ cdef int grow_index(Memory* memory, Index* index, Py_ssize_t room) except -1 nog
     while bits < 30 and (1 << bits) < room:
         bits += 1
     slots = nones(memory, <Py_ssize_t>1 << bits)
-    # Runs when every number is in use.
+    # All numbers are in use here, because released numbers are used again before the index grows.
     for number in range(index.count):
         keys[number] = index.keys[number]
         slot = <int>((keys[number] * <u64>0x9E3779B97F4A7C15) >> (64 - bits))
@@ -151,7 +151,7 @@ cdef inline Number _median(Number a, Number b, Number c) noexcept nogil:
 
 
 cdef void _quick_sort(Number* at, Py_ssize_t n, int depth) noexcept nogil:
-    """Sorts by quicksort; a part that splits badly `depth` times is heap sorted, so that the worst case is n log n."""
+    """Sorts by quicksort, and by heapsort after `depth` nested partitions, so that the worst case is n log n."""
     cdef Py_ssize_t i, j
     cdef Number pivot, value
     while n > FEW:

@@ -1,4 +1,4 @@
-"""kcore.balanced: a minimum cost flow.
+"""The assignor `kcore.balanced`, which computes the most balanced assignment as a minimum-cost flow.
 
 Equivalent partitions (same subscribers, same racks, same earlier owner) form one *group* with a supply.
 A group flows straight to its earlier owner, or through the *pool* of its subscribers and racks to any of them:

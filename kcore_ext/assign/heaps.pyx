@@ -1,4 +1,4 @@
-"""The least loaded subscriber of a topic, updated as loads change."""
+"""Tournament trees that find the least loaded subscriber of a topic."""
 
 from kcore_ext.assign.containers cimport IntVec, Memory, i64, ints, longs, nones, pair, push, take, zeros
 from kcore_ext.assign.problem cimport Problem

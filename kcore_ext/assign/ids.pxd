@@ -1,4 +1,4 @@
-"""Member ids in Kafka's order (String.compareTo)."""
+"""Sorting of member ids in Kafka's order, which is that of Java's String.compareTo."""
 
 from cpython.ref cimport PyObject
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_KIND

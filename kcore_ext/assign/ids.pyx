@@ -1,4 +1,7 @@
-"""Member ids in Kafka's order (String.compareTo): a radix sort over bytes, without a Python comparison."""
+"""Sorting of member ids in Kafka's order, which is that of Java's String.compareTo.
+
+It is a radix sort over bytes, without calls of Python's comparison.
+"""
 
 from cpython.ref cimport PyObject
 from cpython.unicode cimport (

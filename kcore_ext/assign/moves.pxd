@@ -1,4 +1,4 @@
-"""The partition moves of one run of sticky's general path, by topic and members."""
+"""A record of the partition moves in one run of the sticky assignor for unequal subscriptions."""
 
 from kcore_ext.assign.containers cimport Index, Memory
 

@@ -1,4 +1,4 @@
-"""The partition moves of one run of sticky's general path, by topic and members.
+"""A record of the partition moves in one run of the sticky assignor for unequal subscriptions.
 
 A partition may be about to move from B to A after another partition of the topic has moved from A to B. Then the lowest
 partition that has moved from A to B moves instead (Kafka's PartitionMovements). This requires sets of partitions from

@@ -1,4 +1,4 @@
-"""The input arrays of all assignors. A `Problem` describes one group at one moment."""
+"""The input of all assignors as arrays. A `Problem` describes the members and topics of one group."""
 
 from kcore_ext.assign.containers cimport IntVec, Memory
 

@@ -1,4 +1,4 @@
-"""The input arrays of all assignors. A `Problem` describes one group at one moment."""
+"""The input of all assignors as arrays. A `Problem` describes the members and topics of one group."""
 
 from libc.string cimport memcmp, memcpy, memset
 
@@ -297,7 +297,7 @@ cdef class Problem:
     cdef int owners_of_claims(self, int* owner) noexcept nogil:
         """Writes the previous assignment to `owner`.
 
-        If two members claim a partition, the member with the lower index gets it.
+        If two members claim a partition, its owner is the member with the lower index.
         """
         cdef int m, i
         if self.has_owner:

@@ -1,4 +1,7 @@
-"""The range assignors of servers and of clients: contiguous partitions of each topic; on clients by rack (KIP-881)."""
+"""The range assignors of servers and clients, which assign contiguous partitions of each topic to each member.
+
+The assignor of clients also matches the racks of members and partitions (KIP-881).
+"""
 
 
 from libc.string cimport memcpy, memmove, memset
@@ -54,8 +57,9 @@ cdef inline void _take(Quota* quota, int* taken, int count) noexcept nogil:
 
 
 cdef bint _topic_needs_racks(Problem p, int topic, const char* class_rack, char* here) noexcept nogil:
-    """Evaluates KIP-881's condition for one topic, with its own subscribers' racks; `here` is scratch space, one byte a
-    rack.
+    """Evaluates KIP-881's condition for one topic and the racks of its subscribers.
+
+    `here` is scratch space of one byte for each rack.
     """
     cdef int i, q, size = 0
     cdef bint common = False
@@ -101,8 +105,8 @@ cdef int _walk(Problem p, int topic, const int* members, int m, Quota* quota, in
 
 cdef int _together(Problem p, Memory* memory, const int* topics, int count, const int* members, int m, Quota* quota,
                    int* taken, int* owner) except -1 nogil:
-    """Assigns co-partitioned topics: the partitions with the same number of all topics go to a member whose rack has a
-    replica of each.
+    """Assigns co-partitioned topics. Partitions with the same number are assigned to the same member, whose rack has a
+    replica of each of them.
     """
     cdef int* open_members = ints(memory, m)
     cdef int* on = ints(memory, p.racks)

@@ -1,4 +1,4 @@
-"""Assignments as value objects over arrays: a row becomes a Python object at its first access."""
+"""Assignments as value objects that store arrays. They create a member's Python objects at the first access."""
 
 from kcore_ext.assign.containers cimport Memory
 from kcore_ext.assign.rows cimport AssignedRows

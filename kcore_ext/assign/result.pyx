@@ -1,4 +1,4 @@
-"""Assignments as value objects over arrays: a row becomes a Python object at its first access."""
+"""Assignments as value objects that store arrays. They create a member's Python objects at the first access."""
 
 from collections.abc import Mapping
 
@@ -208,7 +208,7 @@ cdef class GroupAssignment(AssignedRows):
         return out
 
     cdef MemberAssignment run(self, int topic, const int* rows, int count):
-        """Returns the row of consecutive partitions of a topic, which an earlier assignment may have built."""
+        """Returns the row of consecutive partitions of a topic. Reuses a row that an earlier assignment has built."""
         cdef Topics topics = self.topics
         cdef MemberAssignment out
         cdef int slot
@@ -283,8 +283,9 @@ cdef class GroupAssignment(AssignedRows):
         return rows
 
     cdef inline MemberAssignment shared_row(self, int m, int q):
-        """Returns the row if it is built, else the row at position `q` of the previous assignment (-1: none), else a
-        new row.
+        """Returns the row of member `m`.
+
+        If it is not built, returns the row at position `q` of the previous assignment; for `q` = -1, builds a new row.
         """
         if self.built is not None and PyList_GET_ITEM(self.built, m) != <PyObject*>None:
             return <MemberAssignment>PyList_GET_ITEM(self.built, m)

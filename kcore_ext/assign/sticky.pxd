@@ -1,4 +1,4 @@
-"""State of both sticky paths: resolved claims and the assignment in progress."""
+"""The state of both algorithms of the sticky assignors: resolved claims and the assignment in progress."""
 
 from kcore_ext.assign.containers cimport Memory
 from kcore_ext.assign.problem cimport Problem

@@ -1,4 +1,8 @@
-"""The sticky and cooperative-sticky assignors: resolve claims, run one of two paths, then withhold moved partitions."""
+"""The sticky and cooperative-sticky assignors.
+
+They resolve conflicting claims, and then run the algorithm for equal or the algorithm for unequal subscriptions. The
+cooperative-sticky assignor finally withholds the partitions that move between members (KIP-429).
+"""
 
 
 from libc.string cimport memset
@@ -83,10 +87,10 @@ cdef int _older_owners(Problem p, Memory* memory, Front* front) except -1 nogil:
 
 
 cdef int _withhold(Problem p, Memory* memory, const int* before, int* owner, IntVec* withheld) except -1 nogil:
-    """Withholds, on the general path, the partitions that move between members (KIP-429).
+    """Withholds partitions that move between members, after the algorithm for unequal subscriptions (KIP-429).
 
-    `before` has the earlier owners. It is NULL if claims may conflict, because one of the members that claim a
-    partition may keep it while another loses it.
+    `before` has the earlier owners. It is NULL if claims may conflict. Then several members may claim a partition, and
+    one of them may keep it while another loses it.
     """
     cdef char* leaves
     cdef char* stays
@@ -114,7 +118,7 @@ cdef int _withhold(Problem p, Memory* memory, const int* before, int* owner, Int
 
 
 cdef int solve(Problem p, Memory* memory, Front* front, bint cooperative, IntVec* withheld) except -1 nogil:
-    """Runs the path that the subscriptions require and, if cooperative, withholds moving partitions."""
+    """Runs the algorithm for equal or unequal subscriptions. With `cooperative`, withholds partitions that move."""
     cdef int i
     cdef int* before = NULL
     cdef bint exclusive = front.given or p.has_owner or not p.has_claims

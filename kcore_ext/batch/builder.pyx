@@ -75,11 +75,13 @@ cdef class BatchBuilder:
         log_append_time: True if the timestamps are the time of the append, not that of the producer.
 
     Attributes:
-        count: the number of records. size_bytes: the size of `build`'s result before compression.
-        last_offset_delta: the delta of the last record, -1 before the first.
-        producer_id, producer_epoch, base_timestamp_ms: the arguments. max_timestamp_ms: the largest timestamp.
-        transactional: the argument.
-        marker: the tuple (coordinator epoch, True for a commit, transaction.version) of an end marker, else None.
+        count: the number of records.
+        size_bytes: the size of the result of `build` before compression.
+        last_offset_delta: the delta of the last record; -1 before the first record.
+        producer_id, producer_epoch, base_timestamp_ms, transactional: the arguments of the constructor.
+        max_timestamp_ms: the largest timestamp.
+        marker: the tuple (coordinator epoch, True for a commit, transaction.version) if the batch is an end marker,
+            else None.
 
     Raises:
         ValueError: a number is out of its range, or there is a codec without `compress`.
@@ -153,9 +155,10 @@ cdef class BatchBuilder:
         """Returns the batch as bytes. The builder is unchanged, so that more records and another build may follow.
 
         Args:
-            base_offset: offset of the batch. leader_epoch: epoch of the partition; the log stamps both.
-            last_offset_delta: for a compacted batch, the delta of its original last record; -1: the delta of the
-                present last record.
+            base_offset: the offset of the batch. The log sets it later.
+            leader_epoch: the epoch of the partition. The log sets it later.
+            last_offset_delta: for a compacted batch, the delta of the last record that it had before the compaction;
+                -1: the delta of the last record in the builder.
 
         Raises:
             ValueError: the batch is empty and no last_offset_delta is given, or last_offset_delta is below the last
@@ -180,8 +183,7 @@ cdef class BatchBuilder:
         return PyBytes_FromStringAndSize(<char*>self.records, self.records_size)
 
     def set_producer(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence):
-        """Sets the producer of the next `build`, because a producer that begins a new sequence sends the same records
-        again.
+        """Sets the producer fields for the next `build`. A producer that begins a new sequence sends its records again.
         """
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
@@ -375,9 +377,9 @@ cdef bytes raw_headers(RecordView* record):
 def copy_records(
     RecordReader reader not None, BatchBuilder builder not None, Py_ssize_t max_records, Py_ssize_t max_bytes
 ):
-    """Copies the next records of a batch with new offsets. Headers are copied as bytes, however many there are.
+    """Copies the next records of a batch with new offsets. Headers are copied as bytes, without decoding them.
 
-    The first record of an empty builder sets the base timestamp, unless the builder has an append time.
+    If the builder is empty, the first copied record sets the base timestamp, unless the builder has an append time.
 
     Args:
         reader: the result of `iter_records`.
@@ -424,12 +426,13 @@ def marker_builder(
     int16_t control_type, int32_t coordinator_epoch, *, int64_t producer_id, int16_t producer_epoch,
     int64_t timestamp_ms, int transaction_version=0,
 ) -> BatchBuilder:
-    """Builds the end marker of a transaction: the only record of a transactional control batch without a sequence.
+    """Returns the builder of a transactional control batch whose only record is the end marker of a transaction.
 
     Args:
         control_type: 0 ABORT, 1 COMMIT.
-        coordinator_epoch: the epoch of the deciding transaction coordinator.
-        transaction_version: the transaction.version of the cluster: not written, but kept in `marker`.
+        coordinator_epoch: the epoch of the transaction coordinator that ended the transaction.
+        transaction_version: the transaction.version with which the transaction ended. The batch does not contain it;
+            only the property `marker` of the builder does.
 
     Raises:
         ValueError: control_type is neither 0 nor 1.

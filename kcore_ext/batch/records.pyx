@@ -130,8 +130,10 @@ cdef class Record:
     """One record.
 
     Attributes:
-        offset: absolute. timestamp_ms: its create time, or the batch's append time. key, value: bytes or None.
-        headers: tuple of (key: str, value: bytes or None).
+        offset: the offset in the partition.
+        timestamp_ms: the create time of the record, or the append time of the batch.
+        key, value: bytes or None.
+        headers: tuples (key: str, value: bytes or None).
     """
 
     def __init__(self, int64_t offset, int64_t timestamp_ms, bytes key, bytes value, headers=()):

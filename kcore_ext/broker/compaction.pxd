@@ -19,9 +19,9 @@ cdef class Sweep:
     cdef int64_t run_base_offset
     cdef int32_t run_leader_epoch
     cdef bint run_changed               # the first batch of the run differs from the stored one
-    cdef unsigned char* stays           # result of `look`: a flag for each record, 0 for a removed one
+    cdef unsigned char* stays           # result of `examine`: a flag for each record, 0 for a removed one
     cdef Py_ssize_t stays_room
-    cdef bytes looked                   # the batch that `look` has read, in full or in part
+    cdef bytes examined_batch           # the batch that `examine` has read, in full or in part
     cdef RecordReader reader            # of this batch, if some of its records are not read yet; else None
     cdef int32_t at                     # number of records read
     cdef int32_t records                # number of records of the batch
@@ -30,7 +30,7 @@ cdef class Sweep:
     cdef readonly int64_t size_bytes
     cdef readonly int64_t next_horizon_ms
 
-    cdef Py_ssize_t look(self, bytes batch, object decompress, Py_ssize_t work) except? -1
+    cdef Py_ssize_t examine(self, bytes batch, object decompress, Py_ssize_t work) except? -1
     cdef int begin(self, int32_t records) except -1
     cdef int64_t horizon_of(self, int64_t horizon_ms) noexcept
     cdef int put(self, bytes batch, bint changed, bint may_merge) except -1

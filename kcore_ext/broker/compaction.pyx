@@ -1,8 +1,8 @@
 """The second half of a compaction pass: removes records from each batch and merges small adjacent batches.
 
-Records are copied with new deltas and otherwise unchanged bytes. The caller handles compressed and transactional
-batches. `kcore.broker.compaction.cleaner` has the rules; `kcore.broker.compaction.rewrite.with_records` defines the
-result of `filtered`.
+Records are copied with new deltas and otherwise unchanged bytes. The caller compacts compressed and transactional
+batches. `kcore.broker.compaction.cleaner` describes the rules. `with_records` in `tests.reference.compaction` is the
+reference implementation of `filtered`.
 """
 
 cimport cython
@@ -220,7 +220,7 @@ cdef class Sweep:
 
     # ---- remaining records of a batch
 
-    cdef Py_ssize_t look(self, bytes batch, object decompress, Py_ssize_t work) except? -1:
+    cdef Py_ssize_t examine(self, bytes batch, object decompress, Py_ssize_t work) except? -1:
         """Marks the remaining records of a batch until the work units are used up. Returns the number of unused units.
 
         If unread records are left, `reader` is set, and the next call continues with them. A batch that has been read
@@ -229,13 +229,13 @@ cdef class Sweep:
         cdef RecordReader reader = self.reader
         cdef BatchHeader header
         cdef bint expired
-        if self.looked is batch and reader is None:
+        if self.examined_batch is batch and reader is None:
             return work
         self.reader = None
-        if self.looked is not batch:
+        if self.examined_batch is not batch:
             reader = open_reader(batch, 0, decompress, max_decompressed_bytes)
             self.begin(reader.header.record_count)
-        self.looked = None  # after an exception, the next call begins the batch again
+        self.examined_batch = None  # after an exception, the next call begins the batch again
         header = reader.header
         expired = header.attributes & DELETE_HORIZON_BIT and 0 <= header.base_timestamp_ms <= self.now_ms
         while True:
@@ -256,7 +256,7 @@ cdef class Sweep:
                     if reader.record.value_size < 0:
                         self.tombstones += 1
             self.at += 1
-        self.looked = batch
+        self.examined_batch = batch
         return work
 
     cdef int begin(self, int32_t records) except -1:
@@ -273,7 +273,7 @@ cdef class Sweep:
         return 0
 
     def judge(self, bytes batch not None, decompress, Py_ssize_t work=NO_LIMIT):
-        self.look(batch, decompress, work)
+        self.examine(batch, decompress, work)
         if self.reader is not None:
             return None
         return self.kept, self.tombstones, PyBytes_FromStringAndSize(<char*>self.stays, self.records)
@@ -304,7 +304,7 @@ cdef class Sweep:
                 break
             if attributes & CODEC_BITS and PyBytes_GET_SIZE(batch) > LARGE_PACKED_BYTES:
                 break  # the caller decompresses it in slices
-            work = self.look(batch, decompress, work)
+            work = self.examine(batch, decompress, work)
             if self.reader is not None or (work <= 0 and self.records > LARGE_BATCH_RECORDS):
                 break  # the caller pauses before the rest, or before a large batch is rewritten
             no_producer = read_int64(at + PRODUCER_ID_AT) < 0

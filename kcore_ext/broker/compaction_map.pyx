@@ -34,7 +34,7 @@ cdef enum:
     STRETCH_BATCHES = 4096              # maximum number of batches in a stretch
 
 ENTRY_BYTES = 96
-"""Memory of an entry without the bytes of its key: its slot and its share of free slots."""
+"""Approximate memory of an entry in bytes, without the bytes of its key. It includes a share of the free slots."""
 
 cdef Py_ssize_t NO_LIMIT = 1 << 62
 cdef Py_ssize_t max_decompressed_bytes = DEFAULT_MAX_DECOMPRESSED_BYTES

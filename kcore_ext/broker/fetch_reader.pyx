@@ -1,8 +1,8 @@
 """The compiled loops of a fetch: looks up partitions, reads them and groups their responses by topic.
 
-A fetch reads one partition, or the thousand partitions of a session. `tests.reference.fetch_reader` is the definition
-in Python, and a test compares the two. The reader passes uncommon cases (another leader epoch, an offset out of range,
-aborted transactions) to the generic `kcore.broker.data.fetch.read`.
+A fetch reads one partition, or up to thousands of partitions of a session. `tests.reference.fetch_reader` is the
+reference implementation. The reader passes uncommon cases (another leader epoch, an offset out of range, aborted
+transactions) to the generic `kcore.broker.data.fetch.read`.
 
 Most partitions of a session have no changes. The reader makes no response for them.
 """
@@ -97,7 +97,7 @@ cdef class SessionPartition(FetchItem):
             news = True
             self.local_log_start_offset = log_start
         if data.error_code:
-            # After an error the next response must include the partition, whatever its high watermark is.
+            # After an error, the next response must include the partition, even if its high watermark is unchanged.
             self.high_watermark = -1
             news = True
         return news
@@ -163,7 +163,7 @@ cdef class Reading:
         raise TypeError("a Reading is made by FetchReader.read")
 
     cdef bint is_long(self) noexcept:
-        """Returns True if the request has read so much that its other partitions get their records in a later
+        """Returns True if the request has reached a limit. The remaining partitions then have no records in this
         response.
         """
         return self.reads >= MAX_READS or self.batches >= MAX_BATCHES or self.aborted >= MAX_ABORTED
@@ -264,7 +264,7 @@ cdef class FetchReader:
 
     cdef object _read_generic(self, FetchItem item, FetchParams params, int64_t budget, bint first, bint sparse,
                             Reading reading):
-        """Makes one partition's response; None if it has no changes for the session."""
+        """Returns the response of one partition; None if the session's client already has the partition's state."""
         cdef PartitionCore partition = <PartitionCore?>item.partition
         cdef object log = partition.log
         cdef object index, high_watermark, stable, log_start, records, aborted

@@ -129,7 +129,7 @@ cdef class DeliveryBase:
 
 @cython.final
 cdef class PartitionQueue:
-    """The batches of one partition; `kcore.client.delivery` decides which one is sent next.
+    """The unacknowledged batches of one partition. `kcore.client.delivery` selects the next batch to send.
 
     Attributes:
         partition: the topic and the partition.
@@ -137,7 +137,7 @@ cdef class PartitionQueue:
         not_before_s: the earliest time of the next attempt.
         sequence: the producer id, the epoch and the next sequence.
         chain: the state of the sequence; see `kcore.client.delivery`.
-        assigned: the number of batches that got a sequence.
+        assigned: the number of batches to which `assign` has assigned a sequence.
     """
 
     cdef readonly object partition
@@ -186,7 +186,7 @@ cdef class TopicQueues:
 
 @cython.final
 cdef class Accumulator:
-    """The batches of a producer that are not stored yet.
+    """The batches of a producer that no broker has acknowledged yet.
 
     `append` needs no lock. Between its look-up of the open batch and the end of the encoding it runs no Python code and
     holds the interpreter's lock, so no other thread runs. All other methods need the producer's lock.
@@ -197,12 +197,12 @@ cdef class Accumulator:
         event_type: makes the event of a batch.
         batch_bytes: the size at which a batch is full.
         buffer_bytes: the size of all batches at which `append` returns None.
-        burst_bytes: the size of records after which `append` returns None once, so that the sending thread can run.
+        burst_bytes: after records of this total size, `append` returns None once, so that the sending thread can run.
         compression: the codec.
         compress: `compress(codec, data) -> bytes`.
         to_bytes: converts a key or a value that is neither bytes, str nor None, or raises TypeError.
         measure: returns an upper bound of the size of a record with headers, or raises TypeError.
-        on_batch: called after a batch got its first record.
+        on_batch: called after the first record was added to a new batch.
         monotonic: returns the time in seconds.
         clock_ms: returns the timestamp of a record that has none, in ms since the epoch; None: the system's clock.
 

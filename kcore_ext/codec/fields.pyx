@@ -1,4 +1,4 @@
-"""Creates messages in compiled code without calling their class, which would look up arguments by name."""
+"""Creates messages in compiled code. It does not call their class, because a call would look up arguments by name."""
 
 cimport cython
 from cpython.object cimport PyObject, PyTypeObject
@@ -20,7 +20,7 @@ cdef extern from "Python.h":
 
 @cython.final
 cdef class FieldLayout:
-    """The memory positions of a message class's fields; the stub documents it."""
+    """Documented in fields.pyi."""
 
     def __cinit__(self, cls, dict fields not None):
         cdef int i

@@ -146,9 +146,9 @@ cdef object _get(PyObject* instance, Schema schema, int at):
 
 
 cdef class LazySlot:
-    """The attribute of a field whose default is a struct: an empty slot gets a new struct at its first read.
+    """The descriptor of a field whose default is a struct. Reading an empty slot stores a new struct in it.
 
-    A default thus costs nothing until its first read, and no two messages share a mutable default.
+    A default needs no memory until its first read, and no two messages share a mutable default.
     """
 
     cdef Schema schema
@@ -249,11 +249,13 @@ def _restore(cls, values):
 
 
 def bind(cls, schema):
-    """Connects a declared class with its schema: construction, lazy defaults, reading.
+    """Connects a declared class with its schema. The metaclass calls it after creating the class.
+
+    It sets the constructor, the descriptors of lazy defaults, and the decoder.
 
     Args:
-        cls: the class, just made by its metaclass.
-        schema: its `Schema`.
+        cls: the class.
+        schema: the `Schema` of the class.
     """
     cdef Schema known = schema
     cdef int i
@@ -427,7 +429,9 @@ cdef object _resolve = None
 
 
 def set_flexible_versions(resolve):
-    """Sets the function with which `decode_request_header` looks up the first flexible version of a new API.
+    """Sets the function that returns the first flexible version of an API.
+
+    `decode_request_header` calls the function at the first request of each API.
 
     Args:
         resolve: a function from an API key to a version; KeyError for a key that is not served.

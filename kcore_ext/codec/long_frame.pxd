@@ -1,4 +1,4 @@
-"""Encodes a response in steps, for other compiled modules."""
+"""The encoder of long responses, for other compiled modules."""
 
 from kcore_ext.codec.plan cimport Plan
 from kcore_ext.codec.write cimport Writer

@@ -1,4 +1,4 @@
-"""Encodes a response in steps, between which the caller can do other work; the stub documents it."""
+"""The encoder of long responses. It works in steps, between which the caller can do other work."""
 
 from cpython.object cimport PyObject, PyTypeObject
 

@@ -1,7 +1,7 @@
-"""Fast paths of Heartbeat and ConsumerGroupHeartbeat: requests that only re-arm a member's session.
+"""Fast paths of Heartbeat and ConsumerGroupHeartbeat for requests that only restart a member's session timeout.
 
 `kcore.group.apis.heartbeat` and `kcore.group.apis.consumer_group_heartbeat` serve every request. The fast paths decline
-(return None) every request that is not the common case, before any change. A test compares the two. Groups and members
+(return None) every request that is not the common case, before any change. A test compares both. Groups and members
 are ordinary Python objects, whose slots this module reads as C fields.
 """
 
@@ -44,7 +44,7 @@ cdef class GroupFastPath:
 
     cdef object _serve(self, ShardCore shard, object context, object request, Timer timer, int64_t deadline_ms,
                        object response):
-        """Authorizes the request, re-arms the session and returns the response.
+        """Authorizes the request, restarts the session timeout and returns the response.
 
         The authorizer is called after all other checks, so that it is called only once per request.
         """
@@ -359,8 +359,7 @@ cdef class ConsumerHeartbeatFastPath(EpochFastPath):
         )
 
     cdef bint _is_quiet(self, object group, int64_t now_ms) except -1:
-        """Returns `ConsumerGroup.is_quiet()`, without a Python call unless there are patterns or the target is out of
-        date."""
+        """Returns `ConsumerGroup.is_quiet()`. Calls it only if there are patterns, or if the target is out of date."""
         cdef int64_t group_epoch, assigned, refresh_at_ms, refresh_epoch
         cdef PyObject* found = slot(<PyObject*>group, self._of_group, SUBSCRIPTIONS)
         if found is not NULL:

@@ -1,7 +1,7 @@
 """Fast paths of OffsetCommit and TxnOffsetCommit: commits without a refused partition.
 
 `kcore.group.apis.offset_commit` and `txn_offset_commit` serve every request. The fast paths decline (return None) every
-request that is not the common case, before any durable change. A test compares the two.
+request that is not the common case, before any durable change. A test compares both paths.
 
 A client commits the same partitions again and again with other offsets. The topic infos of a combination of partitions,
 and the response that accepts them all, are therefore cached. Validating a request is then one look-up, and equal
@@ -258,7 +258,7 @@ cdef class OffsetCommitFastPath(CommitFastPath):
 
     cdef bint _accepted(self, object machine, object context, object request, object group_id,
                         CommitTemplate template) except -1:
-        """Returns True if the group accepts the commit, and then re-arms a classic member's session."""
+        """Returns True if the group accepts the commit. Then also restarts the session timeout of a classic member."""
         cdef PyObject* found = PyDict_GetItemWithError((<OffsetTables?>machine.offset_tables).groups, group_id)
         generation_id = read(request, self._request, GENERATION_ID)
         if found is NULL:
@@ -391,7 +391,7 @@ def replay_block(shard, int64_t offset, int64_t producer_id, records not None):
     tables = shard.offset_tables
     found = PyDict_GetItemWithError(tables.groups, block.group_id)
     group = shard.get_or_create_group(block.group_id) if found is NULL else <object>found
-    # The group's own string is the key: all of its offsets share it, whichever request or record they came in.
+    # Use the string object of the group as the key, so that the offsets of all requests and records share it.
     added = block.put(tables.offsets, group.group_id, offset)
     if added:
         shard.offsets.offset_count += added

@@ -1,11 +1,12 @@
-"""The fast path of OffsetFetch: one group, some of its topics or all, no error.
+"""The fast path of OffsetFetch. It serves valid requests for some or all topics of one group.
 
 `kcore.group.apis.offset_fetch` serves every request; the fast path declines (returns None) every request that is not
-the common case. A test compares the two.
+the common case. A test compares both paths.
 
-A response is cached with the offset objects it was built from. These are immutable, and each commit stores new ones, so
-the response is valid as long as the shard holds the same objects. The fast path checks that on every request, which
-costs a fifth of building and encoding a response. Writers need no invalidation call.
+A response is cached together with the offset objects from which it was built. These objects are immutable, and each
+commit stores new objects. The response is therefore valid as long as the shard stores the same objects. The fast path
+checks this on every request. The check takes a fifth of the time for building and encoding a response. Writers need no
+invalidation call.
 """
 
 cimport cython
@@ -471,9 +472,9 @@ cdef class OffsetFetchFastPath:
 
     cdef int _cache(self, GroupQuery* query, list topics, list entries, object response,
                        uint64_t print) except -1:
-        """Caches a response when it is built for the second time.
+        """Caches a response if the same response was built before.
 
-        Most responses occur only once, so that caching them would waste memory.
+        Most responses are built only once, so caching every response would waste memory.
         """
         cdef uint64_t* seen = &self._seen[<uint64_t>hash(<object>query.group_id) % SEEN]
         cdef CachedResponse known

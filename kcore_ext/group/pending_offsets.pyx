@@ -1,7 +1,7 @@
 """Offsets of open transactions: a transactional commit adds them; a marker makes them committed offsets or drops them.
 
 They are stored in the dictionaries of `kcore.group.offsets.store`, which defines them and implements the same rules in
-Python for single offsets. A test compares the two.
+Python for single offsets. A test compares both modules.
 """
 
 from cpython.dict cimport PyDict_GetItemWithError, PyDict_Next, PyDict_SetItem, PyDict_Size

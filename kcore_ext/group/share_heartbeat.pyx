@@ -1,8 +1,8 @@
-"""Fast path of ShareGroupHeartbeat: requests that only re-arm a member's session.
+"""Fast path of ShareGroupHeartbeat for requests that only restart a member's session timeout.
 
-`kcore.group.apis.share_group_heartbeat` serves every request. The generic path sets `ShareGroup.quiet_until_ms` when a
-heartbeat finds no work, and each change of the group or of its topics resets it. The fast path declines (returns None)
-unless the group is quiet and the request changes nothing. A test compares the two.
+`kcore.group.apis.share_group_heartbeat` is the generic path. It sets `ShareGroup.quiet_until_ms` when a heartbeat finds
+no work, and each change of the group or of its topics resets this attribute. The fast path declines (returns None)
+unless the group is quiet and the request changes nothing. A test compares both paths.
 """
 
 from cpython.object cimport PyObject
@@ -126,7 +126,7 @@ cdef class ShareHeartbeatFastPath(EpochFastPath):
         )
 
     cdef bint _rests(self, PyObject* member, object group, PyObject* request, int64_t now_ms) except -1:
-        """Returns True if the request has the epoch of the member and of the target, and the group has no due work."""
+        """Returns True if request, member and target have the same epoch, and no work of the group is due."""
         cdef PyObject* current = slot(member, self._of_member, MEMBER_CURRENT)
         cdef PyObject* fields = <PyObject*>group
         cdef int64_t requested, epoch, assigned, group_epoch, quiet_until_ms

@@ -1,7 +1,6 @@
-"""Encodes the lists of share partitions of a group (record 15) without an object for each topic.
+"""An encoder for the share partitions of a group (record type 15) that creates no object for each topic.
 
-A record has every topic of its group. Making 20,000 objects and encoding them took 30 ms of the decision that writes
-the record.
+A record has every topic of its group. Creating 20,000 objects and encoding them took 30 ms.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize

@@ -1,9 +1,9 @@
-"""Fast path of StreamsGroupHeartbeat: requests that only re-arm a member's session.
+"""Fast path of StreamsGroupHeartbeat for requests that only restart a member's session timeout.
 
-`kcore.group.apis.streams_group_heartbeat` serves every request. If a heartbeat changed nothing and had no status, the
-generic path sets a mark in the group (`StreamsGroup.note_rest`). Any change of the group, its topics or its settings
-removes the mark. The fast path declines (returns None) unless the mark exists and the request changes nothing. A test
-compares the responses and records of both paths.
+`kcore.group.apis.streams_group_heartbeat` is the generic path. If a heartbeat changed nothing and its response had no
+status, the generic path sets a mark in the group (`StreamsGroup.note_rest`). Any change of the group, its topics or its
+settings removes the mark. The fast path declines (returns None) unless the mark exists and the request changes nothing.
+A test compares the responses and records of both paths.
 """
 
 from cpython.object cimport PyObject
@@ -137,8 +137,8 @@ cdef class StreamsHeartbeatFastPath(EpochFastPath):
         return number(get(request, self._request, REBALANCE_TIMEOUT_MS), &timeout_ms) and timeout_ms == UNCHANGED
 
     cdef bint _rests(self, PyObject* member, PyObject* group, PyObject* request) noexcept:
-        """Returns True if the last heartbeat of a member had no work, nothing has changed since then, and the request
-        has the member's epoch and the current endpoints."""
+        """Returns True if the request has the member's epoch and the current endpoint epoch, and the group has not
+        changed since the member's last heartbeat, which had no work."""
         cdef int64_t requested, of_member, of_group, known_endpoints, endpoint_epoch
         return (
             number(get(request, self._request, MEMBER_EPOCH), &requested)

@@ -21,7 +21,7 @@ cdef class SealedPartition:
 
 cdef class EngineCore:
     cdef public list _dirty             # the partitions with staged changes
-    cdef public int _torn               # STAGING, COMMITTING: set during such a change, and left set by an exception
+    cdef public int _interrupted_change  # STAGING, COMMITTING: set during such a change, and left set by an exception
     cdef public TailCache _tails
 
 

@@ -54,19 +54,21 @@ class SealedPartition:
 
 STAGING: Final[int]
 COMMITTING: Final[int]
-"""Bits of `EngineCore._torn`. In order: a change is being staged; a write set is being sealed, finished or undone."""
+"""Bits of `EngineCore._interrupted_change`. In order: a change is being staged; a write set is being sealed, finished
+or undone.
+"""
 
 class EngineCore:
     """The part of a log engine that runs in each commit, for each partition with changes.
 
     Attributes:
-        _torn: the changes in progress. A bit is set before the first step of a change with several steps, and cleared
-            after the last. If a call finds a bit set, an exception has interrupted an earlier call.
+        _interrupted_change: the changes in progress. A bit is set before the first step of a change with several steps,
+            and cleared after the last. If a call finds a bit set, an exception has interrupted an earlier call.
     """
 
     _dirty: list[StagedPartitionLog]
     _tails: TailCache
-    _torn: int
+    _interrupted_change: int
     _garbage: dict[int, StagedPartitionLog | None]
 
     def _seal_dirty(self) -> list[SealedPartition]:
@@ -136,11 +138,11 @@ class LogCore:
 
     @abstractmethod
     def _rewritten(self, rewrites: Mapping[int, bytes | None]) -> None:
-        """Drops batches from memory that compaction has replaced in the storage."""
+        """Removes batches from memory after compaction has replaced them in the storage."""
 
     @abstractmethod
     def _mark_meta_durable(self, meta: PartitionMeta) -> None:
-        """Adopts metadata that has become durable. The call can be repeated after an exception."""
+        """Stores `meta` as the durable metadata. The call can be repeated after an exception."""
 
     @abstractmethod
     def _out_of_range(self, offset: int) -> NoReturn:
@@ -153,7 +155,7 @@ class LogCore:
 def journal_entry(
     partitions: list[SealedPartition], max_bytes: int, identity: bytes, number: int, flags: int
 ) -> bytes | None:
-    """Encodes the new batches of a write set as an entry of the journal file; `kcore.log.journal_file` has its layout.
+    """Encodes the new batches of a write set as an entry of the journal. `kcore.log.journal_file` describes the layout.
 
     Args:
         partitions: the partitions of the write set.
@@ -177,7 +179,12 @@ def sort_batches(write_sets: list[WriteSet], by_number: dict[int, list[tuple[int
     """
 
 def log_pairs(by_number: dict[int, list[tuple[int, bytes]]]) -> tuple[list[tuple[bytes, bytes]], int]:
-    """Returns the keys of the log (partition number, base offset) with their batches, ascending.
+    """Converts sorted batches to the key-value pairs of the log's storage.
 
-    The second value is the size of these batches in journal entries, without the heads of the entries.
+    Args:
+        by_number: the result of `sort_batches`.
+
+    Returns:
+        The pairs (key, batch), ascending; a key consists of partition number and base offset. The second value is the
+        total size in bytes of these batches in journal entries, without the header of each entry.
     """

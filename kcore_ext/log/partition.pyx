@@ -26,7 +26,7 @@ cdef enum:
 
 LIVE, ABSENT, DROPPED, CLOSED = IS_LIVE, IS_ABSENT, IS_DROPPED, IS_CLOSED
 
-# Bits of EngineCore._torn.
+# Bits of EngineCore._interrupted_change.
 STAGING, COMMITTING = 1, 2
 
 # Shared by all sealed partitions without rewrites, and never changed.

@@ -69,7 +69,7 @@ cdef class Pending:
                     self.arrival(callback, response)
             except Exception as error:
                 try:
-                    logger.error("the receiver of a response of %s raised an error", type(self.api).__name__, exc_info=error)
+                    logger.error("the receiver of a response of %s raised an error", self.api.name, exc_info=error)
                 except Exception:
                     pass    # no memory for a log line: the other responses of the round are completed anyway
                 fail_receiver(callback, error)
@@ -95,12 +95,12 @@ cdef class Pending:
 
 
 cdef int fail_receiver(object callback, object error) except -1:
-    """Completes the response of a callback's owner after the callback raised, because the client would otherwise wait
-    forever.
+    """Completes the response that the callback belongs to, after the callback has raised an exception. Otherwise, the
+    client would wait forever.
 
-    If the callback is a method of another `Pending`, that response fails. If there is no memory for its error response,
-    it is completed with the exception, which cannot be encoded, and so the connection is closed. The slot of a
-    connection handles its own errors.
+    If the callback is a method of another `Pending`, that `Pending` is completed with an error response. If there is no
+    memory for the error response, it is completed with the exception. An exception cannot be encoded, so the connection
+    is closed. The response slots of a connection handle their own errors.
     """
     cdef Pending waiting
     receiver = getattr(getattr(callback, "func", callback), "__self__", None)  # also of a `functools.partial`

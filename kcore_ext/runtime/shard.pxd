@@ -24,7 +24,7 @@ cdef class PipelineCore:
     cdef public bint allows_background_commit  # whether this round may be written while the next one is decided
     cdef public object _on_dirty
     cdef public int changing            # changes of memory that have begun and not ended
-    cdef public bint settling           # a round has left `_participants` and is neither durable nor failed
+    cdef public bint interrupted        # a round has left `_participants` and is neither durable nor failed
 
     cpdef enlist(self, participant)
     cpdef respond_after_commit(self, Pending pending, response)
@@ -61,9 +61,10 @@ cdef class ShardCore:
 
 
 cdef inline ShardCore ready_shard(dict by_partition, object key, int partitions):
-    """Returns the shard of a key if a fast path may decide without `run`; None if the key is not a non-empty string.
+    """Returns the shard of a key if a fast path may decide a request without calling `run`, else None.
 
-    The shard must be active and have no responses to release, since these are completed first.
+    The key must be a non-empty string. The shard must be active and have no responses to release, because `run` would
+    complete these first.
     """
     cdef PyObject* found
     cdef ShardCore shard

@@ -7,7 +7,7 @@ from kcore_ext.runtime.outcome import Outcome, Pending
 
 @final
 class EncodedRecords:
-    """Encoded records of a decision whose records are a list; a `RecordBlock` encodes itself instead.
+    """The encoded records of a decision whose records are a list. A decision with a `RecordBlock` does not need it.
 
     Args:
         records: the records. The constructor encodes them, and raises any exception of their keys and values.
@@ -34,14 +34,15 @@ class PipelineCore:
     allows_background_commit: bool
     """True if every participant of the round allows a background commit of the round."""
     changing: int
-    """The number of changes of memory that have begun and not ended.
+    """The number of changes of state in memory that have begun and not ended.
 
-    It is 0 between decisions, unless a change was interrupted. The round then fails as a whole, and its participants
-    are reset to the log."""
-    settling: bool
-    """True if a round was taken and is neither durable nor failed.
+    It is 0 between decisions, unless an exception interrupted a change. In that case, the whole round fails, and its
+    participants are reset to the contents of the log."""
+    interrupted: bool
+    """True from `_take_round` until the round is durable or has failed.
 
-    It is False between calls, unless a call was interrupted. Memory may then not match the log."""
+    It is False between calls, unless an exception interrupted a call. In that case, the state in memory may not match
+    the log."""
 
     @property
     def dirty(self) -> bool:
@@ -77,7 +78,7 @@ class PipelineCore:
         """Completes `pending` with `response` once the background commit is durable."""
 
     def _take_round(self) -> tuple[dict[Any, None], list[tuple[Pending, Any]]]:
-        """Returns the round's participants and responses, and begins the next round; sets `settling`.
+        """Returns the round's participants and responses, and begins the next round; sets `interrupted`.
 
         If this call raises, the round is unchanged.
         """
@@ -86,7 +87,7 @@ class PipelineCore:
         """Undoes `_take_round`, before another participant enlists."""
 
     def _begin_background(self, participants: dict[Any, None], responses: list[tuple[Pending, Any]]) -> None:
-        """Marks a taken round as a background commit: later decisions of its shards belong to the next round."""
+        """Marks a taken round as a background commit. Later decisions of its shards belong to the next round."""
 
     def _seal(self) -> None:
         """Seals every participant of the round, including partitions that sealing a shard enlists."""
@@ -96,7 +97,7 @@ class PipelineCore:
 
     @abstractmethod
     def abort_round(self, error: BaseException) -> None:
-        """Makes the commit of this round fail as a whole, because a part of it cannot be written."""
+        """Marks the whole round as failed, because a part of it cannot be written."""
 
     @abstractmethod
     def _failed_after_commit(self, participant: Any, error: Exception) -> None:
@@ -147,8 +148,8 @@ class ShardCore:
         """Encodes, replays and collects the records of one decision.
 
         Returns:
-            None, or an error code if the records were refused; KAFKA_STORAGE_ERROR stands for the API's
-            `storage_error`.
+            None, or an error code if the records were refused. The caller replaces KAFKA_STORAGE_ERROR by the
+            `storage_error` of the API.
         """
 
     def _append_transactional(self, outcome: Outcome, records: Any) -> Any:
@@ -180,20 +181,20 @@ class ShardCore:
         """
 
     def _replay(self, records: Any, producer_id: int, first_offset: int) -> None:
-        """Applies records to memory. If the call raises, memory has a part of the records."""
+        """Applies records to the state in memory. If the call raises, it has applied only some of the records."""
 
     def _collect(self, batch: BatchBuilder, records: Any) -> None:
         """Adds encoded records, an `EncodedRecords` or a `RecordBlock`, to a batch with room for them."""
 
     def seal(self) -> bool:
-        """Stages the open batch in the log, at the end of the round (`Participant`) or before another batch begins.
+        """Stages the open batch in the log, at the end of the round (see `Participant`) or before another batch begins.
 
         Returns:
             False if the log refused the batch; the round then fails.
         """
 
     def committed(self) -> None:
-        """Marks the decisions of the committed round as durable (`Participant`)."""
+        """Marks the decisions of the committed round as durable (see `Participant`)."""
 
     topic: str
     index: int
@@ -235,15 +236,15 @@ class ShardCore:
 
     @abstractmethod
     def _diverge(self, error: Exception) -> Any:
-        """Stops deciding, because memory has a part of a decision that will not be in the log.
+        """Stops deciding, because the state in memory includes a part of a decision that will not be in the log.
 
         Returns the error code.
         """
 
     @abstractmethod
     def _not_replayed(self, error: Exception) -> Any:
-        """Fails the round: memory does not match the staged records. Returns the error code."""
+        """Fails the round, because the state in memory does not match the staged records. Returns the error code."""
 
     @abstractmethod
     def _reload_after(self, error: Exception) -> None:
-        """Fails the whole round and stops deciding, because memory is ahead of the log."""
+        """Fails the whole round and stops deciding, because the state in memory is ahead of the log."""

@@ -99,7 +99,7 @@ cdef class PipelineCore:
         cdef tuple taken = (self._participants, self._responses)
         cdef dict participants = {}
         cdef list responses = []
-        self.settling = True
+        self.interrupted = True
         self._participants = participants
         self._responses = responses
         self.allows_background_commit = True
@@ -108,7 +108,7 @@ cdef class PipelineCore:
     def _give_back(self, dict participants not None, list responses not None):
         self._participants = participants
         self._responses = responses
-        self.settling = False
+        self.interrupted = False
 
     def _begin_background(self, dict participants not None, list responses not None):
         cdef ShardCore shard

@@ -16,9 +16,9 @@ cdef class FlushQueue:
     cdef object _round_is_open
     cdef bint _scheduled                    # the end of the round is scheduled
     cdef int64_t _until_ns                  # from this time on, further connections wait for a later turn
-    cdef public int64_t phase_ns
+    cdef public int64_t time_budget_ns
 
-    cpdef void begin_phase(self) noexcept
+    cpdef void renew_time_budget(self) noexcept
     cdef int put(self, object connection) except -1
 
 

@@ -1,4 +1,4 @@
-"""The steps that a connection takes for every read of the socket."""
+"""The part of a connection that runs for every read of the socket."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -7,12 +7,13 @@ from typing import Any
 from kcore_ext.server.request_queue import RequestQueue
 
 UNREAD_CHECK_BYTES: int
-"""Number of response bytes that are encoded before a write. Also the number of bytes sent between two checks of the
-unread bytes.
+"""Number of response bytes that a connection collects before it writes them to the socket.
+
+After each write of this many bytes, it also checks the number of sent bytes that the peer has not read.
 """
 
 READ_AHEAD_BYTES: int
-"""Number of bytes that a connection reads ahead while a request waits: enough to notice a broken connection."""
+"""Number of bytes that a connection reads from the socket while a request waits, to detect a broken connection."""
 
 class Traffic:
     """The bytes that a server has exchanged with its clients.
@@ -32,40 +33,40 @@ class FlushQueue:
         round_is_open: schedules the end of the round.
 
     Attributes:
-        phase_ns: the time in ns that the requests of all connections may take that are read in one turn of the event
-            loop. The connections that are flushed have another such period. A request that has begun is completed.
+        time_budget_ns: the maximum time in ns for requests in one turn of the event loop, for all connections that are
+            read together. The connections that are flushed have another budget of this size. A request that has begun
+            is completed even if the budget is used up.
     """
 
-    phase_ns: int
+    time_budget_ns: int
 
     def __init__(self, round_is_open: Callable[[], None]) -> None: ...
     def __len__(self) -> int: ...
     def discard(self, connection: ConnectionCore) -> None:
         """Removes a connection from the queue, if it is queued."""
     def flush(self) -> None:
-        """Lets each queued connection, in order, send its responses and serve further requests, until the queue is
-        empty.
+        """Lets each queued connection, in order, send its responses and serve further requests.
 
-        A connection that raises is closed.
+        Ends when the queue is empty. A connection that raises an exception is closed.
         """
-    def begin_phase(self) -> None:
-        """Begins a period of `phase_ns` for the connections that are read or flushed next."""
+    def renew_time_budget(self) -> None:
+        """Begins a new time budget for the connections that are read or flushed next."""
 
 class ConnectionCore:
     """The part of a connection that runs for every read.
 
     The remaining requests of a connection wait for a later turn of the event loop in these cases:
 
-    - Responses were sent 16 times in this turn.
-    - Its requests have taken the time of a turn.
-    - A request has more than 1 KiB, and other connections wait for their turns.
-    - The requests of other connections that are read, or flushed, in the same turn have taken 20 ms.
-    - A read had 128 KiB, because uvloop reads 32 times in a turn.
+    - The connection has sent responses 16 times in this turn.
+    - Its requests have taken the time that a connection has in a turn.
+    - More than 1 KiB of requests is waiting, and other connections wait for their turns.
+    - The requests of all connections that are read, or flushed, in this turn have taken 20 ms.
+    - A read returned at least 128 KiB. Without this rule, a connection could serve 32 such reads in a turn of uvloop.
 
     Args:
         server: the server that accepted the connection.
-        queue: its requests and responses.
-        row_bytes: the number of response bytes after which the encoded responses are written to the socket.
+        queue: the requests and responses of the connection.
+        row_bytes: the number of response bytes that are collected before they are written to the socket.
 
     Attributes:
         server: the server that accepted the connection.
@@ -101,14 +102,15 @@ class ConnectionCore:
         """Sends ready responses and serves waiting requests.
 
         Args:
-            shares_time: True at the end of a round, or when the buffer has room again: other connections then share the
-                time of this turn. False in a turn that only this connection uses.
+            shares_time: True if other connections share the time budget of this turn, as at the end of a round. False
+                in a turn that only this connection uses.
         """
     def _flush(self) -> None:
         """Sends the responses that are complete."""
     def _pace(self) -> None:
-        """Resumes reading from the socket, or pauses it, so that bytes that the peer sends ahead stay in the peer's
-        socket.
+        """Pauses or resumes reading from the socket.
+
+        While reading is paused, requests that the peer sends in advance stay in the socket buffers.
         """
     @abstractmethod
     def report_unread(self) -> None:

@@ -16,7 +16,7 @@ cdef enum:
     SINGLE_BYTES = 1_024            # the stub explains this limit and the next two
     BULK_BYTES = 131_072
     MAX_FLUSHES = 16
-    PHASE_NS = 20_000_000           # time for the requests of all connections that are read, or flushed, in one turn
+    TIME_BUDGET_NS = 20_000_000     # time for the requests of all connections that are read, or flushed, in one turn
     AFTER_FIRST = -2                # the time of a turn begins after its first requests; see `RequestQueue._is_late`
 
 UNREAD_CHECK_BYTES = UNREAD_CHECK_LIMIT
@@ -33,10 +33,10 @@ cdef class FlushQueue:
     def __init__(self, round_is_open):
         self._connections = {}
         self._round_is_open = round_is_open
-        self.phase_ns = PHASE_NS
+        self.time_budget_ns = TIME_BUDGET_NS
 
-    cpdef void begin_phase(self) noexcept:
-        self._until_ns = coarse_now_ns() + self.phase_ns
+    cpdef void renew_time_budget(self) noexcept:
+        self._until_ns = coarse_now_ns() + self.time_budget_ns
 
     def __len__(self):
         return len(self._connections)
@@ -58,13 +58,13 @@ cdef class FlushQueue:
             empty = {}      # allocated before anything changes
             connections, self._connections = self._connections, empty
             self._scheduled = False
-            self.begin_phase()
+            self.renew_time_budget()
             for connection in connections:
                 try:
                     connection.go_on()
                 except Exception as error:
                     connection._flush_failed(error)
-        self.begin_phase()      # the connections that are read next have a new period
+        self.renew_time_budget()      # the connections that are read next have a new budget
 
 
 cdef class ConnectionCore:
@@ -93,7 +93,7 @@ cdef class ConnectionCore:
         self._last_byte_s = self._loop_time()
         queue.feed(data)
         if not self._round_clock.read:
-            self._flushes.begin_phase()
+            self._flushes.renew_time_budget()
         self._round_clock.begin()
         self.share_time()
         self.serve()
@@ -147,8 +147,9 @@ cdef class ConnectionCore:
         return self.flush()
 
     cdef int share_time(self) except -1:
-        """Schedules the requests for a later turn, if the time of this turn is used up or other connections wait for a
-        turn.
+        """Schedules the requests for a later turn if the time budget is used up.
+
+        Also does so if more than `SINGLE_BYTES` of requests are waiting while other connections wait for a turn.
         """
         if coarse_now_ns() >= self._flushes._until_ns or self._queue.unserved() > SINGLE_BYTES and self._turns.waiting:
             self._continue_later()
@@ -170,8 +171,9 @@ cdef class ConnectionCore:
         self.flush()
 
     cdef int pace(self) except -1:
-        """Resumes reading from the socket, or pauses it, so that bytes that the peer sends ahead stay in the peer's
-        socket.
+        """Pauses or resumes reading from the socket.
+
+        While reading is paused, requests that the peer sends in advance stay in the socket buffers.
         """
         cdef RequestQueue queue = self._queue
         cdef bint waits

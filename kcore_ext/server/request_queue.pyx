@@ -1,8 +1,8 @@
 """The request queue of a connection: cuts frames, decides requests, and returns the responses in request order.
 
 This is the whole hot path of a server: only this module and the decision of the group handle a heartbeat.
-`tests.reference.request_queue` is the reference implementation in pure Python; a test compares the two. This module
-does no I/O: its owner feeds received bytes and takes response bytes.
+`tests.reference.request_queue` is the reference implementation in pure Python; a test compares both modules. This
+module does no I/O: its owner feeds received bytes and takes response bytes.
 
 Besides the compilation, three measures make the module fast:
 
@@ -115,7 +115,7 @@ cdef object _arrive(object slot, object response):
     try:
         (<ResponseSlot>slot).arrive(response)
     except Exception:
-        # There is no memory for the response or for an error response: the end of the round closes the connection.
+        # There is no memory for the response or for an error response. The connection is closed at the end of the round.
         (<ResponseSlot>slot)._queue.lost = True
         some_lost = True
         raise
@@ -130,7 +130,7 @@ def lost_responses(*, bint forget=False):
 
 @cython.final
 cdef class RequestQueue:
-    """One connection's requests and responses; the stub documents it."""
+    """Documented in request_queue.pyi."""
 
     def __cinit__(
         self, owner, list routes not None, *, frame_error, Py_ssize_t max_frame_bytes, Py_ssize_t buffer_bytes,
@@ -237,7 +237,7 @@ cdef class RequestQueue:
         return False
 
     cdef bint _is_late(self, int64_t* until_ns) except -1:
-        """Returns True if the requests of this turn have taken `turn_ns`, counted from the end of the first request."""
+        """Returns True if at least `turn_ns` has passed since the end of the first request of this turn."""
         cdef int64_t now_ns
         if until_ns[0] == -1:
             until_ns[0] = -2
@@ -405,7 +405,7 @@ cdef class RequestQueue:
         self._ready(route, version, correlation_id, frame)
 
     cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1:
-        """Sends an immediate response, or queues it after the responses in front of it."""
+        """Adds a complete response to the queue. `take` returns it after all earlier responses."""
         cdef ResponseSlot slot
         self.held_bytes += PyBytes_GET_SIZE(frame)
         if self._first is None:

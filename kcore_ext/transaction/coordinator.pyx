@@ -122,7 +122,7 @@ cdef class TransactionShardCore:
         return self.counts[status] if 0 <= status < STATUSES else 0
 
     cdef int transition(self, str transactional_id, Transaction before, Transaction value) except -1:
-        """Checks a change of state against the table, and updates timers and marker phases."""
+        """Checks that the table allows a change of state, and updates the timers and the queue of prepared ids."""
         if before is None:
             assert value.status == EMPTY, f"{transactional_id!r} begins as {value.state.name}"
         else:
@@ -189,7 +189,7 @@ cdef class TransactionShardCore:
                 for transactional_id in prepared:
                     self.send(transactional_id)
         except Exception as error:
-            # The log has the prepared ids: a load begins their marker phases again.
+            # The log contains the prepared ids, so a load of the log starts writing their markers again.
             shard.start_over(error)
         shard._pipeline.changing -= 1
         return 0
@@ -198,7 +198,7 @@ cdef class TransactionShardCore:
         self.send(transactional_id)
 
     cdef int send(self, str transactional_id) except -1:
-        """Begins or continues the marker phase of a prepared id."""
+        """Begins or continues writing the markers of a prepared id."""
         cdef PyObject* found = PyDict_GetItem(self.transactions, transactional_id)
         cdef Transaction transaction
         if not self.live or found is NULL or not is_prepared(<Transaction>found):
@@ -215,7 +215,8 @@ cdef class TransactionShardCore:
         """Writes every marker and the completion, if all partitions are on this node and their number is small.
 
         Returns:
-            False if a partition is not on this node, or there are too many partitions; nothing was written then.
+            False if a partition is not on this node, or if there are too many partitions. In this case, no marker was
+            written.
         """
         cdef list partitions
         cdef tuple log_and_shard
@@ -245,7 +246,7 @@ cdef class TransactionShardCore:
             if code != NONE_CODE:
                 written = False
         if not self.live:
-            return True     # the shard is loaded again, and the load begins the marker phase again
+            return True     # the shard is loaded again, and the load starts writing the markers again
         if written:
             completed = self.block(transactional_id, complete(transaction, self.now.wall_ms))
             written = (<ShardCore?>self.context.shard).write(Outcome(completed)) is None

@@ -1,7 +1,7 @@
 """The fast path of EndTxn: a producer of transaction version 2 (KIP-890) ends its open transaction.
 
 `kcore.transaction.apis.end_txn` serves every request; the fast path declines (returns None) every request that is not
-the common case, before it changes anything. A test compares the two.
+the common case, before it changes any state. A test compares both paths.
 """
 
 from cpython.dict cimport PyDict_GetItemWithError

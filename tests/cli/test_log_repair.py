@@ -20,26 +20,23 @@ from kcore.log.lmdb_layout import (
     DROPPED_PREFIX,
     FORMAT_KEY,
     FORMAT_VERSION,
-    JOURNAL_KEY,
     LOG_DB,
     LOG_KEY,
     META_DB,
     NEXT_NUMBER_KEY,
     NODE_EPOCH_KEY,
-    OLD_JOURNAL_DB,
     PARTITION_PREFIX,
     SNAP_DB,
     SNAP_KEY,
     U32,
-    U64,
 )
 from kcore.protocol.records import CONSUMER_OFFSETS
 from kcore.protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
 from tests.cli.conftest import populate
-from tests.cli.test_log_verify import change, found, raw, records, topic_id
+from tests.cli.test_log_verify import change, found, raw, records
 from tests.kit import QUICK, batch, commit, committed, produce, producer_id
 from tests.log.damaged_folders import served_values
-from tests.log.journals import AREA_BYTES, IDENTITY, JOURNAL_BYTES, encoded, entry, leave_journal
+from tests.log.journals import encoded, leave_journal
 
 Run = Callable[..., Any]
 SETTINGS = {**QUICK, "offsets.topic.num.partitions": "1"}
@@ -289,137 +286,6 @@ def test_a_missing_database_is_made_again(run: Run, folder: Path, database: byte
         assert (losses, served(folder)) == ([], before)
     else:
         LmdbLogEngine(folder).close()
-
-
-def appended(folder: Path, count: int) -> list[tuple[int, int, bytes]]:
-    """Returns new batches for the end of `lines-0`, each as (partition number in LMDB, base offset, bytes)."""
-    engine = LmdbLogEngine(folder)
-    log = engine.get(PartitionKey(topic_id(engine, "lines"), 0))
-    assert log is not None
-    number = log._number  # type: ignore[attr-defined]
-    engine.close()
-    found = []
-    for base in range(3, 3 + count):
-        data = bytearray(records((b"k", b"v%d" % base)))
-        data[:8] = U64.pack(base)
-        data[12:16] = U32.pack(log.leader_epoch)
-        found.append((number, base, bytes(data)))
-    return found
-
-
-END_LOST = (None, "end", "the newest batches of any partition may be lost; new records will get their offsets")
-
-
-def test_a_sound_folder_with_a_journal_is_left_alone(run: Run, folder: Path) -> None:
-    leave_journal(folder, *(encoded([one]) for one in appended(folder, 3)))
-    before = [(folder / name).read_bytes() for name in ("data.mdb", "journal")]
-    ran = run("log", "repair", folder, "--yes")
-    assert (ran.status, ran.out) == (0, "the folder needs no repair\n")
-    assert [(folder / name).read_bytes() for name in ("data.mdb", "journal")] == before
-    assert served(folder) == ([*VALUES, *((base, (b"v%d" % base).hex()) for base in (3, 4, 5))], OFFSETS)
-
-
-def test_the_journal_is_part_of_a_repaired_folder(run: Run, folder: Path) -> None:
-    number = change(folder, "lines", append_ten)
-    raw(folder, number, 6, None)
-    engine = LmdbLogEngine(folder)
-    log = engine.get(PartitionKey(topic_id(engine, "lines"), 0))
-    assert log is not None
-    epoch = log.leader_epoch
-    engine.close()
-    data = bytearray(records((b"k", b"new")))
-    data[:8], data[12:16] = U64.pack(13), U32.pack(epoch)
-    leave_journal(folder, encoded([(number, 13, bytes(data))]))
-    (loss,) = repair(run, folder)
-    assert (loss["from_offset"], loss["loss"]) == (6, "gap")
-    assert served(folder)[0][-1] == (13, b"new".hex())
-
-
-def test_sound_rounds_around_a_damaged_one_are_recovered(run: Run, folder: Path) -> None:
-    rounds = [encoded([one]) for one in appended(folder, 4)]
-    leave_journal(folder, *rounds)
-    data = bytearray((folder / "journal").read_bytes())
-    at = 32 + len(rounds[0]) + 40
-    data[at] ^= 1
-    (folder / "journal").write_bytes(data)
-    with pytest.raises(DataFolderError, match="the journal is damaged: commit 1 at position"):
-        LmdbLogEngine(folder)
-    losses = repair(run, folder)
-    assert [(loss["partition"], loss["loss"], loss["detail"]) for loss in losses] == [
-        (
-            None,
-            "page",
-            (
-                f"the journal is damaged: commit 1 at position {32 + len(rounds[0])}, although the later commit 2 is "
-                "undamaged"
-            ),
-        ),
-        END_LOST,
-        ("lines-0", "gap", "no batch holds these offsets"),
-    ]
-    assert served(folder)[0] == [*VALUES, (3, b"v3".hex()), (5, b"v5".hex()), (6, b"v6".hex())]
-
-
-def test_the_areas_of_a_damaged_journal_are_read_in_the_order_of_their_rounds(run: Run, folder: Path) -> None:
-    """The journal has rounds 1 to 3 after the newer round 4. Round 2 is damaged, and the repair restores the others."""
-    rounds = [encoded([one]) for one in appended(folder, 4)]
-    edit(folder, META_DB, (JOURNAL_KEY, IDENTITY + U32.pack(1)))
-    older = bytearray(entry(1, rounds[0]) + entry(2, rounds[1]) + entry(3, rounds[2]))
-    older[len(entry(1, rounds[0])) + 72] ^= 1
-    newer = entry(4, rounds[3])
-    stale = entry(0, b"") * 20
-    data = (newer + stale).ljust(AREA_BYTES, b"\0") + bytes(older)
-    (folder / "journal").write_bytes(data.ljust(JOURNAL_BYTES, b"\0"))
-    position = AREA_BYTES + len(entry(1, rounds[0]))
-    what = f"the journal is damaged: commit 2 at position {position}, although the later commit 4 is undamaged"
-    with pytest.raises(DataFolderError, match=what):
-        LmdbLogEngine(folder)
-    losses = repair(run, folder)
-    assert [(loss["partition"], loss["loss"], loss["detail"]) for loss in losses] == [
-        (None, "page", what),
-        END_LOST,
-        ("lines-0", "gap", "no batch holds these offsets"),
-    ]
-    assert served(folder)[0] == [*VALUES, (3, b"v3".hex()), (5, b"v5".hex()), (6, b"v6".hex())]
-
-
-def test_a_folder_without_its_journal_is_repaired(run: Run, folder: Path) -> None:
-    leave_journal(folder, encoded(appended(folder, 2)))
-    (folder / "journal").unlink()
-    with pytest.raises(DataFolderError, match="the file `journal` has 0 of 2359296 bytes"):
-        LmdbLogEngine(folder)
-    losses = repair(run, folder)
-    assert [(loss["partition"], loss["loss"], loss["detail"]) for loss in losses] == [
-        (None, "page", "the journal is damaged: the file `journal` has 0 of 2359296 bytes"),
-        END_LOST,
-    ]
-    assert served(folder) == (VALUES, OFFSETS)
-
-
-def test_an_identity_of_the_wrong_size_is_damage(run: Run, folder: Path) -> None:
-    leave_journal(folder, encoded(appended(folder, 2)))
-    edit(folder, META_DB, (JOURNAL_KEY, b"short"))
-    with pytest.raises(DataFolderError, match="the journal is damaged: the stored identity of the journal has 5 bytes"):
-        LmdbLogEngine(folder)
-    assert [loss["detail"] for loss in repair(run, folder)] == [
-        "the journal is damaged: the stored identity of the journal has 5 bytes",
-        END_LOST[2],
-    ]
-    assert served(folder)[0] == [*VALUES, (3, b"v3".hex()), (4, b"v4".hex())]
-
-
-def test_the_whole_part_of_an_older_version_s_damaged_journal_is_recovered(run: Run, folder: Path) -> None:
-    first, second = (encoded([one]) for one in appended(folder, 2))
-    edit(folder, META_DB, (FORMAT_KEY, U32.pack(3)))
-    edit(folder, OLD_JOURNAL_DB, (U64.pack(0), first + second[:-4]))
-    with pytest.raises(DataFolderError, match="journal is damaged"):
-        LmdbLogEngine(folder)
-    losses = repair(run, folder)
-    assert [(loss["partition"], loss["loss"], loss["detail"]) for loss in losses] == [
-        (None, "page", "entry 0 of the journal is damaged"),
-        END_LOST,
-    ]
-    assert served(folder) == ([*VALUES, (3, b"v3".hex())], OFFSETS)
 
 
 def test_topics_are_restored_when_their_metadata_is_lost(run: Run, folder: Path) -> None:

@@ -58,8 +58,8 @@ def test_an_envelope_keeps_the_client_and_its_request() -> None:
 
 @pytest.mark.parametrize("size", [32_767, 32_768, 98_301])
 def test_an_envelope_shortens_a_client_id_whose_replacements_are_too_long(size: int) -> None:
-    """A client may send up to 32,767 bytes that are not UTF-8. Each of these bytes is replaced by a character of three
-    bytes.
+    """A client id may have up to 32,767 bytes that are not UTF-8. The decoder replaces each byte by a character of
+    three bytes.
     """
     client_id = "x" * (size % 3) + "\ufffd" * (size // 3)
     context, _ = unseal(seal(CONTEXT._replace(client_id=client_id), create("t")), "INTERNAL", ELEMENTS)
@@ -109,7 +109,9 @@ def test_an_envelope_with_too_many_elements_is_refused() -> None:
 
 
 def test_an_envelope_has_room_for_the_largest_request(world: ClusterWorld) -> None:
-    """If an envelope were too long, the controller would close the node's connection. Requests of other clients on this
+    """The largest request of a client, with the longest names, makes an envelope within the controller's limit.
+
+    If an envelope were too long, the controller would close the node's connection. Requests of other clients on this
     connection would fail, too.
     """
     assert world.controller.engine is not None
@@ -155,7 +157,10 @@ def test_requests_of_nodes_are_refused_on_the_listeners_of_clients() -> None:
 
 @pytest.mark.parametrize("secret", ["", "secret-9", "secret"])
 def test_requests_of_nodes_are_refused_without_the_secret_of_a_node(world: ClusterWorld, secret: str) -> None:
-    """Without an authorizer and a separate listener, nodes identify themselves by the secret in the shared store."""
+    """The controller refuses a request without the right secret from the shared store.
+
+    The secret identifies a node if the cluster has neither an authorizer nor a separate listener for nodes.
+    """
     engine = world.controller.engine
     assert engine is not None
     node_id, epoch = engine.config.node_id, engine.membership.lease.epoch
@@ -206,10 +211,10 @@ def test_a_refused_request_of_a_node_is_logged(
     caplog.clear()
     context = context._replace(client_host="/10.1.2.3")
     requests = {
-        "ENVELOPE": seal(CONTEXT, create("t")),
-        "BROKER_HEARTBEAT": BrokerHeartbeatRequest(),
-        "ALTER_PARTITION": AlterPartitionRequest(),
-        "ALLOCATE_PRODUCER_IDS": AllocateProducerIdsRequest(),
+        "Envelope": seal(CONTEXT, create("t")),
+        "BrokerHeartbeat": BrokerHeartbeatRequest(),
+        "AlterPartition": AlterPartitionRequest(),
+        "AllocateProducerIds": AllocateProducerIdsRequest(),
     }
     for request in requests.values():
         version = engine.newest_version(request)
@@ -223,7 +228,7 @@ def test_a_refused_request_of_a_node_is_logged(
         assert record.levelno == logging.WARNING
     assert "guessed" not in caplog.text
     for _ in range(10 * LINES_BURST):
-        engine.submit(context, requests["ENVELOPE"])
+        engine.submit(context, requests["Envelope"])
     assert len(caplog.messages) < 2 * LINES_BURST
     world.close()
 
@@ -258,7 +263,7 @@ def test_the_refusal_of_an_envelope_is_logged_by_its_sender(
         response = sender.send(create("t"), wait_ms=2 * RETRY_FOR_MS)
         assert response.topics[0].error_code == ErrorCode.NOT_CONTROLLER
     number = controller.engine.config.node_id
-    text = f"forwarded CREATE_TOPICS of a client to the controller, node {number}, which refused the request"
+    text = f"forwarded CreateTopics of a client to the controller, node {number}, which refused the request"
     assert any(f"{text} with CLUSTER_AUTHORIZATION_FAILED" in line for line in caplog.messages)
     assert sender.send(create("t")).topics[0].error_code == ErrorCode.NONE
 
@@ -270,7 +275,10 @@ def test_before_the_first_poll_of_the_cluster_no_client_is_a_node() -> None:
 
 
 def test_a_node_of_an_older_version_has_no_secret_and_none_is_needed(world: ClusterWorld) -> None:
-    """The secret is required only once no live node of an older version remains."""
+    """While a live node of an older version has no secret, requests between nodes need none.
+
+    Once this node is fenced, every such request needs the secret.
+    """
     engine = world.controller.engine
     assert engine is not None
     nodes = engine.store.nodes()
@@ -316,8 +324,9 @@ def test_without_a_controller_changes_are_refused_with_a_retriable_error(
 
 
 def test_a_client_of_another_node_sees_no_error_when_the_controller_dies(world: ClusterWorld) -> None:
-    """The next controller decides the request after the end of the controller's lease, which is shorter than that of a
-    node.
+    """A node repeats a client's request until the next controller decides it. The client sees no error.
+
+    The lease of the controller is shorter than that of a node, so the next controller starts soon.
     """
     killed_ms = world.clock.monotonic_ms()
     dead = world.controller
@@ -335,7 +344,10 @@ def test_a_client_of_another_node_sees_no_error_when_the_controller_dies(world: 
 
 
 def test_a_controller_that_was_paused_decides_nothing_after_its_lease(world: ClusterWorld) -> None:
-    """The metadata of a paused controller may be old, although its lease as a node is still valid."""
+    """A paused node loses the controller's lease, but keeps its lease as a node. It then has old metadata.
+
+    The node forwards a client's request to the new controller, and refuses a request that another node forwards to it.
+    """
     make_topic(world.nodes[2], "t")
     world.advance(500)
     zombie = world.controller
@@ -483,7 +495,11 @@ def setting_of(node: Node, name: str) -> object:
 
 
 def test_each_node_changes_its_own_settings(world: ClusterWorld) -> None:
-    """A node that is not the controller forwards the change, and the controller accepts a change for that node."""
+    """Each node accepts a change of its own settings. A node that is not the controller forwards the change to the
+    controller.
+
+    A change for a node that does not exist is refused.
+    """
     for number, node in enumerate(world.up, 1):
         name = str(node.node_id)
         assert altered(world, node, ConfigType.BROKER, name, "message.max.bytes", str(100_000 + number)) == 0
@@ -517,8 +533,8 @@ UNKNOWN_ENUMS = [
 
 @pytest.mark.parametrize("request_", UNKNOWN_ENUMS)
 def test_a_node_does_not_forward_a_request_that_kafka_cannot_parse(world: ClusterWorld, request_: Any) -> None:
-    """The controller would close the connection between the nodes, and all other requests of this connection would
-    fail.
+    """If the node forwarded such a request, the controller would close its connection to this node. All other requests
+    on the connection would fail.
     """
     world.network.carried.clear()
     for node_id in (1, 2):

@@ -48,7 +48,10 @@ def test_the_controller_spreads_the_leaders(world: ClusterWorld) -> None:
 def test_a_poll_without_changes_visits_no_partition(
     world: ClusterWorld, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The controller polls five times a second, and a cluster may have 100,000 partitions."""
+    """A poll of the controller reads no leader of a partition if no node has changed.
+
+    The controller polls five times a second, and a cluster may have 100,000 partitions.
+    """
     engine = world.controller.engine
     assert engine is not None
     image = engine.topics.image
@@ -66,7 +69,7 @@ def test_a_poll_without_changes_visits_no_partition(
 def test_a_node_takes_many_partitions_in_steps(
     world: ClusterWorld, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two steps, the node serves requests."""
+    """A node adopts at most `ADOPTED_AT_ONCE` partitions in one step. Between two steps, it can serve requests."""
     steps = []
     apply = LeadershipKeeper.apply
 
@@ -269,7 +272,7 @@ def test_an_unknown_outcome_is_neither_lost_nor_repeated(world: ClusterWorld, cl
             if operation == "write" and after is stored and not lost:
                 lost.append(operation)
                 raise UnknownOutcomeError("the connection was lost")
-            if operation == "settle":
+            if operation == "resolve_write":
                 lost.append(operation)
                 raise StoreUnavailableError("the store cannot be reached")
 
@@ -283,7 +286,7 @@ def test_an_unknown_outcome_is_neither_lost_nor_repeated(world: ClusterWorld, cl
     assert client.committed("group-2") == 61
 
 
-def test_an_idle_node_settles_an_unknown_outcome_before_it_releases_partitions(
+def test_an_idle_node_resolves_an_uncertain_write_before_it_releases_partitions(
     world: ClusterWorld, client: Client
 ) -> None:
     coordinator = client.coordinator("group-2")
@@ -295,7 +298,7 @@ def test_an_idle_node_settles_an_unknown_outcome_before_it_releases_partitions(
         if operation == "write" and not lost:
             lost.append(operation)
             raise UnknownOutcomeError("the connection was lost")
-        if operation == "settle":
+        if operation == "resolve_write":
             raise StoreUnavailableError("the store cannot be reached")
 
     world.store.intercept = cut
@@ -325,7 +328,7 @@ def test_a_former_controller_follows_the_metadata_although_a_commit_of_it_was_un
         if operation == "write" and not lost:
             lost.append(operation)
             raise UnknownOutcomeError("the connection was lost")
-        if operation in ("settle", "take_controller"):
+        if operation in ("resolve_write", "take_controller"):
             raise StoreUnavailableError("the store cannot be reached")
 
     world.store.intercept = cut
@@ -374,7 +377,7 @@ def test_committed_offsets_survive_a_restart_of_every_node(world: ClusterWorld, 
 @pytest.mark.parametrize("error", [UnknownOutcomeError, StoreUnavailableError])
 def test_a_start_whose_first_commit_fails_can_be_repeated(error: type[Exception]) -> None:
     def fail(operation: str, node_id: int, stored: bool) -> None:
-        if operation in ("write", "settle"):
+        if operation in ("write", "resolve_write"):
             raise (error if operation == "write" else StoreUnavailableError)("the store cannot be reached")
 
     world = ClusterWorld(1)

@@ -27,7 +27,7 @@ class FakeNode:
         self.number = len(self.made) + 1
         self.made.append(self)
         self.ended = asyncio.Event()
-        self.engine = SimpleNamespace(pipeline=SimpleNamespace(settling=False))
+        self.engine = SimpleNamespace(pipeline=SimpleNamespace(interrupted=False))
 
     def _call(self, name: str) -> None:
         self.calls.append(f"{name} {self.number}")
@@ -95,7 +95,10 @@ def test_an_ended_incarnation_is_followed_by_the_next_one_that_starts(fake: type
 def test_an_incarnation_that_fails_to_end_is_followed_by_the_next_one(
     fake: type[FakeNode], part: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The task of an embedded node has no observer. Its failure would leave neither a running node nor a log line."""
+    """An incarnation raises MemoryError while it ends. The next incarnation starts nevertheless.
+
+    Otherwise no node would run, and no log line would say so, because the program does not watch the node's task.
+    """
     call = fake._call
 
     def fail(node: FakeNode, name: str) -> None:
@@ -132,7 +135,7 @@ def test_an_interrupted_engine_is_the_last_one_for_a_server(fake: type[FakeNode]
     async def run() -> None:
         node = member(fake, survives_interrupts=survives)
         await node.start()
-        fake.made[0].engine.pipeline.settling = True
+        fake.made[0].engine.pipeline.interrupted = True
         fake.made[0].ended.set()
         await until(lambda: "attach 2" in fake.calls or node.ended.done())
         assert node.ended.done() is not survives

@@ -27,7 +27,7 @@ def become_controller(store: ClusterStore, lease: Lease, engine: SharedLogEngine
 
 
 def record(engine: SharedLogEngine) -> None:
-    """Stages a batch of the metadata log, which is part of every change of the controller."""
+    """Stages a batch of the metadata log. Every change of the controller includes such a batch."""
     engine.open(METADATA).append(batch(), engine.controller_epoch)
 
 
@@ -233,7 +233,7 @@ def test_a_moved_partition_is_not_reclaimed_by_its_old_leader(nodes: dict[int, S
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_an_unknown_outcome_is_settled_by_reading(
+def test_an_uncertain_write_is_resolved_by_reading(
     nodes: dict[int, SharedLogEngine], shared: SharedStore, stored: bool
 ) -> None:
     [log] = nodes[2].adopt([Leadership(key(1), 0)])
@@ -243,7 +243,7 @@ def test_an_unknown_outcome_is_settled_by_reading(
     def intercept(operation: str, node_id: int, after: bool) -> None:
         if operation == "write" and after is stored and down:
             raise UnknownOutcomeError("the connection was lost")
-        if operation == "settle" and down:
+        if operation == "resolve_write" and down:
             raise StoreUnavailableError("the store cannot be reached")
 
     shared.memory.intercept = intercept
@@ -279,8 +279,10 @@ def test_an_unavailable_store_loses_nothing(nodes: dict[int, SharedLogEngine], s
 def test_a_controller_that_could_not_read_the_next_number_adopts_nothing(
     nodes: dict[int, SharedLogEngine], shared: SharedStore
 ) -> None:
-    """With an old value, the controller would give a new partition the number of an existing one, whose batches would
-    be lost.
+    """A new controller cannot read the next free partition number from the store, and does not adopt the metadata log.
+
+    With an old number, the controller would give a new partition the number of an existing one, whose batches would be
+    lost.
     """
     assert len(fill(nodes[2].adopt([Leadership(key(1), 0)])[0], nodes[2], 2)) == 2
     shared.advance(2 * TTL_MS)

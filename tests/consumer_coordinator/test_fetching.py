@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcore.client.fetching import FetchSession, Positions, Unvalidated
+from kcore.client.fetching import FetchPositions, FetchSession, Unvalidated
 from kcore.node.requests import build_batch, read_fetched
 from kcore.node.types import Record
 from kcore.protocol.compression import CompressionType
@@ -22,7 +22,7 @@ def fetched(offset: int) -> FetchedRecords[Record]:
 
 def test_a_response_to_an_earlier_assignment_is_dropped() -> None:
     """The member lost the partition and got it again before the response to its Fetch arrived."""
-    positions = Positions()
+    positions = FetchPositions()
     positions.assign([P])
     before = positions.by_partition[P].version
     positions.remove([P])
@@ -36,7 +36,7 @@ def test_a_response_to_an_earlier_assignment_is_dropped() -> None:
 
 
 def test_a_position_that_is_validated_is_neither_fetched_nor_committed() -> None:
-    positions = Positions()
+    positions = FetchPositions()
     positions.assign([P])
     positions.seek(P, 5, epoch=1)
     assert positions.begin_validation([P], lambda _: 3) == {P: Unvalidated(5, 1, 3, positions.by_partition[P].version)}
@@ -48,7 +48,7 @@ def test_a_position_that_is_validated_is_neither_fetched_nor_committed() -> None
 
 
 def test_a_seek_during_the_validation_replaces_its_result() -> None:
-    positions = Positions()
+    positions = FetchPositions()
     positions.assign([P])
     positions.seek(P, 5, epoch=1)
     (sent,) = positions.begin_validation([P], lambda _: 3).values()
@@ -58,7 +58,7 @@ def test_a_seek_during_the_validation_replaces_its_result() -> None:
 
 
 def test_a_position_without_an_epoch_or_a_known_leader_is_not_validated() -> None:
-    positions = Positions()
+    positions = FetchPositions()
     positions.assign([P])
     positions.seek(P, 5)
     assert positions.begin_validation([P], lambda _: 3) == {}
@@ -68,7 +68,9 @@ def test_a_position_without_an_epoch_or_a_known_leader_is_not_validated() -> Non
 
 
 def fetch(session: FetchSession, positions: dict[TopicPartition, int]) -> tuple[int, int, list[tuple[int, int]]]:
-    """Builds a request. Returns the id and epoch of the session, and the partitions with their leader epochs."""
+    """Builds a Fetch request. Returns the session id, the session epoch, and the (fetch offset, leader epoch) of each
+    partition.
+    """
     request = session.request(
         positions,
         committed=False,

@@ -310,7 +310,7 @@ class Crowd:
         ident = ctypes.c_ulong(self._threads[index].ident or 0)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(KeyboardInterrupt))
         time.sleep(randomness.random() / 2_000)
-        if self.node._driver._inside == driver_module.BROKEN or self.node.engine.pipeline.settling:
+        if self.node._driver._inside == driver_module.BROKEN or self.node.engine.pipeline.interrupted:
             self.reopen()
 
     def reopen(self) -> None:

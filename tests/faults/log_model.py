@@ -87,7 +87,7 @@ def made(records: int, size_bytes: int, fill: int) -> bytes:
 
 
 def small(engine: LogEngine, state: State, turn: int) -> None:
-    """Appends batches to several partitions, small enough for the journal."""
+    """Appends small batches to several partitions. Together the batches fit into the journal."""
     for number in (0, 1, 1, 2):
         data = made(1 + number, 20, turn % 256)
         engine.open(key(number)).append(data, 0)
@@ -149,7 +149,7 @@ class Subject:
         folder: the data folder; None: a log in memory.
         reopen_every: the number of changes after which the log is closed and opened again. An engine that refuses
             further calls is opened again at once.
-        beside: True to move a full area of the journal at the end of the commit that begins the other one.
+        beside: True to move each full area of the journal to the log as soon as a commit has begun the other area.
     """
 
     def __init__(self, folder: Path | None, reopen_every: int = 1, *, beside: bool = False) -> None:
@@ -206,7 +206,7 @@ class Subject:
         """Ends a change that was staged in part: either the owner of the change reverts it, or the engine refuses to
         commit.
         """
-        if self.engine._torn:  # type: ignore[attr-defined]
+        if self.engine._interrupted_change:  # type: ignore[attr-defined]
             with pytest.raises(LogError, match="interrupted"):
                 self.engine.commit()
         else:

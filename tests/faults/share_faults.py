@@ -44,7 +44,9 @@ from tests.broker.share.world import World, acquired
 from tests.faults.log_model import at_line
 
 QUIET = 40
-"""Number of faults in a row without a failure at which the program ends. They follow the end of the step."""
+"""Number of consecutive runs in which the step does not fail. The program then ends, because these faults come after
+the step.
+"""
 
 PARTITIONS = 2
 RECORDS = 3
@@ -78,7 +80,9 @@ class Subject:
     # ---- steps
 
     def begin(self) -> str:
-        """Appends records, and acquires them for a new member. Stores the member's next epoch; returns its id."""
+        """Appends records, and makes a new member acquire them. Stores the epoch of the member's next request. Returns
+        the member id.
+        """
         for partition in range(PARTITIONS):
             self.world.produce(RECORDS, partition=partition)
         self.end += RECORDS
@@ -109,7 +113,7 @@ class Subject:
             self.done |= {(1, first), (1, first + 1)}
 
     def fetch(self, member: str) -> None:
-        """Sends ShareFetch with acknowledgements. The fetch acquires the records that it releases."""
+        """Sends ShareFetch with acknowledgements. Acquires again the records that these acknowledgements release."""
         request = self.world.fetch_request(member, self.epoch, self.acks())
         self.epoch += 1
         response = self.complete(self.world.engine.submit(self.context(2), request))
@@ -196,7 +200,7 @@ class Subject:
         return response
 
     def run(self, action: Callable[[str], None], member: str, fault: Callable[[], AbstractContextManager[Any]]) -> bool:
-        """Runs a step with a fault; returns True if it failed. Nothing refers to the fault's exception afterwards."""
+        """Runs a step with a fault; returns True if the step failed. Keeps no reference to the exception."""
         try:
             with fault():
                 action(member)
@@ -213,7 +217,7 @@ class Subject:
 
     def check(self, member: str) -> None:
         """Checks that a new member gets every record that is not acknowledged exactly once, and no other record."""
-        if self.world.engine.pipeline.settling:
+        if self.world.engine.pipeline.interrupted:
             self.reopen()
         self.world.fetch(member, -1)
         self.world.fetch("checker", -1)
@@ -239,7 +243,7 @@ class Subject:
         first = self.end - RECORDS
         uncertain = {(0, first), (1, first), (1, first + 1)} - self.done
         lost = new - self.done - uncertain - set(delivered)
-        states = [(each.snapshot(), each.state, each.torn) for each in self.world.engine.share_partitions]
+        states = [(each.snapshot(), each.state, each.interrupted) for each in self.world.engine.share_partitions]
         assert not lost, f"lost: {lost}; {states}"
         request = self.world.acknowledge_request(
             "checker",

@@ -29,7 +29,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     member.join([*TOPICS])
     world.settle(member)
     monkeypatch.setattr(describe, "TOPICS_PER_STEP", 5)
-    monkeypatch.setattr(describe, "TOPIC_COST", 2_000)
+    monkeypatch.setattr(describe, "TOPIC_COST_US", 2_000)
     world.slices.requests.enabled = True
     monkeypatch.setattr(world, "finish", lambda: None)
     return world
@@ -76,7 +76,7 @@ def test_a_topic_that_the_client_may_not_see_refuses_the_group(world: World) -> 
 
 def test_the_cost_of_a_description_depends_on_the_members(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise one slice would describe 100 groups with 10,000 members each."""
-    monkeypatch.setattr(base, "MEMBER_COST", 10_000)
+    monkeypatch.setattr(base, "MEMBER_COST_US", 10_000)
     world = ClassicWorld()
     for group in ("a", "b", "c"):
         world.join(group=group, version=3)

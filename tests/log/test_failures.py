@@ -175,8 +175,9 @@ engine.close()
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads its own size from /proc")
 def test_a_map_that_cannot_grow_fails_the_commit_and_nothing_else(folder: Path) -> None:
-    """If LMDB cannot map the larger map, it has already unmapped the old map. The environment must then be opened
-    again.
+    """The system refuses the memory for a larger LMDB map. Only the commit fails, because the engine opens LMDB again.
+
+    LMDB has unmapped the old map by then.
     """
     done = subprocess.run([sys.executable, "-c", NARROW, str(folder)], cwd=ROOT, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -226,7 +227,7 @@ def break_transaction(engine: LmdbLogEngine, lands: bool, error: BaseException) 
 
 
 def break_commit(engine: LmdbLogEngine, lands: bool, error: BaseException) -> None:
-    """Makes the next commit fail. The commit needs a transaction because it has a named value."""
+    """Makes the next commit fail. Stores a named value first, so that this commit needs an LMDB transaction."""
     engine.put_meta("value", b"of a failing commit")
     break_transaction(engine, lands, error)
 
@@ -306,7 +307,7 @@ def test_a_commit_that_fails_after_it_was_stored_is_a_success(folder: Path) -> N
     engine.close()
 
 
-def test_a_commit_whose_result_is_unknown_is_settled_when_the_file_can_be_written_again(
+def test_an_uncertain_commit_is_resolved_when_the_file_can_be_written_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = LmdbLogEngine(folder)
@@ -478,14 +479,17 @@ def test_a_stored_commit_is_shown_once_the_file_can_be_opened_again(folder: Path
 
 
 def test_a_file_that_lacks_a_durable_commit_stops_all_writes(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Memory is newer than the file, for example because the file was replaced by an older copy."""
+    """The log knows that a commit succeeded, but the file does not have this commit. The log refuses every write.
+
+    An operator may, for example, have replaced the file by an older copy.
+    """
     engine = LmdbLogEngine(folder)
     log = engine.open(key())
     fill(log, engine, 2)
     storage = engine._storage
     write_set = WriteSet([], {}, [], 0)
     write_set.is_durable = True
-    storage._write_set, storage._txn_id, storage._unsettled = write_set, 1 << 40, True  # type: ignore[attr-defined]
+    storage._write_set, storage._txn_id, storage._uncertain = write_set, 1 << 40, True  # type: ignore[attr-defined]
     for _ in range(2):
         log.append(batch(5), 0)
         with pytest.raises(LogError, match=r"a commit that succeeded is not in data\.mdb"):

@@ -81,7 +81,7 @@ def grow(engine: LmdbLogEngine, rounds: int) -> list[bytes]:
 def test_rounds_go_to_the_other_area_until_the_full_one_is_moved(
     engine: LmdbLogEngine, folder: Path, tmp_path: Path, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The areas alternate, the round numbers continue across both areas, and no commit takes a transaction."""
+    """The areas alternate, the round numbers continue across both areas, and no commit begins an LMDB transaction."""
     stored = grow(engine, 1 + ROUNDS)
     monkeypatch.setattr(type(engine._storage), "_write_transaction", None)
     for first in range(0, 5 * ROUNDS, ROUNDS):
@@ -319,7 +319,10 @@ def test_while_the_result_of_a_move_is_unknown_no_area_is_overwritten(
 def test_an_entry_that_fails_beside_a_full_area_fails_alone(
     when: str, folder: Path, tmp_path: Path, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the failure, both areas are moved to the log from memory. The failed entry never becomes valid."""
+    """One area of the journal is full, and the flush of an entry in the other area fails. Only this entry is lost.
+
+    After the failure, the engine moves both areas to the log from memory.
+    """
     monkeypatch.setattr(journal, "MAX_ENTRIES", ROUNDS)
     file = FailingFile(monkeypatch)
     engine = LmdbLogEngine(folder, tail_size_bytes=0)
@@ -359,7 +362,7 @@ def test_an_exception_anywhere_in_a_move_loses_nothing(
         try:
             with at_call(nth, error()):
                 later.run()
-            unharmed = not engine._storage._move_unsettled  # type: ignore[attr-defined]
+            unharmed = not engine._storage._uncertain_move  # type: ignore[attr-defined]
             missed = missed + 1 if unharmed and not engine._storage._journal.has_full_area else 0  # type: ignore[attr-defined]
         except BaseException as raised:
             assert isinstance(raised, error)  # noqa: PT017
@@ -477,8 +480,10 @@ def test_a_copy_of_an_open_folder_has_both_areas(
 def test_a_copy_reads_the_journal_again_if_entries_were_written_meanwhile(
     engine: LmdbLogEngine, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader may pass the position of an entry before the entry is written, and then find the next entry in the
-    other area.
+    """The first read of the journal misses an entry that a server wrote during the read. The copy still has all
+    batches.
+
+    The read can pass the position of a missing entry and then find the next entry in the other area.
     """
     stored = grow(engine, 1 + ROUNDS + 1)
     source = tmp_path / "source"

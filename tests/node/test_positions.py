@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kcore.client.consumer_coordinator.interface import OffsetAndMetadata
-from kcore.client.fetching import Positions
+from kcore.client.fetching import FetchPositions
 from kcore.node.types import Record
 from kcore.protocol.compression import decompress
 from kcore.protocol.topic_partition import TopicPartition
@@ -27,16 +27,16 @@ def fetched(partition: TopicPartition, offset: int, count: int) -> FetchedRecord
     return records
 
 
-def assigned(*partitions: TopicPartition, offset: int = 0) -> Positions:
+def assigned(*partitions: TopicPartition, offset: int = 0) -> FetchPositions:
     """Returns the positions of assigned partitions, at an offset."""
-    positions = Positions()
+    positions = FetchPositions()
     positions.assign(partitions)
     for partition in partitions:
         positions.seek(partition, offset)
     return positions
 
 
-def store(positions: Positions, partition: TopicPartition, offset: int, count: int) -> None:
+def store(positions: FetchPositions, partition: TopicPartition, offset: int, count: int) -> None:
     """Buffers a response to the current version of the positions."""
     version = positions.by_partition[partition].version
     positions.store(partition, version, offset, fetched(partition, offset, count))
@@ -47,7 +47,7 @@ def positions_of(records: list[Record]) -> list[tuple[int, int]]:
     return [(record.partition, record.offset) for record in records]
 
 
-def offsets(positions: Positions) -> dict[TopicPartition, int]:
+def offsets(positions: FetchPositions) -> dict[TopicPartition, int]:
     """Returns the offsets to commit."""
     consumed = positions.consumed()
     assert all(isinstance(value, OffsetAndMetadata) for value in consumed.values())
@@ -159,7 +159,7 @@ def marker(offset: int) -> bytes:
     return bytes(batch)
 
 
-def store_marker(positions: Positions, partition: TopicPartition, offset: int) -> None:
+def store_marker(positions: FetchPositions, partition: TopicPartition, offset: int) -> None:
     """Buffers a transaction marker of the current version of the positions."""
     records = FetchedRecords(Record, *partition)
     records.add(marker(offset), offset, None, decompress)
@@ -209,7 +209,7 @@ def test_a_marker_after_records_of_a_loop_is_not_committed_before_the_loop_has_f
 
 
 def test_markers_alone_are_committed_also_after_a_start_at_the_committed_offset() -> None:
-    positions = Positions()
+    positions = FetchPositions()
     positions.assign([ZERO])
     positions.by_partition[ZERO].fetch = 8
     assert offsets(positions) == {}
@@ -263,7 +263,7 @@ def test_a_reset_to_a_larger_offset_keeps_the_records_of_a_loop() -> None:
 
 
 def test_a_lookup_does_not_replace_a_position_that_was_set_meanwhile() -> None:
-    positions = Positions()
+    positions = FetchPositions()
     positions.assign([ZERO])
     version = positions.by_partition[ZERO].version
     positions.seek(ZERO, 7)

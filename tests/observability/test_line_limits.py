@@ -60,7 +60,6 @@ def test_lines_at_level_debug_are_not_limited() -> None:
     [
         "kcore.engine",
         "kcore.runtime.shard",
-        "kcore.runtime.sliced",
         "kcore.broker.apis.share_fetch",
         "kcore.broker.data.after_commit",
         "kcore.group.consumer.regex",

@@ -37,7 +37,7 @@ def shared(reused_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Postgre
 
 
 def locked(shared: PostgresShared, node_id: int) -> psycopg.Connection[tuple[object, ...]]:
-    """Locks the row of a node, like a backend that waits for the rest of a round. The rest never arrives."""
+    """Locks the row of a node, like a backend that waits for the rest of a transaction. The rest never arrives."""
     connection = psycopg.connect(shared.url, application_name=f"kcore/{node_id}/writer")
     connection.execute("UPDATE kcore.nodes SET round = 77 WHERE node_id = %s", (node_id,))
     return connection
@@ -76,7 +76,7 @@ def test_registration_ends_a_round_of_the_earlier_incarnation(shared: PostgresSh
     assert is_ended(dead)
 
 
-def test_settlement_ends_the_interrupted_round(shared: PostgresShared, primary: Server) -> None:
+def test_resolving_a_write_ends_the_interrupted_transaction(shared: PostgresShared, primary: Server) -> None:
     store, lease, engine = shared.node(1)
     become_controller(store, lease, engine)
     create(engine, {0: 1})
@@ -121,7 +121,7 @@ def test_acknowledged_commits_that_are_missing_are_reported(shared: PostgresShar
     assert not sealed.is_durable
 
 
-def test_settlement_of_a_fenced_node_reports_the_stored_rounds(shared: PostgresShared, primary: Server) -> None:
+def test_resolving_a_write_of_a_fenced_node_reports_the_stored_commits(shared: PostgresShared, primary: Server) -> None:
     store, lease, engine = shared.node(1)
     become_controller(store, lease, engine)
     create(engine, {0: 1})
@@ -210,7 +210,7 @@ def test_the_time_limit_of_a_call_works_after_its_thread_could_not_start(monkeyp
     watchdog.stop()
 
 
-def test_the_statement_of_rounds_is_prepared_again_after_its_deallocation(shared: PostgresShared) -> None:
+def test_the_statement_of_appends_is_prepared_again_after_its_deallocation(shared: PostgresShared) -> None:
     """psycopg deallocates all statements of a connection after a ROLLBACK."""
     store, lease, engine = shared.node(1)
     become_controller(store, lease, engine)

@@ -69,7 +69,7 @@ def test_gather_of_complete_parts_is_the_response() -> None:
 
 
 class Step(Pending):
-    """A response that depends on another response, and raises an exception when the other response arrives."""
+    """A pending response that waits for another response. It raises an exception when the other response arrives."""
 
     def arrived(self, response: object) -> None:
         raise ValueError("a bug")
@@ -82,7 +82,7 @@ class NoMemoryApi(AddApi):
 
 @pytest.mark.parametrize("bound", [True, False])
 def test_a_step_that_raises_fails_its_response(bound: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """Otherwise the client would get no response."""
+    """If a step raises an exception, the client gets UNKNOWN_SERVER_ERROR instead of no response."""
     got: list[object] = []
     part, whole = pending(), Step(AddApi(), RequestContext(0), "request")
     whole.on_complete(got.append)
@@ -90,12 +90,12 @@ def test_a_step_that_raises_fails_its_response(bound: bool, caplog: pytest.LogCa
     part.complete("a")
     assert got == [("error", ErrorCode.UNKNOWN_SERVER_ERROR, None)]
     assert [record.getMessage() for record in caplog.records] == [
-        "the receiver of a response of AddApi raised an error"
+        "the receiver of a response of Heartbeat raised an error"
     ]
 
 
 def test_a_step_without_memory_for_the_error_passes_the_exception_on() -> None:
-    """The exception reaches the connection, which closes as it does for a response that it cannot encode."""
+    """If no error response can be created, the response completes with the exception, and the connection closes."""
     got: list[object] = []
     part, whole = pending(), Step(NoMemoryApi(), RequestContext(0), "request")
     whole.on_complete(got.append)

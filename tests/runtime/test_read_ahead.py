@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcore.runtime import loader
-from kcore.runtime.shard import ShardState
+from kcore.runtime.shard_state import ShardState
 from tests.runtime.machines import Bench
 
 ADDS = 12

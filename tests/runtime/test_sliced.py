@@ -12,7 +12,7 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kcore.runtime import Api, Pending, RequestContext, sliced
 from kcore.runtime.pending import FEW_NAMES, gather_each
-from kcore.runtime.sliced import MAX_TOGETHER, SLICE_COST, Work
+from kcore.runtime.sliced import MAX_TOGETHER, SLICE_COST_US, Work
 from kcore.runtime.slices import Slices
 
 CONTEXT = RequestContext(4, "c")
@@ -44,7 +44,7 @@ def slices(enabled: bool = True) -> Slices:
     return made
 
 
-def count(done: list[int], steps: int, cost: int = SLICE_COST // 4, error: Exception | None = None) -> Work:
+def count(done: list[int], steps: int, cost: int = SLICE_COST_US // 4, error: Exception | None = None) -> Work:
     for number in range(steps):
         done.append(number)
         yield cost
@@ -139,7 +139,7 @@ def test_a_duplicate_name_is_looked_up_once_and_returned_for_each_occurrence() -
         for caches_requests in (1, 3):
             requested.clear()
             names = [f"n{number % (4 * FEW_NAMES)}" for number in range(4 * FEW_NAMES * caches_requests)]
-            found = gather_each(API, CONTEXT, REQUEST, names, find, list, work, lambda _: SLICE_COST // 10)
+            found = gather_each(API, CONTEXT, REQUEST, names, find, list, work, lambda _: SLICE_COST_US // 10)
             work.finish()
             response = found.response if isinstance(found, Pending) else found
             assert response == [name.upper() for name in names]
@@ -147,7 +147,10 @@ def test_a_duplicate_name_is_looked_up_once_and_returned_for_each_occurrence() -
 
 
 def test_a_client_does_not_wait_for_all_requests_of_another_one() -> None:
-    """Otherwise a client with 300 connections could delay the requests of all other clients by 100 s."""
+    """Long requests of different client addresses take turns.
+
+    Otherwise a client with 300 connections could delay the requests of all other clients by 100 s.
+    """
     work = slices()
     order: list[str] = []
 
@@ -192,7 +195,7 @@ def test_a_connection_does_not_wait_for_all_requests_of_the_others() -> None:
 
 
 def test_only_recent_work_of_clients_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sliced, "SPENT_REMEMBERED", 50 * SLICE_COST)
+    monkeypatch.setattr(sliced, "SPENT_REMEMBERED", 50 * SLICE_COST_US)
     work = slices()
     for connection_id in range(500):
         work.requests.run(API, CONTEXT._replace(connection_id=connection_id), REQUEST, count([], 12))

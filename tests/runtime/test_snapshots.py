@@ -35,7 +35,7 @@ from kcore.protocol.messages.offset_delete import (
 from kcore.protocol.records import CONSUMER_OFFSETS
 from kcore.runtime import Outcome, Pending, Record, RequestContext, Shard
 from kcore.runtime.loader import SLICE_RECORDS, Replay
-from kcore.runtime.shard import ShardState
+from kcore.runtime.shard_state import ShardState
 from kcore_ext.batch import parse_header
 from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 

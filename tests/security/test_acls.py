@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kcore.broker.acl.authorizer import ENTRY_BYTES, MAX_CACHED_BYTES, MAX_CACHED_CHARACTERS, AclAuthorizer
 from kcore.broker.acl.entries import IMPLIED_BY, Acl, AclFilter, AclTable, PatternType, Permission, covers
-from kcore.broker.apis.delete_acls import DESCRIPTION_COST, STEP_ENTRIES
+from kcore.broker.apis.delete_acls import DESCRIPTION_COST_US, STEP_ENTRIES
 from kcore.clock import ManualClock, Now
 from kcore.errors import CloseConnectionError
 from kcore.protocol.api_keys import ApiKey
@@ -74,8 +74,9 @@ def decide(*entries: Acl, operation: Op = Op.READ, name: str = "orders", who: st
     ],
 )
 def test_a_decision_follows_from_the_entries(entries: list[Acl], allowed: bool | None) -> None:
-    """The table is about READ of the topic "orders" by alice, with patterns, principals and hosts. A DENY entry has
-    precedence. None means that no entry covers the topic.
+    """Each case is a list of entries, and the decision whether alice may READ the topic "orders".
+
+    A DENY entry has precedence. The decision is None if no entry covers the topic.
     """
     assert decide(*entries) is allowed
     assert decide(*reversed(entries)) is allowed
@@ -122,7 +123,9 @@ def test_some_operations_imply_others(granted: Op) -> None:
 
 
 class CountedOperations(frozenset[int]):
-    """Implied operations that count look-ups. A decision makes one look-up for each ALLOW rule that it reads."""
+    """A set of implied operations that counts its look-ups. A decision makes one look-up for each ALLOW rule that it
+    reads.
+    """
 
     reads = 0
 
@@ -210,7 +213,10 @@ def test_the_index_finds_what_a_linear_search_finds(entries: set[Acl], name: str
 def test_the_authorizer_decides_as_its_reference(
     entries: set[Acl], name: str, operation: Op, principal: str, client_host: str, allow_if_none: bool
 ) -> None:
-    """For each client and both defaults, a search through all entries gives the same decision."""
+    """The authorizer decides like a linear search through all entries.
+
+    The test varies the client and the setting `allow.everyone.if.no.acl.found`.
+    """
     table = AclTable()
     for number, entry in enumerate(entries):
         table.add(number.to_bytes(16, "big"), entry)
@@ -232,7 +238,7 @@ def test_the_authorizer_decides_as_its_reference(
 
 
 def denies_all_of(denial: Acl, allowed: Acl) -> bool:
-    """Returns True if a DENY entry covers every name that an ALLOW entry covers."""
+    """Returns True if the names that a DENY entry covers include all names that an ALLOW entry covers."""
     if allowed.pattern_type == LITERAL and allowed.resource_name == "*":
         return False
     if denial.pattern_type == PREFIXED:
@@ -252,7 +258,9 @@ def test_the_notations_of_one_host_are_one_rule() -> None:
 
 
 def test_a_permission_on_any_resource_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The decision examines all entries of a principal, and a producer may request it repeatedly."""
+    """A producer may become idempotent if it may write to any topic. The authorizer caches this decision until an entry
+    changes.
+    """
     engine = Guarded()
     engine.allow(acl(Op.WRITE, name="orders"))
     calls = []
@@ -283,7 +291,7 @@ def test_a_permission_on_any_resource_is_decided_once(monkeypatch: pytest.Monkey
     ],
 )
 def test_a_producer_may_be_idempotent_if_it_may_write_to_any_topic(entries: list[Acl], allowed: bool) -> None:
-    """The producer may be idempotent even if the topic of the entry does not exist (KIP-679)."""
+    """WRITE on any topic permits InitProducerId (KIP-679), even if the topic of the entry does not exist."""
     engine = Guarded()
     engine.allow(*entries)
     code = engine.send(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)).error_code
@@ -305,7 +313,9 @@ def test_a_producer_may_be_idempotent_if_it_may_write_to_any_topic(entries: list
     ],
 )
 def test_filters_match_names_by_pattern_type(pattern: PatternType, name: str | None, found: set[int]) -> None:
-    """ANY and the pattern types compare names, and MATCH finds the entries that cover a name (KIP-290)."""
+    """A filter with MATCH finds the entries that cover its name (KIP-290). Other filters find the entries with its
+    name.
+    """
     entries = [
         acl(Op.READ, name="foo"), acl(Op.READ, name="*"), acl(Op.READ, name="fo", pattern=PREFIXED),
         acl(Op.READ, name="bar", pattern=PREFIXED),
@@ -321,8 +331,10 @@ def any_entry(**fields: Any) -> dict[str, Any]:
 
 
 def test_entries_are_created_once_described_by_resource_and_deleted_by_filter() -> None:
-    """Creating an existing entry succeeds. Each filter that matches returns the deleted entry. All changes are
-    durable.
+    """Creating an entry again succeeds without effect. An entry that matches several filters is in the result of each
+    filter.
+
+    All changes survive a restart.
     """
     engine = Guarded()
     read, write, prefixed = acl(Op.READ), acl(Op.WRITE), acl(Op.READ, name="t", pattern=PREFIXED)
@@ -386,7 +398,10 @@ def test_super_users_are_allowed_everything() -> None:
 
 
 def test_everyone_is_allowed_where_no_entry_is_found() -> None:
-    """With allow.everyone.if.no.acl.found, an entry that covers the topic allows only its own operations."""
+    """With `allow.everyone.if.no.acl.found`, any client may read a topic as long as no entry covers the topic.
+
+    Once an entry allows bob to write to the topic, other clients and operations are denied.
+    """
     engine = Guarded(allow_everyone_if_no_acl_found="true")
     engine.send(create("t"), who=ADMIN)
     assert engine.codes(fetch("t"), 12) == set()
@@ -515,5 +530,5 @@ def test_the_entries_of_many_acls_are_compared_in_small_steps() -> None:
         host_filter=None, operation=1, permission_type=1,
     )  # fmt: skip
     costs = list(api._select(node.engine.control.shard.machine, DeleteAclsRequest(filters=[every])))
-    assert max(costs) == DESCRIPTION_COST * STEP_ENTRIES
-    assert sum(costs) > count * (2 + DESCRIPTION_COST)
+    assert max(costs) == DESCRIPTION_COST_US * STEP_ENTRIES
+    assert sum(costs) > count * (2 + DESCRIPTION_COST_US)

@@ -14,7 +14,7 @@ from kcore.protocol.authorizer import ResourceType as Kind
 from kcore.protocol.messages.describe_acls import DescribeAclsRequest
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.runtime import Pending, RequestContext
-from kcore.runtime.sliced import SLICE_COST
+from kcore.runtime.sliced import SLICE_COST_US
 from tests.kit import create, fetch
 from tests.security.guarded import ADMIN, ALICE, Guarded
 from tests.security.test_acls import any_entry
@@ -74,9 +74,11 @@ class OnlyWriters:
 def test_a_custom_authorizer_decides_about_many_topics_in_slices(
     writable: str, code: int, sliced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A producer may be idempotent if it may write to any topic, and the authorizer must check each topic."""
+    """A producer may be idempotent if it may write to any topic. The authorizer checks the topics one by one, so these
+    checks run in slices.
+    """
     monkeypatch.setattr(init_producer_id, "TOPICS_PER_STEP", 4)
-    monkeypatch.setattr(init_producer_id, "PERMISSION_COST", SLICE_COST // 4)
+    monkeypatch.setattr(init_producer_id, "PERMISSION_COST_US", SLICE_COST_US // 4)
     node = Guarded(authorizer_class_name="tests.security.test_custom_authorizers:OnlyWriters")
     node.send(create(*(f"t{number:02}" for number in range(19))), who=ADMIN)
     engine, authorizer = node.engine, node.engine.authorizer
@@ -110,6 +112,6 @@ def test_a_custom_authorizer_decides_about_many_topics_in_slices(
     ],
 )  # fmt: skip
 def test_invalid_authorizers_stop_the_start(settings: dict[str, str]) -> None:
-    """After a mistake in the settings, the node would otherwise run without access control."""
+    """The start fails, because the node would otherwise run without access control."""
     with pytest.raises((ConfigError, TypeError)):
         Guarded(**settings)

@@ -44,7 +44,7 @@ def lose(live: LiveServer, data: bytes, before: Callable[[Connection], None] = l
     def receive() -> Connection:
         (connection,) = live.server.connections
         before(connection)
-        live.server.flushes.phase_ns = 0
+        live.server.flushes.time_budget_ns = 0
         live.server.turns._scheduled = True  # no turn comes before `go_on`
         connection.data_received(data)
         connection.transport.abort()  # as after a reset by the client
@@ -165,7 +165,7 @@ def test_a_connection_whose_turn_fails_is_closed(serve: Callable[..., LiveServer
 
         def receive() -> None:
             (connection,) = live.server.connections
-            live.server.flushes.phase_ns = 0
+            live.server.flushes.time_budget_ns = 0
             connection.data_received(raw.request(LARGE, 4))
             patch.setattr(Connection, "go_on", fail)
 

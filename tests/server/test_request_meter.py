@@ -22,7 +22,7 @@ from kcore.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kcore.runtime import Api, Pending, RequestContext
-from kcore.runtime.sliced import SLICE_COST, SlicedPending
+from kcore.runtime.sliced import SLICE_COST_US, SlicedPending
 from kcore.server import request_meter
 from kcore.server.dispatch import Dispatch, Served
 from kcore.server.request_meter import RequestMeter
@@ -129,7 +129,7 @@ def test_the_slices_of_a_long_request_count(metered: Metered) -> None:
 
     def work() -> Iterator[int]:
         for _ in range(105):
-            yield SLICE_COST
+            yield SLICE_COST_US
         return HeartbeatResponse()  # type: ignore[return-value]
 
     sliced = SlicedPending(metered.api, CONTEXT, REQUEST, work(), None)  # type: ignore[arg-type]
@@ -155,7 +155,7 @@ def test_a_client_that_disconnects_is_charged_for_the_slices_that_have_run(meter
 
     def work() -> Iterator[int]:
         while True:
-            yield SLICE_COST
+            yield SLICE_COST_US
 
     sliced = SlicedPending(metered.api, CONTEXT, REQUEST, work(), None)  # type: ignore[arg-type]
     metered.api.result = sliced

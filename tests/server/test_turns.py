@@ -241,8 +241,8 @@ def test_one_read_of_a_connection_is_served_in_a_turn(loop: str) -> None:
 BEAT = HeartbeatRequest(group_id="g", member_id="m")
 
 
-@pytest.mark.parametrize("phase_ns", [0, 10**12])
-def test_connections_that_are_read_together_share_the_time_of_a_turn(phase_ns: int) -> None:
+@pytest.mark.parametrize("time_budget_ns", [0, 10**12])
+def test_connections_that_are_read_together_share_the_time_of_a_turn(time_budget_ns: int) -> None:
     """Thousands of connections may be readable at once. If no time remains for some of them, they are served in later
     turns.
     """
@@ -251,12 +251,12 @@ def test_connections_that_are_read_together_share_the_time_of_a_turn(phase_ns: i
         live.wait_for_connections(5)
 
         def read_all() -> int:
-            live.server.flushes.phase_ns = phase_ns
+            live.server.flushes.time_budget_ns = time_budget_ns
             for connection in live.server.connections:
                 connection.data_received(peers[0].request(BEAT, 4))
             return len(live.server.turns.waiting)
 
-        assert live.call(read_all) == (0 if phase_ns else 5)
+        assert live.call(read_all) == (0 if time_budget_ns else 5)
         for peer in peers:
             assert peer.receive(BEAT, 4)[1].error_code == 25
         assert live.call(lambda: live.server.turns.waiting) == {}
@@ -274,8 +274,8 @@ def test_connections_that_continue_together_share_the_time_of_a_turn() -> None:
             for connection in live.server.connections:
                 connection.stop_requests()
                 connection.data_received(peers[0].request(BEAT, 4))
-            live.server.flushes.phase_ns = 0
-            live.server.flushes.begin_phase()
+            live.server.flushes.time_budget_ns = 0
+            live.server.flushes.renew_time_budget()
             for connection in live.server.connections:
                 connection._stopped = connection._unread = False
                 connection.go_on()
@@ -291,7 +291,7 @@ def test_a_connection_that_has_its_turn_does_not_wait_again() -> None:
         live.wait_for_connections(2)
 
         def take_turn() -> int:
-            live.server.flushes.phase_ns = 0
+            live.server.flushes.time_budget_ns = 0
             one, other = live.server.connections
             one.data_received(first.request(BEAT, 4))
             other.data_received(second.request(BEAT, 4))

@@ -19,7 +19,7 @@ IDS = [f"x{number}" for number in range(9)]
 def test_ids_are_listed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """An id that is removed between two slices is left out. All others are the same as in one slice."""
     monkeypatch.setattr(list_transactions, "IDS_PER_PART", 2)
-    monkeypatch.setattr(list_transactions, "ID_COST", 10_000)
+    monkeypatch.setattr(list_transactions, "ID_COST_US", 10_000)
     world = World({"transaction.state.log.num.partitions": 1})
     for transactional_id in IDS:
         made = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)

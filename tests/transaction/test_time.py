@@ -8,7 +8,7 @@ import pytest
 
 from kcore.protocol.error_codes import ErrorCode as E
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
-from kcore.runtime.shard import ShardState
+from kcore.runtime.shard_state import ShardState
 from kcore.transaction import shard as shard_module
 from tests.transaction.world import Identity, World, end_request
 

@@ -54,15 +54,17 @@ class NodeClock:
 
 
 def _has_crashed(error: BaseException | None) -> bool:
-    """Returns True if an exception was raised after the crash of the process, while the code handled the crash."""
+    """Returns True if `error` or an exception in its chain of contexts is a simulated crash."""
     while error is not None and not isinstance(error, SimulatedCrashError):
         error = error.__context__
     return error is not None
 
 
 class _Gate:
-    """The gate of a background commit. If the engine waits for the write, the write happens at once. A crash ends the
-    engine.
+    """The `Gate` that the engine and a background commit share.
+
+    If the engine waits for the commit, the gate performs the write at once. If the write crashes the process, raises
+    the crash.
     """
 
     def __init__(self) -> None:
@@ -121,12 +123,12 @@ class ServerConnection:
             self._node.inside(self._serve, self)
 
     def writable(self) -> None:
-        """Continues after the client has read."""
+        """Continues to send responses after the client has read bytes."""
         if self.open:
             self._node.inside(self.flush)
 
     def lost(self) -> None:
-        """Handles the end of the connection."""
+        """Closes the request queue and ends the client's sessions after the connection has ended."""
         if self.open:
             self.open = False
             self.queue.close()
@@ -362,9 +364,9 @@ class Node:
             call(*arguments)
             if engine.pipeline.uncertain:
                 self.uncertain_ms = self.kernel.now_ms
-            if not engine.pipeline.settling:
+            if not engine.pipeline.interrupted:
                 return
-            self.trace("unsettled")
+            self.trace("interrupted commit")
         except SimulatedCrashError:
             self.trace("crash in a write")
         except Exception as error:
@@ -372,8 +374,8 @@ class Node:
                 self.trace("crash in a write")
                 self._died(power=False)
                 return
-            if not engine.pipeline.settling:
-                # As in the drivers, an exception of a commit that is settled ends only its round.
+            if not engine.pipeline.interrupted:
+                # As in the drivers, an exception of a commit whose round has ended ends only its round.
                 if self.interrupt is None or type(error) is not MemoryError:
                     raise
                 self.interrupt = None

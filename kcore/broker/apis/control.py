@@ -11,8 +11,8 @@ from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.api import Api, RequestContext
 from kcore.runtime.pending import gather
-from kcore.runtime.shard import ShardState
-from kcore.runtime.sliced import SLICE_COST, step
+from kcore.runtime.shard_state import ShardState
+from kcore.runtime.sliced import SLICE_COST_US, step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -28,7 +28,7 @@ Response = TypeVar("Response")
 
 ITEMS_PER_STEP = 100
 """Largest number of items that one decision handles; a larger request is decided in parts of this size."""
-ITEM_COST = 100
+ITEM_COST_US = 100
 """The cost of deciding one item and of its commit, in microseconds."""
 
 SHARD_REFUSALS = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR})
@@ -94,7 +94,7 @@ class ControlApi(Api[Request, Response]):
         *,
         key: Callable[[Any], Hashable] | None = None,
         weight: Callable[[Any], int] | None = None,
-        cost: int = ITEM_COST,
+        cost: int = ITEM_COST_US,
     ) -> Any:
         """Decides a request about many items in parts, so that other requests are served in between.
 
@@ -152,7 +152,7 @@ class ControlApi(Api[Request, Response]):
         if some:
             parts.append(self.shard.run(self, context, part(some)))
         while self.opening is not None and self.opening():
-            yield SLICE_COST
+            yield SLICE_COST_US
         return parts
 
     def allowed(

@@ -19,7 +19,7 @@ from kcore.protocol.messages.delete_acls import (
     DeleteAclsResponse,
 )
 from kcore.runtime.pending import gather
-from kcore.runtime.shard import ShardState
+from kcore.runtime.shard_state import ShardState
 
 if TYPE_CHECKING:
     from kcore.broker.acl.entries import AclFilter
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 STEP_ENTRIES = 1_000
 """Number of entries that one step compares with a filter. Each comparison takes about a microsecond."""
-FILTER_COST = 5
+FILTER_COST_US = 5
 """The cost of one filter without the comparisons, in microseconds."""
-DESCRIPTION_COST = 3
+DESCRIPTION_COST_US = 3
 """The cost of describing a selected entry in the response, in microseconds."""
 STEP_REMOVALS = 500
 """Maximum number of entries that one decision deletes."""
-REMOVAL_COST = 10
+REMOVAL_COST_US = 10
 """The cost of deleting an entry and of its commit, in microseconds."""
 MAX_SELECTED = 200_000
 """Maximum number of entries in one response. An entry counts once for each filter that selects it."""
@@ -56,7 +56,11 @@ class Selection(NamedTuple):
     response: DeleteAclsResponse
 
     def merged(self, decided: list[DeleteAclsResponse]) -> DeleteAclsResponse:
-        """Returns `response`, or the error response of a decision that failed."""
+        """Returns the response to the request: `response`, or the first error response in `decided`.
+
+        Args:
+            decided: the responses of the decisions that deleted the entries.
+        """
         return next((response for response in decided if response is not self.response), self.response)
 
 
@@ -103,11 +107,13 @@ class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
         for first in range(0, max(1, len(acl_ids)), STEP_REMOVALS):
             some = acl_ids[first : first + STEP_REMOVALS]
             decided.append(self.shard.run(self, context, selection._replace(acl_ids=some)))
-            yield REMOVAL_COST * len(some)
+            yield REMOVAL_COST_US * len(some)
         return selection, decided
 
     def _select(self, machine: MetadataMachine, request: DeleteAclsRequest) -> Work:
-        """Finds the entries that each filter selects. Equal filters are evaluated once, all against the same entries.
+        """Finds the entries that each filter selects.
+
+        All filters are compared with the entries that existed at the start. Equal filters are evaluated once.
 
         Raises:
             KafkaError: POLICY_VIOLATION if the filters select too many entries for one response.
@@ -146,7 +152,7 @@ class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
                         some = matching[first : first + STEP_ENTRIES]
                         deleted.update((acl_id, None) for acl_id, _ in some)
                         described += [_described(acl) for _, acl in some]
-                        yield DESCRIPTION_COST * len(some)
+                        yield DESCRIPTION_COST_US * len(some)
                     result.matching_acls = described
             selected += len(result.matching_acls)
             if selected > MAX_SELECTED:
@@ -155,7 +161,7 @@ class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
                     f"the filters of a request may select at most {MAX_SELECTED} entries in total",
                 )
             results.append(result)
-            yield FILTER_COST
+            yield FILTER_COST_US
         return Selection(request, list(deleted), DeleteAclsResponse(filter_results=results))
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: Any) -> Any:

@@ -26,17 +26,23 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
 
 HIGH_WATERMARK = -1
-"""Offset in a request that stands for the high watermark. With this offset, a client deletes all records."""
+"""Offset by which a client requests the deletion of all records: it means the high watermark."""
 
-PARTITION_COST = 10
+PARTITION_COST_US = 10
 """The cost of deleting from one partition, in microseconds."""
 
 PRODUCERS_A_PARTITION = 30
-"""Number of producers whose snapshot costs as much as the deletion from a partition."""
+"""Number of producers that count as one further partition in the cost of a request.
+
+A deletion also writes a snapshot of the partition's producers.
+"""
 
 
 class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
-    """Handler of DeleteRecords requests, which need the right to DELETE a topic. It keeps the state of producers."""
+    """Handler of DeleteRecords requests, which need the permission DELETE on the topic.
+
+    The states of producers remain, even if their batches are deleted.
+    """
 
     __slots__ = ()
 
@@ -92,11 +98,11 @@ class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
                 part = DeleteRecordsRequest(topics=[some], timeout_ms=request.timeout_ms)
                 parts.append((number, self._decide(context, part)))
                 first = end
-                yield PARTITION_COST * units
+                yield PARTITION_COST_US * units
         return parts
 
     def _units(self, topic: str, entry: DeleteRecordsPartition) -> int:
-        """Returns the cost of a deletion; 1 is the cost of a deletion from a partition without producers."""
+        """Returns the cost of a deletion, as a multiple of the cost for a partition without producers."""
         partition = self._partitions.get(topic, entry.partition_index)
         return 1 if partition is None else 1 + partition.snapshot_size // PRODUCERS_A_PARTITION
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 STEP_ENTRIES = 1_000
 """Number of entries that one step compares with the filter. Each comparison takes about a microsecond."""
-MATCH_COST = 3
+MATCH_COST_US = 3
 """The cost of describing an entry, in microseconds."""
 
 
@@ -60,7 +60,7 @@ class DescribeAclsApi(
                     principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission
                 )
                 resources.setdefault((acl.resource_type, acl.resource_name, acl.pattern_type), []).append(description)
-            yield len(some) + MATCH_COST * len(matching)
+            yield len(some) + MATCH_COST_US * len(matching)
         return DescribeAclsResponse(
             error_message=None,
             resources=[

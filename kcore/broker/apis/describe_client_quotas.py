@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 EXACT, DEFAULT, ANY = 0, 1, 2
 STEP_ENTITIES = 500
 """Number of entities that one step compares with the filter."""
-ENTITY_COST = 3
+ENTITY_COST_US = 3
 """The cost of comparing one entity with the filter and describing it, in microseconds."""
 ENTITY_TYPES = frozenset({"user", "client-id", "ip"})
 
@@ -60,7 +60,7 @@ class DescribeClientQuotasApi(SlicedReadApi[DescribeClientQuotasRequest, Describ
                 for entity, quotas in some
                 if _matches(dict(entity), request)
             ]
-            yield ENTITY_COST * len(some)
+            yield ENTITY_COST_US * len(some)
         return DescribeClientQuotasResponse(entries=entries)
 
     def error(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kcore.runtime.shard import Shard
 
 
-RESOURCE_COST = 150
+RESOURCE_COST_US = 150
 """The cost of describing all settings of a topic, in microseconds."""
 
 _DESCRIBED_TYPES = frozenset(
@@ -93,10 +93,10 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
             return DescribeConfigsResponse(results=results)
 
         # A few resources take one decision, which itself shares the results of duplicates.
-        return self.in_parts(context, request, list(distinct.values()), part, merge, cost=RESOURCE_COST)
+        return self.in_parts(context, request, list(distinct.values()), part, merge, cost=RESOURCE_COST_US)
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: DescribeConfigsRequest) -> Any:
-        """Reads the settings of each resource. A type without settings is an error of the whole request."""
+        """Reads the settings of each resource. Refuses the whole request if a resource type has no settings."""
         undescribed = _undescribed_type(request)
         if undescribed is not None:
             text = f"resource type {undescribed} has no settings"
@@ -124,7 +124,7 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
         options: DescribeOptions,
         resource: DescribeConfigsResource,
     ) -> DescribeConfigsResult:
-        """Describes the settings of one resource, or its error."""
+        """Returns the settings of one resource, or an error if they cannot be read."""
         try:
             self._authorize(context, resource)
             configs = self._read(machine, resource, options)
@@ -190,7 +190,7 @@ def _undescribed_type(request: DescribeConfigsRequest) -> int | None:
 
 
 def _key(resource: DescribeConfigsResource) -> tuple[int, str, frozenset[str]]:
-    """Returns a key of a resource and its requested settings, independent of their order."""
+    """Returns a key that is equal for requests of the same settings of a resource, in any order."""
     return resource.resource_type, resource.resource_name, frozenset(resource.configuration_keys or ())
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
 
 STEP_PARTITIONS = 50
-PARTITION_COST = 50
+PARTITION_COST_US = 50
 """The cost of describing one partition, in microseconds."""
 
 
@@ -53,7 +53,7 @@ class DescribeLogDirsApi(SlicedReadApi[DescribeLogDirsRequest, DescribeLogDirsRe
         self._log_dirs = log_dirs
 
     def steps(self, machine: MetadataMachine, context: RequestContext, request: DescribeLogDirsRequest) -> Work:
-        """Describes the data folder with the requested partitions that exist; null requests all."""
+        """Describes the data folder and the requested partitions that exist. Null topics request all partitions."""
         if not self.allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         requested: dict[str, Iterable[int] | None]
@@ -72,12 +72,12 @@ class DescribeLogDirsApi(SlicedReadApi[DescribeLogDirsRequest, DescribeLogDirsRe
             partitions = []
             for number, index in enumerate(indexes, 1):
                 if number % STEP_PARTITIONS == 0:
-                    yield PARTITION_COST * STEP_PARTITIONS
+                    yield PARTITION_COST_US * STEP_PARTITIONS
                 yield from self._log_dirs.index_steps(topic.topic_id, index)
                 size_bytes = self._log_dirs.size_bytes(topic.topic_id, index)
                 if size_bytes is not None:
                     partitions.append(DescribeLogDirsPartition(partition_index=index, partition_size=size_bytes))
-            yield PARTITION_COST * (1 + len(partitions) % STEP_PARTITIONS)
+            yield PARTITION_COST_US * (1 + len(partitions) % STEP_PARTITIONS)
             if partitions:
                 topics.append(DescribeLogDirsTopic(name=name, partitions=partitions))
         total_bytes, usable_bytes = self._log_dirs.volume_bytes()

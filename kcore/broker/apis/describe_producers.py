@@ -17,7 +17,7 @@ from kcore.protocol.messages.describe_producers import (
     TopicResponse,
 )
 from kcore.runtime.api import Api
-from kcore.runtime.topic_permissions import PERMISSION_COST
+from kcore.runtime.topic_permissions import PERMISSION_COST_US
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
     from kcore_ext.broker.producers import ProducerEntry
 
-PARTITION_COST = 1
+PARTITION_COST_US = 1
 """The cost of a partition without the description of its producers, in microseconds."""
-STEP_COST = 200
+STEP_COST_US = 200
 """The cost after which a step ends, in microseconds. The description of a partition's producers has its own steps."""
 
 FEW_PRODUCERS = 1_000
@@ -117,13 +117,13 @@ class DescribeProducersApi(Api[DescribeProducersRequest, DescribeProducersRespon
                         response = PartitionResponse(partition_index=index, active_producers=producers)
                         described[partition] = response
                     responses.append(response)
-                cost += PARTITION_COST
-                if cost >= STEP_COST:
+                cost += PARTITION_COST_US
+                if cost >= STEP_COST_US:
                     yield cost
                     cost = 0
             topics.append(TopicResponse(name=topic.name, partitions=responses))
-            cost += PERMISSION_COST
-            if cost >= STEP_COST:
+            cost += PERMISSION_COST_US
+            if cost >= STEP_COST_US:
                 yield cost
                 cost = 0
         return DescribeProducersResponse(topics=topics)

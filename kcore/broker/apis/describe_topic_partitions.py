@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
     from kcore.runtime.topics import TopicInfo
 
-TOPIC_COST = 100
+TOPIC_COST_US = 100
 """The cost of describing one topic, mostly of its authorized operations, in microseconds."""
-NAME_COST = 10
-"""The cost of a topic that comes after the page, in microseconds. The broker only checks the permission on it."""
-NAMES_PER_COST = 4
+NAME_COST_US = 10
+"""The cost of a topic beyond the end of the page, in microseconds. The broker only checks the client's permission."""
+NAMES_A_MICROSECOND = 4
 """Number of topic names that the broker copies in a microsecond."""
-PARTITION_COST = 3
+PARTITION_COST_US = 3
 """The cost of describing one partition, in microseconds."""
 
 
@@ -82,9 +82,9 @@ class DescribeTopicPartitionsApi(SlicedReadApi[DescribeTopicPartitionsRequest, D
         response = DescribeTopicPartitionsResponse()
         described: list[DescribeTopicPartitionsResponseTopic] = []
         refused: list[DescribeTopicPartitionsResponseTopic] = []
-        yield len(requested) // NAMES_PER_COST
+        yield len(requested) // NAMES_A_MICROSECOND
         for name in sorted(name for name in requested if name >= start):
-            yield TOPIC_COST if response.next_cursor is None else NAME_COST
+            yield TOPIC_COST_US if response.next_cursor is None else NAME_COST_US
             if not self.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
                 if not everything:
                     refused.append(_failure(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
@@ -101,7 +101,7 @@ class DescribeTopicPartitionsApi(SlicedReadApi[DescribeTopicPartitionsRequest, D
                 self.authorizer, context, ResourceType.TOPIC, name
             )
             described.append(result)
-            yield PARTITION_COST * len(result.partitions)
+            yield PARTITION_COST_US * len(result.partitions)
             end = first + len(result.partitions)
             room -= len(result.partitions)
             if topic is not None and first < topic.partitions and end < topic.partitions:

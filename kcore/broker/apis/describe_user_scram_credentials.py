@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kcore.runtime.api import RequestContext
     from kcore.runtime.sliced import Work
 
-USER_COST = 4
+USER_COST_US = 4
 """The cost of describing one user, in microseconds."""
 
 
@@ -47,7 +47,7 @@ class DescribeUserScramCredentialsApi(
         requested = Counter(user.name for user in request.users) if request.users else Counter(list(users))
         results = []
         for user, count in requested.items():
-            yield USER_COST
+            yield USER_COST_US
             if count > 1:
                 results.append(_failure(user, ErrorCode.DUPLICATE_RESOURCE))
             elif user not in users:

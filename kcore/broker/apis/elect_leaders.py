@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PREFERRED, UNCLEAN = 0, 1
 STEP_PARTITIONS = 200
-PARTITION_COST = 5
+PARTITION_COST_US = 5
 """The cost of one partition, in microseconds."""
 
 
@@ -86,9 +86,9 @@ class ElectLeadersApi(SlicedReadApi[ElectLeadersRequest, ElectLeadersResponse]):
                 if everything:
                     codes = [entry for entry in codes if entry[1] != ErrorCode.ELECTION_NOT_NEEDED]
                 partitions += _partitions(codes)
-                yield PARTITION_COST * len(some)
+                yield PARTITION_COST_US * len(some)
             results.append(ReplicaElectionResult(topic=name, partition_result=partitions))
-            yield PARTITION_COST
+            yield PARTITION_COST_US
         return ElectLeadersResponse(replica_election_results=results)
 
     def _code(self, machine: MetadataMachine, name: str, index: int) -> ErrorCode:

@@ -12,7 +12,7 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kcore.runtime.topic_permissions import PERMISSION_COST, TOPICS_PER_STEP
+from kcore.runtime.topic_permissions import PERMISSION_COST_US, TOPICS_PER_STEP
 
 if TYPE_CHECKING:
     from kcore.broker.metadata.machine import MetadataMachine
@@ -41,7 +41,7 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
     Args:
         shard: the metadata shard.
         ids: allocates ids.
-        topics: the existing topics. A client that may write to any topic may be an idempotent producer.
+        topics: the existing topics. Permission to write to one of them includes permission for idempotent producers.
         transactional: serves requests with a transactional id.
         authorizer: decides about each operation; None allows all.
     """
@@ -89,7 +89,10 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
         )
 
     def _may_write(self, context: RequestContext) -> Work:
-        """Decides if the client may write to any topic. A custom authorizer decides about each topic, in slices."""
+        """Decides if the client has permission to write to at least one topic.
+
+        A custom authorizer decides about each topic, in slices.
+        """
         authorizer = self.authorizer
         if authorizer is None:
             return True
@@ -99,11 +102,11 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
             if authorizer.allowed(context, Operation.WRITE, ResourceType.TOPIC, topic.name):
                 return True
             if number % TOPICS_PER_STEP == 0:
-                yield TOPICS_PER_STEP * PERMISSION_COST
+                yield TOPICS_PER_STEP * PERMISSION_COST_US
         return False
 
     def _run(self, context: RequestContext, request: InitProducerIdRequest) -> Any:
-        """Serves a request that the client may send."""
+        """Serves a request after the check of the client's permission."""
         if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
             return self.error(context, request, ErrorCode.INVALID_REQUEST)
         if request.transactional_id is None:

@@ -1,7 +1,7 @@
 """ListOffsets (key 2), v1-11: finds the earliest offset, the latest one, or an offset by timestamp.
 
-v2 adds isolation levels (KIP-98), v4 leader epochs (KIP-320), v7 the largest timestamp (KIP-734), v8, v9 and v11 the
-special values of tiered storage, which kcore does not have.
+v2 adds isolation levels (KIP-98), v4 leader epochs (KIP-320), and v7 the largest timestamp (KIP-734). v8, v9 and v11
+add special timestamps for tiered storage; kcore has no tiered storage.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
 
 
-PARTITION_COST = 6
+PARTITION_COST_US = 6
 """The cost of one partition, in microseconds."""
 
 
@@ -102,7 +102,7 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
                         yield result
                     else:
                         results[topic.name].append(result)
-                yield 1 + PARTITION_COST * len(some)
+                yield 1 + PARTITION_COST_US * len(some)
         return _response(results)
 
     def _index_steps(

@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from kcore.runtime.topics import TopicInfo
 
 
-TOPIC_COST = 30
+TOPIC_COST_US = 30
 """The cost of one topic of a few partitions, in microseconds."""
 
 
-CREATION_COST = 130
+CREATION_COST_US = 130
 """The cost of creating one topic, in microseconds."""
 
 PARTITIONS_A_TOPIC = 10
@@ -123,7 +123,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
                 lambda some: AllTopics(some, request),  # type: ignore[arg-type, return-value]
                 _merged,
                 weight=lambda topic: 1 + topic.partitions // PARTITIONS_A_TOPIC,
-                cost=TOPIC_COST,
+                cost=TOPIC_COST_US,
             )
         if len(requested) <= ITEMS_PER_STEP or any(topic.topic_id != ZERO_UUID for topic in requested):
             return self.shard.run(self, context, request)
@@ -149,7 +149,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
             names,
             part,  # type: ignore[arg-type]
             _merged,
-            cost=CREATION_COST if may_create else TOPIC_COST,
+            cost=CREATION_COST_US if may_create else TOPIC_COST_US,
         )
 
     def _new_records(self, names: list[Any]) -> int:
@@ -160,7 +160,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
     def decide(
         self, machine: MetadataMachine, context: RequestContext, request: MetadataRequest | AllTopics | WithoutCreation
     ) -> Any:
-        """Looks up the requested topics; a request for all topics or by id never creates a topic."""
+        """Looks up the requested topics. Only a request that names topics can create missing topics."""
         some: list[TopicInfo] | None = None
         without_creation = isinstance(request, WithoutCreation)
         if isinstance(request, AllTopics):

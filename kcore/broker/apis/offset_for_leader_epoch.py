@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
 
 
-PARTITION_COST = 2
+PARTITION_COST_US = 2
 """The cost of one partition, in microseconds."""
 
 
@@ -93,7 +93,7 @@ class OffsetForLeaderEpochApi(ReadApi[OffsetForLeaderEpochRequest, OffsetForLead
             for first in range(0, len(topic.partitions), FEW_PARTITIONS):
                 some = topic.partitions[first : first + FEW_PARTITIONS]
                 ends += [self._end(topic.topic, entry, allowed) for entry in some]
-                yield 1 + PARTITION_COST * len(some)
+                yield 1 + PARTITION_COST_US * len(some)
             results.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=ends))
         return OffsetForLeaderEpochResponse(topics=results)
 

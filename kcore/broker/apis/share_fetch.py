@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from kcore.broker.data.delayed_fetch import MAX_AT_ONCE, MAX_WATCHED, DueFetches
 from kcore.broker.data.fetch_budget import MOST_SHARED_BYTES, NOTED_BYTES
 from kcore.broker.share.delayed_share_fetch import DelayedShareFetch, RefusedLater, enough
+from kcore.broker.share.fetch_sessions import session_of
 from kcore.broker.share.requests import (
     FEW_PARTITIONS,
     LEADER_ERRORS,
@@ -22,7 +23,7 @@ from kcore.broker.share.requests import (
     ShareApi,
     find_partition,
 )
-from kcore.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Client, SessionKey, TopicIdPartition
+from kcore.broker.share.sessions import INITIAL_EPOCH, SessionKey, TopicIdPartition
 from kcore.broker.share.share_partition import AcquireParams
 from kcore.broker.share.states import SharePartitionState
 from kcore.errors import KafkaError
@@ -41,8 +42,8 @@ from kcore.protocol.messages.share_fetch import (
     ShareFetchResponse,
 )
 from kcore.runtime.pending import Pending
-from kcore.runtime.sliced import SLICE_COST, step
-from kcore.runtime.topic_permissions import PERMISSION_COST
+from kcore.runtime.sliced import SLICE_COST_US, step
+from kcore.runtime.topic_permissions import PERMISSION_COST_US
 from kcore_ext.broker.share.share_fetch import ShareFetchFastPath, ShareFetchPending
 
 if TYPE_CHECKING:
@@ -74,18 +75,20 @@ several loads.
 LOAD_BATCHES: Final = 25
 """Number of state batches that take as long to load as a share partition without state batches."""
 
-MAX_WASTED_BYTES: Final = 8 << 20
+MAX_DISCARDED_BYTES: Final = 8 << 20
 """Number of bytes read but not delivered after which a request stops reading. Other work is converted to bytes."""
 
 FEW_FETCHED: Final = 1_000
 """Maximum number of partitions of a session that are fetched at once; more are fetched in slices."""
 
-STEP_COST: Final = 500
+STEP_COST_US: Final = 500
 """The cost after which a step of a long fetch ends, in microseconds."""
-LOOK_UP_COST: Final = 2
-ACQUIRE_COST: Final = 3
-LOAD_COST: Final = 50
-"""The costs of looking up a partition, of acquiring its records, and of loading it, in this order, in microseconds."""
+LOOK_UP_COST_US: Final = 2
+"""The cost of looking up a topic or a partition, in microseconds."""
+ACQUIRE_COST_US: Final = 3
+"""The cost of acquiring records of a partition, without the cost of reading them, in microseconds."""
+LOAD_COST_US: Final = 50
+"""The cost of loading a share partition without stored state, in microseconds."""
 READ_BYTES_A_MICROSECOND: Final = 1_000
 """Approximate speed at which records are read and copied."""
 
@@ -128,8 +131,8 @@ class _Run:
 class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
     """Handler of ShareFetch requests.
 
-    The acknowledgements of a request come first: when they are durable, the request acquires records, which may include
-    records that it has released.
+    The handler first writes the acknowledgements of a request. When they are durable, it acquires records for the same
+    request. These may include records that the acknowledgements have released.
 
     Args:
         share_partitions: the share partitions of the node.
@@ -192,7 +195,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         return ShareFetchResponse(error_code=code, error_message=message)
 
     def handle(self, context: RequestContext, request: ShareFetchRequest) -> Any:
-        """Acknowledges, then responds at once if there are enough records or an error; else parks the request."""
+        """Applies the acknowledgements, and then acquires records or parks the request."""
         error = self.refusal(context, request)
         if error is ErrorCode.NONE and request.is_renew_ack and _requests_records(request):
             error = ErrorCode.INVALID_REQUEST
@@ -206,7 +209,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             if data.acknowledgement_batches
         ]
         try:
-            session = self._session(context, request, key, bool(acknowledgements))
+            session = session_of(self.share_partitions, context, request, key, bool(acknowledgements))
         except KafkaError as refused:
             if refused.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED and request.max_wait_ms > 0:
                 return self._refuse_later(context, request, refused.code)
@@ -227,7 +230,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
     def _acknowledge_in_slices(self, work: Work, pending: ShareFetchPending) -> Iterator[None]:
         """Runs the acknowledgements of a long request in slices, even if its connection is closed before they end."""
         try:
-            while not step(work, SLICE_COST)[0]:
+            while not step(work, SLICE_COST_US)[0]:
                 yield
         except Exception as error:
             if not pending.done:
@@ -291,51 +294,6 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             error,
         )
 
-    # ---- sessions
-
-    def _session(
-        self, context: RequestContext, request: ShareFetchRequest, key: SessionKey, acknowledges: bool
-    ) -> ShareSession | None:
-        """Opens or continues the session of a request; returns None for the final request.
-
-        Raises:
-            KafkaError: the epoch is wrong, the session does not exist, or there are too many sessions or partitions.
-        """
-        sessions = self.share_partitions.sessions
-        epoch = request.share_session_epoch
-        requested = [
-            TopicIdPartition(topic.topic_id, data.partition_index)
-            for topic in request.topics
-            for data in topic.partitions
-        ]
-        if epoch == INITIAL_EPOCH:
-            if acknowledges:
-                raise KafkaError(ErrorCode.INVALID_REQUEST)
-            if key in self.share_partitions.releasing:
-                # Otherwise the rest of the release would also release the records of the new session.
-                raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
-            opened = sessions.open(key, Client(context.client_host, context.connection_id), requested)
-            if opened is None:
-                raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
-            return opened
-        session = sessions.get(key)
-        if session is None:
-            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
-        if epoch == FINAL_EPOCH:
-            return None
-        if epoch != session.epoch:
-            raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
-        forgotten = (
-            TopicIdPartition(topic.topic_id, index)
-            for topic in request.forgotten_topics_data
-            for index in topic.partitions
-        )
-        too_many = len(session.partitions.keys() | requested) > MAX_PARTITIONS
-        if too_many or not sessions.update(session, requested, forgotten):
-            raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
-        session.advance()
-        return session
-
     def _refuse_later(self, context: RequestContext, request: ShareFetchRequest, code: ErrorCode) -> Pending:
         """Refuses a request after its wait time, so that the client does not repeat it at once."""
         shares = self.share_partitions
@@ -372,7 +330,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         Args:
             work: returns the response, or a `Pending` if the fetch waits.
             fetch: the deferred response of the fetch.
-            result: gets the response.
+            result: is completed with the response.
         """
         self.share_partitions.partitions.slices.add(self._slices_of(work, fetch, result))
 
@@ -382,7 +340,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
                 if fetch.gone:
                     work.close()
                     return
-                done, response = step(work, SLICE_COST)
+                done, response = step(work, SLICE_COST_US)
                 if done:
                     break
                 yield
@@ -392,7 +350,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             result.complete(response)
 
     def _fetch_in_steps(self, run: _Run, session: ShareSession, pending: ShareFetchPending | None) -> Work:
-        """Looks up the share partitions of a session and acquires their records; arguments as for `_fetch`.
+        """Looks up the share partitions of a session, and acquires records or parks the fetch.
 
         Yields the cost of each step in microseconds.
         """
@@ -407,7 +365,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         if len(waiting) > MAX_AT_ONCE and shares.purgatory.num_watched + len(keys) > MAX_WATCHED:
             return (yield from self._acquire(run))
         if len(waiting) > FEW_FETCHED:
-            yield SLICE_COST  # the fetch is watched in a slice of its own
+            yield SLICE_COST_US  # the fetch is watched in a slice of its own
         if pending is None:
             pending = ShareFetchPending(self, run.context, request)
         elif pending.gone:
@@ -453,14 +411,14 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         topics: dict[bytes, TopicPartitions | ErrorCode] = {}
         cost = 0
         for key in session.rotated(run.request.share_session_epoch):
-            if cost >= STEP_COST:
+            if cost >= STEP_COST_US:
                 yield cost
                 cost = 0
-            cost += LOOK_UP_COST
+            cost += LOOK_UP_COST_US
             topic = topics.get(key.topic_id)
             if topic is None:
                 topic = topics[key.topic_id] = self.find_topic(run.context, key.topic_id)
-                cost += LOOK_UP_COST if self._authorizer is None else PERMISSION_COST
+                cost += LOOK_UP_COST_US if self._authorizer is None else PERMISSION_COST_US
             partition = topic if isinstance(topic, ErrorCode) else find_partition(topic, key.partition)
             if isinstance(partition, ErrorCode):
                 run.refused[key] = partition
@@ -475,7 +433,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
                     continue
                 loads += weight
                 share_partition = self.share_partitions.loaded(group_id, partition)
-                cost += LOAD_COST * weight
+                cost += LOAD_COST_US * weight
             run.share_partitions[key] = share_partition
         yield cost
         return postponed
@@ -497,20 +455,22 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         params = AcquireParams(run.key.member_id, request.batch_size, request.share_acquire_mode == RECORD_LIMIT)
         fetched: dict[TopicIdPartition, PartitionData] = {}
         records_left, bytes_left = request.max_records, min(request.max_bytes, self._room.most_shared_bytes)
-        size = looked = 0
-        cost = STEP_COST if len(run.share_partitions) > FEW_FETCHED else 0
+        size = examined_bytes = 0
+        cost = STEP_COST_US if len(run.share_partitions) > FEW_FETCHED else 0
         for key, share_partition in run.share_partitions.items():
-            if cost >= STEP_COST:
+            if cost >= STEP_COST_US:
                 yield cost
                 cost = 0
                 if sessions.get(run.key) is not run.session:
                     return self.error(run.context, request, ErrorCode.SHARE_SESSION_NOT_FOUND)
-            cost += ACQUIRE_COST
+            cost += ACQUIRE_COST_US
             data = PartitionData(partition_index=key.partition)
             fetched[key] = data
             error = _error_of(share_partition)
             active = error is ErrorCode.NONE and share_partition.state is SharePartitionState.ACTIVE
-            if active and records_left > 0 and (not size or size < bytes_left) and looked - size < MAX_WASTED_BYTES:
+            discarded_bytes = examined_bytes - size
+            has_room = records_left > 0 and (not size or size < bytes_left) and discarded_bytes < MAX_DISCARDED_BYTES
+            if active and has_room:
                 try:
                     delivery = share_partition.acquire_records(params, records_left, max(bytes_left - size, 1))
                 except LogError as failure:
@@ -518,9 +478,9 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
                     error = ErrorCode.KAFKA_STORAGE_ERROR
                 else:
                     records_left -= delivery.acquired
-                    looked += share_partition.looked
+                    examined_bytes += share_partition.examined_bytes
                     size += len(delivery.records)
-                    cost += share_partition.looked // READ_BYTES_A_MICROSECOND
+                    cost += share_partition.examined_bytes // READ_BYTES_A_MICROSECOND
                     data.records = delivery.records
                     data.acquired_records = [
                         AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
@@ -531,7 +491,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             self._room.take(size)
         yield cost
         if len(fetched) > FEW_FETCHED:
-            yield SLICE_COST  # the response is made in a slice of its own
+            yield SLICE_COST_US  # the response is made in a slice of its own
             if sessions.get(run.key) is not run.session:
                 return self.error(run.context, request, ErrorCode.SHARE_SESSION_NOT_FOUND)
         return self._respond(run, fetched)
@@ -589,7 +549,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
 
 
 def _requests_records(request: ShareFetchRequest) -> bool:
-    """Returns True if a request has limits for records, which a renewal must not have (KIP-1222)."""
+    """Returns True if a request limits records or the wait for them; a request to renew locks must not (KIP-1222)."""
     return bool(request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms)
 
 

@@ -17,7 +17,7 @@ from kcore.log.errors import LogError
 from kcore.log.interface import PartitionKey
 from kcore.runtime import CommitPipeline, Slices
 from kcore.runtime.cluster import Leader
-from kcore.runtime.shard import ShardState
+from kcore.runtime.shard_state import ShardState
 from kcore_ext.runtime.timer_wheel import TimerWheel
 
 if TYPE_CHECKING:

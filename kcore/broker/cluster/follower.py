@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kcore.log.errors import LogError
 from kcore.process_logging import log_failure
-from kcore.runtime.shard import ShardState
+from kcore.runtime.shard_state import ShardState
 from kcore_ext.batch import parse_header
 
 if TYPE_CHECKING:

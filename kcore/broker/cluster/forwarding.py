@@ -14,6 +14,7 @@ from kcore.process_logging import limited_logger, log_failure
 from kcore.protocol import DecodeError
 from kcore.protocol.api_keys import (
     ApiKey,
+    api_name,
     request_class,
     request_header_version,
     response_class,
@@ -222,7 +223,7 @@ class Forwarder:
                     logger,
                     error,
                     "cluster: cannot retry to forward %s to the controller; the client gets NOT_CONTROLLER",
-                    ApiKey(request.API_KEY).name,
+                    api_name(request.API_KEY),
                 )
                 pending.fail(ErrorCode.NOT_CONTROLLER)
 
@@ -243,7 +244,7 @@ class Forwarder:
             try:
                 response = response_class(request.API_KEY).decode(envelope.response_data, context.api_version, position)
             except (DecodeError, MemoryError) as error:  # the caller waits for `done`
-                name = ApiKey(request.API_KEY).name
+                name = api_name(request.API_KEY)
                 log_failure(logger, error, "cluster: cannot decode the controller's response to %s", name)
                 done(None)
                 return
@@ -273,7 +274,7 @@ def _log_refused(controller: int, request: Any, code: int) -> None:
     logger.warning(
         "cluster: this node forwarded %s of a client to the controller, node %d, which refused the request with %s; "
         "the log of node %d has the reason",
-        ApiKey(request.API_KEY).name,
+        api_name(request.API_KEY),
         controller,
         code_name(code),
         controller,
@@ -283,8 +284,8 @@ def _log_refused(controller: int, request: Any, code: int) -> None:
 class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
     """Handler of forwarded requests on the controller.
 
-    An envelope without a principal is a request of the node itself, and creates topics of coordinators. No ACL is
-    checked for these, because the nodes of a cluster trust each other.
+    If an envelope has no principal, its sender is a node that needs a topic of the coordinators. The controller then
+    checks no ACL, because the nodes of a cluster trust each other.
 
     Args:
         submit: decides a client's request; called with the client's context and the request.

@@ -51,7 +51,7 @@ class LeadershipKeeper(MetadataListener):
         releases: reports the partitions that were given up for a planned move.
 
     Attributes:
-        moves: the number of partitions that this node has taken or given up.
+        moves: the number of partitions that this node has adopted or given up.
         fenced_commits: the number of rounds that the store refused because this node did not lead a partition any more.
     """
 
@@ -162,7 +162,10 @@ class LeadershipKeeper(MetadataListener):
         self._changed[PartitionKey(topic.topic_id, partition)] = None
 
     def on_brokers_changed(self) -> None:
-        """Marks every partition as changed if this node leads none: the controller may have registered this node."""
+        """Marks every partition as changed if this node leads no partition.
+
+        The change may be the registration of this node, which can then lead partitions.
+        """
         self._begin()
         if not self._led:
             self.consider_all()
@@ -205,7 +208,7 @@ class LeadershipKeeper(MetadataListener):
             return
         if self._pipeline.has_uncommitted or self._pipeline.uncertain:
             self._pipeline.commit()  # also reads the result of an earlier round from the store again
-        if self._pipeline.has_uncommitted or self._pipeline.uncertain or self._pipeline.settling:
+        if self._pipeline.has_uncommitted or self._pipeline.uncertain or self._pipeline.interrupted:
             self._retry()
             return
         changed = self._changed
@@ -273,7 +276,10 @@ class LeadershipKeeper(MetadataListener):
         self.apply()
 
     def _prepare(self, key: PartitionKey, successor: int | None) -> None:
-        """Begins to read a coordinator's log ahead if this node is the next leader; else discards the read part."""
+        """Begins to read a coordinator's log ahead if this node is the partition's next leader.
+
+        Otherwise, discards the part of the log that this node has read ahead.
+        """
         topic = self._topics.by_id(key.topic_id)
         if topic is not None and successor == self._membership.lease.holder and not self._membership.fenced:
             self._read_ahead.begin(topic.name, key)
@@ -364,7 +370,11 @@ class LeadershipKeeper(MetadataListener):
         self.apply()
 
     def refused(self, error: FencedWriteError) -> None:
-        """Handles a round that the store refused because this node does not lead some of its partitions any more."""
+        """Schedules `apply` to give up the partitions for which the store has refused a commit.
+
+        The store refuses a commit if this node no longer leads one of its partitions. If the store has fenced the
+        node itself, ends this incarnation of the node instead.
+        """
         self.fenced_commits += 1
         if error.node:
             self._membership.lost()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kcore.broker.apis.control import ControlApi
 from kcore.process_logging import fields, limited_logger
+from kcore.protocol.api_keys import api_name
 from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -101,16 +102,17 @@ class NodeAccess(NamedTuple):
 
 
 def log_refusal(message: str, context: RequestContext, key: ApiKey, *values: object) -> None:
-    """Logs that a request of a node is refused. The log limits the lines of each message.
+    """Logs that this node refuses a request that only nodes may send.
 
     Args:
         message: the message, which begins with `REFUSED`.
         context: the context of the request.
-        key: its API.
+        key: the API of the request.
         values: further values of the message.
     """
-    about = fields(api=key.name, client_id=context.client_id, connection=context.connection_id)
-    logger.warning(message, key.name, context.client_host, context.listener, *values, extra=about)
+    name = api_name(key)
+    about = fields(api=name, client_id=context.client_id, connection=context.connection_id)
+    logger.warning(message, name, context.client_host, context.listener, *values, extra=about)
 
 
 class NodeApi(ControlApi[Request, Response]):

@@ -15,7 +15,7 @@ from kcore.errors import KafkaError
 from kcore.log.batch_header import HEADER_SIZE
 from kcore.protocol.compression import prepared
 from kcore.protocol.error_codes import ErrorCode
-from kcore.runtime.sliced import SLICE_COST
+from kcore.runtime.sliced import SLICE_COST_US
 from kcore_ext.batch import (
     DEFAULT_MAX_DECOMPRESSED_BYTES,
     CorruptBatchError,
@@ -54,12 +54,15 @@ _LOG_APPEND_TIME = 0x08
 CHECKED_BYTES_A_MICROSECOND = 200
 """Approximate speed at which a batch is checked and copied unchanged."""
 RECORDS_A_STEP = 10_000
+"""Number of records that one step reads a second time."""
 RECORDS_A_MICROSECOND = 2
 """Approximate speed at which records are read a second time, to convert them or to list the invalid ones."""
 SURVEYED_RECORDS = 100_000
+"""Maximum number of records that one step checks."""
 SURVEYED_BYTES = 1 << 20
-SURVEY_COST = 1_500
-"""Maximum number of records and of bytes that one step checks, and the cost of such a step in microseconds."""
+"""Maximum size of the records that one step checks."""
+SURVEY_COST_US = 1_500
+"""The cost of checking `SURVEYED_RECORDS` records or `SURVEYED_BYTES` bytes, in microseconds."""
 MAX_RECORD_ERRORS = 1_000
 """Maximum number of invalid records of a batch that a response lists."""
 
@@ -162,7 +165,7 @@ def append(
         records: the request's bytes; bytes after the batch are dropped.
         header: the batch's header.
         now: the clock, which is read once per round.
-        guard: the guard of a verified transactional batch; None if it was not verified.
+        guard: the verification of a transactional batch; None if the batch was not verified.
         verify: True if transactional batches need a guard.
         unpack: decompresses the records in steps.
 
@@ -304,7 +307,7 @@ def _check(
 def _check_in_steps(
     batch: bytes, header: BatchHeader, config: LogConfig, now: Now, unpack: Unpack
 ) -> Generator[int, None, CheckedBatch]:
-    """Checks a batch of any size and codec as `_check`; yields the cost of each step in microseconds."""
+    """Makes the checks of `_check` for a batch of any size and codec, in steps; yields the cost of each step."""
     try:
         found, unpacked = yield from _survey(batch, unpack)
     except CorruptBatchError as error:
@@ -338,10 +341,10 @@ def _survey(batch: bytes, unpack: Unpack) -> Generator[int, None, tuple[Survey, 
         except ValueError as error:
             raise CorruptBatchError(HEADER_SIZE, f"codec {found.codec}: {error}", "compression") from error
         if len(records) > SURVEYED_BYTES:
-            yield SLICE_COST  # one record may have all bytes: its check gets a slice of its own
+            yield SLICE_COST_US  # one record may have all bytes: its check gets a slice of its own
     found.open(prepared(records))
     while not found.advance(SURVEYED_RECORDS, SURVEYED_BYTES):
-        yield SURVEY_COST
+        yield SURVEY_COST_US
     return (found.earliest_ms, found.latest_ms, found.keyless, found.consecutive), records
 
 

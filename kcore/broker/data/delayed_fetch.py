@@ -108,11 +108,11 @@ class DueFetches:
         return False
 
     def _try_all(self) -> Iterator[None]:
-        looks = 0
+        examined = 0
         try:
             while self._due:
                 operation = next(iter(self._due))
-                looks += self._due[operation]
+                examined += self._due[operation]
                 operation.deferred = False
                 del self._due[operation]
                 try:
@@ -125,8 +125,8 @@ class DueFetches:
                         "fetch: cannot check for new data for a waiting Fetch request; the client gets the response "
                         "after max_wait_ms",
                     )
-                if looks >= MAX_AT_ONCE:
-                    looks = 0
+                if examined >= MAX_AT_ONCE:
+                    examined = 0
                     yield
         finally:
             self._running = False
@@ -229,7 +229,7 @@ class DelayedFetch(DelayedOperation):
         if missing > 0 and self.api.reader.idle(self.items, params):
             return False
         read_committed = params.read_committed
-        looked = 0
+        examined_batches = 0
         for item in self.items:
             partition = item.partition
             if partition is None or refusal(partition, item) is not None:
@@ -242,10 +242,10 @@ class DelayedFetch(DelayedOperation):
                     return self.force_complete()
                 size, batches = available_bytes(partition, item, limit)
                 missing -= size
-                looked += batches
-                if looked >= MAX_BATCHES:
+                examined_batches += batches
+                if examined_batches >= MAX_BATCHES:
                     return self.force_complete()
-        self.cost = max(len(self.items), looked)
+        self.cost = max(len(self.items), examined_batches)
         if missing <= 0:
             return self.force_complete()
         return False

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
     from kcore.runtime.slices import Slices
 
-PART_COST = 5_000
+PART_COST_US = 5_000
 """Total cost of the batches that one part of a request appends together, in microseconds."""
-ITEM_COST = 25
+ITEM_COST_US = 25
 """The cost of a batch in addition to the cost of its bytes, in microseconds."""
 
 
 class LongProduce:
     """The appends of one request.
 
-    Each part has its own response, which waits for the commit of its batches: if a commit fails, only its partitions
-    get an error. Nearly every request is one part.
+    Each part has its own response, which waits for the commit of the part's batches. If a commit fails, only the
+    partitions of this part have an error. Nearly every request is one part.
 
     Args:
         api: appends the batches.
@@ -91,10 +91,10 @@ class LongProduce:
                 before_bytes = budget.spent_bytes  # the steps have yielded their cost
             responses.append(response)
             self._failed = self._failed or bool(response.error_code)
-            cost += ITEM_COST + len(item.data.records or b"") // CHECKED_BYTES_A_MICROSECOND
+            cost += ITEM_COST_US + len(item.data.records or b"") // CHECKED_BYTES_A_MICROSECOND
             if budget.spent_bytes != before_bytes:
                 cost += (budget.spent_bytes - before_bytes) // BYTES_A_MICROSECOND
-            if cost >= PART_COST or number == len(items):
+            if cost >= PART_COST_US or number == len(items):
                 parts.append(self._part(first, number, responses))
                 yield cost
                 first, cost, responses = number, 0, []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kcore.broker.metadata.records import producer_ids_record
-from kcore.runtime.shard import ShardState
+from kcore.runtime.shard_state import ShardState
 
 if TYPE_CHECKING:
     from kcore.broker.metadata.machine import MetadataMachine

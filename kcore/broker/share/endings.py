@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from kcore.process_logging import log_failure
-from kcore.runtime.sliced import SLICE_COST, step
+from kcore.runtime.sliced import SLICE_COST_US, step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,7 @@ class Endings:
     def _run(self) -> Iterator[None]:
         while self._queue:
             try:
-                done = step(self._queue[0], SLICE_COST)[0]
+                done = step(self._queue[0], SLICE_COST_US)[0]
             except Exception as error:
                 log_failure(
                     logger,

@@ -38,9 +38,9 @@ MAX_PARTITIONS: Final = 10_000
 FEW_PARTITIONS: Final = 200
 """Maximum number of partitions in a request whose acknowledgements are handled at once, without slices."""
 
-CHECK_COST: Final = 5
+CHECK_COST_US: Final = 5
 """The cost of a partition whose acknowledgements are refused, in microseconds."""
-ACKNOWLEDGE_COST: Final = 50
+ACKNOWLEDGE_COST_US: Final = 50
 """The cost of the acknowledgements of a partition and of their record, in microseconds."""
 
 LEADER_ERRORS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
@@ -52,7 +52,7 @@ class Acknowledged(NamedTuple):
 
     Attributes:
         error: the error code.
-        message: the error message; None for errors that the request itself shows.
+        message: the error message; None if the response needs no message.
     """
 
     error: ErrorCode
@@ -68,13 +68,13 @@ Results = dict[TopicIdPartition, Acknowledged]
 class _Receiver:
     """The receiver of the result of one partition's acknowledgements.
 
-    If an exception interrupts an earlier callback, no result arrives. The receiver is then freed and reports an error,
-    because otherwise the client would wait forever.
+    If an exception interrupts the acknowledgement, the receiver is never called. Its destructor then stores an error as
+    the result, because otherwise the client would wait forever.
 
     Args:
         key: the partition.
-        results: gets the result.
-        arrived: called after `results` has the result.
+        results: the results by partition, to which the receiver adds its result.
+        arrived: called after the result was added.
     """
 
     __slots__ = ("_arrived", "_key", "_results", "_waits")
@@ -149,12 +149,12 @@ class ShareApi(Api[Request, Response]):
         return ErrorCode.NONE
 
     def find(self, context: RequestContext, key: TopicIdPartition) -> Partition | ErrorCode:
-        """Returns a partition, or the error code that the client gets for it."""
+        """Returns a partition, or the error code for the client if the client cannot use it."""
         topic = self.find_topic(context, key.topic_id)
         return topic if isinstance(topic, ErrorCode) else find_partition(topic, key.partition)
 
     def find_topic(self, context: RequestContext, topic_id: bytes) -> TopicPartitions | ErrorCode:
-        """Returns the partitions of a topic, or the error code that the client gets for it."""
+        """Returns the partitions of a topic, or the error code for the client if the client cannot use the topic."""
         topic = self.share_partitions.partitions.ids.get(topic_id)
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
@@ -195,13 +195,13 @@ class ShareApi(Api[Request, Response]):
             refused = self._refused(context, session, key, batches, renews)
             if refused is not None:
                 results[key] = refused
-                yield CHECK_COST
+                yield CHECK_COST_US
             elif batches:
                 share_partition = self.share_partitions.get(session.group_id, key)
                 assert share_partition is not None, "checked just now"
                 outstanding += 1
                 share_partition.acknowledge_records(session.member_id, batches, _Receiver(key, results, arrived))
-                yield ACKNOWLEDGE_COST
+                yield ACKNOWLEDGE_COST_US
         arrived()
 
     def _refused(

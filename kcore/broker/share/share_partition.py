@@ -18,7 +18,7 @@ from kcore.protocol.messages.write_share_group_state import (
     WriteShareGroupStateRequest,
     WriteStateData,
 )
-from kcore.runtime.sliced import SLICE_COST, step
+from kcore.runtime.sliced import SLICE_COST_US, step
 from kcore.share.batches import batches_of
 from kcore.share.persister import when_complete
 from kcore_ext.broker.share.share_partition import SharePartitionCore
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_READ_BYTES: Final = 4_096
-"""The size of a fetch's first read of the log, which the compiled base makes. Each further read is twice as large."""
+"""The size of the first read of the log for a fetch. Each further read is twice as large."""
 
 MAX_READ_BYTES: Final = 65_536
 """The maximum size of one read, unless a single log batch is larger."""
@@ -57,7 +57,7 @@ _PASSED_ON: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_T
 
 
 def client_error(code: int) -> ErrorCode:
-    """Returns the error code that a client gets for an error code of the persister."""
+    """Translates an error code of the persister to the error code for clients."""
     if code in _UNAVAILABLE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code in _FENCED:
@@ -127,7 +127,7 @@ class ShareServices(Protocol):
         ...
 
     def forget(self, share_partition: SharePartition) -> None:
-        """Removes a share partition from the node's table. Can be repeated."""
+        """Removes a share partition from the node's table, if it is there."""
         ...
 
     def drop(self, share_partition: SharePartition) -> None:
@@ -138,8 +138,8 @@ class ShareServices(Protocol):
 class _LoadReceiver:
     """The receiver of a share partition's durable state.
 
-    If an exception interrupts the load, the receiver ends the load with an error. The destructor does so if the
-    exception came before the first line of `__call__`, or if another exception interrupted the end of the load.
+    If an exception interrupts the load, the receiver ends the load with an error. The destructor is the second chance:
+    it ends the load if the receiver was never called, or if `__call__` itself could not end the load.
     """
 
     __slots__ = ("_ended", "_share_partition")
@@ -231,7 +231,7 @@ class SharePartition(SharePartitionCore):
         self._transition(SharePartitionState.FAILED)
 
     def loaded(self, response: Any) -> None:
-        """Receives the durable state, searches the start offset if there is none, and ends the load."""
+        """Receives the durable state, and ends the load. If the state has no start offset, first searches for it."""
         if self.state is not SharePartitionState.INITIALIZING:
             return
         if response.results:
@@ -247,12 +247,12 @@ class SharePartition(SharePartitionCore):
             slices.add(self._search(result, search))
 
     def _search(self, result: Any, search: Work) -> Iterator[None]:
-        """Searches the start offset in slices and then ends the load, unless the load has already ended."""
+        """Searches for the start offset in slices and then ends the load, unless the load has already ended."""
         try:
             while True:
                 if self.state is not SharePartitionState.INITIALIZING:
                     return
-                done, offset = step(search, SLICE_COST)
+                done, offset = step(search, SLICE_COST_US)
                 if done:
                     break
                 yield
@@ -265,7 +265,7 @@ class SharePartition(SharePartitionCore):
             raise
 
     def _end_load(self, result: Any, stored_error: ErrorCode, find_start: Callable[[], int | None]) -> None:
-        """Takes over the durable state. If that is not possible, ends the load with an error.
+        """Ends the load: applies the durable state, or stores an error if the state cannot be used.
 
         Args:
             result: the durable state; None if there is none.
@@ -326,7 +326,7 @@ class SharePartition(SharePartitionCore):
         The next fetch loads the share partition again. This method must not raise, because responses would then wait
         forever.
         """
-        self.torn = True  # if there is no memory to drop it now, the next request does so
+        self.interrupted = True  # if there is no memory to drop it now, the next request does so
         try:  # noqa: SIM105 - `suppress` would need memory
             log_failure(
                 logger,
@@ -344,7 +344,7 @@ class SharePartition(SharePartitionCore):
     # ---- fetching
 
     def available_bytes(self, most: int) -> int:
-        """Returns the size of the log batches from the next record to deliver on.
+        """Returns the size of the log batches that contain or follow the next record to deliver.
 
         It reads at most about `most` bytes; if more batches follow, the result is at least `most`.
         """
@@ -397,7 +397,7 @@ class SharePartition(SharePartitionCore):
         try:
             self._acknowledge(member_id, batches, done)
         except BaseException:
-            self.torn = True  # the change may never end: the next request loads the state again
+            self.interrupted = True  # the change may never end: the next request loads the state again
             raise
 
     def _acknowledge(
@@ -476,7 +476,7 @@ class SharePartition(SharePartitionCore):
         unknown = code == ErrorCode.UNKNOWN_SERVER_ERROR
         try:
             if unknown:
-                self.torn = True
+                self.interrupted = True
             else:
                 moved, available = self.finish(change, code == ErrorCode.NONE, self.settings.max_deliveries)
         except Exception as error:
@@ -488,7 +488,7 @@ class SharePartition(SharePartitionCore):
             self._services.progressed(self)
 
     def _write(self, batches: list[tuple[int, int, int, int]], done: Callable[[int], None]) -> None:
-        """Writes delivery states; `done` gets the error code once they are durable or have failed."""
+        """Writes delivery states. Calls `done` with the error code when the write is durable or has failed."""
         partition = self.partition
         written = None
         if self.writer is not None:
@@ -503,9 +503,9 @@ class SharePartition(SharePartitionCore):
     def write_message(self, batches: list[tuple[int, int, int, int]], done: Callable[[int], None]) -> None:
         """Writes delivery states with a request to the persister, which repeats a write that failed.
 
-        The persister repeats it only while this `SharePartition` is active. A later object for the same partition has
-        the same leader epoch, but has read the state without the changes. So it gives the next deliveries of these
-        records the same delivery counts.
+        The persister repeats the write only while this `SharePartition` is active. Later, a new object for the same
+        partition may have read the state without these changes. It has the same leader epoch and gives the same
+        delivery counts, so the persister could not recognize the late write of the old object.
         """
         partition = self.partition
         data = WritePartition(

@@ -34,12 +34,14 @@ logger = logging.getLogger(__name__)
 
 SHARE_VERSION = "share.version"
 
-RELEASE_COST = 50
-"""The cost of the release of a member's records of one share partition, in microseconds."""
-DROP_COST = 20
-LOOKS_A_STEP, LOOKS_COST = 100, 20
-"""Number of share partitions that one step passes without dropping them, and the cost of such a step in
-microseconds."""
+RELEASE_COST_US = 50
+"""The cost of releasing the records that a member has acquired in one share partition, in microseconds."""
+DROP_COST_US = 20
+"""The cost of dropping one share partition, in microseconds."""
+CHECKS_A_STEP = 100
+"""Number of share partitions that one step examines, if it drops none of them."""
+CHECKS_COST_US = 20
+"""The cost of examining `CHECKS_A_STEP` share partitions, in microseconds."""
 
 WARNING_INTERVAL_MS = 10_000
 """Minimum time between two warnings about failed loads: one request can cause thousands of them."""
@@ -60,8 +62,8 @@ class SharePartitions(MetadataListener):
         config: the node's settings.
 
     Attributes:
-        by_group: the share partitions by group and partition. `by_group` and `cached_settings` are always the same
-            dictionaries, for compiled code.
+        by_group: the share partitions by group and partition. `by_group` and `cached_settings` are never replaced by
+            other dictionaries, because compiled code refers to them.
         cached_settings: the settings of groups that have share partitions.
         partitions: the node's partitions.
         persister: the durable state of share partitions.
@@ -144,7 +146,7 @@ class SharePartitions(MetadataListener):
         """
         group = self.by_group.get(group_id)
         share_partition = None if group is None else group.get(key)
-        if share_partition is not None and share_partition.torn:
+        if share_partition is not None and share_partition.interrupted:
             self.drop(share_partition)
             return None
         return share_partition
@@ -224,7 +226,7 @@ class SharePartitions(MetadataListener):
     def _dropping(self, group_id: str) -> Work:
         for share_partition in list(self.by_group.get(group_id, {}).values()):
             self.drop(share_partition)
-            yield DROP_COST
+            yield DROP_COST_US
 
     def _release(self, session: ShareSession) -> None:
         self.releasing.add(session.key)
@@ -237,7 +239,7 @@ class SharePartitions(MetadataListener):
                 share_partition = self.get(group_id, key)
                 if share_partition is not None:
                     share_partition.release_records(member_id)
-                yield RELEASE_COST
+                yield RELEASE_COST_US
         finally:
             self.releasing.discard(session.key)
 
@@ -255,7 +257,7 @@ class SharePartitions(MetadataListener):
     def _dropping_deleted(self) -> Work:
         """Drops the share partitions of deleted topics in slices.
 
-        Until then, no fetch finds them, because their topics are unknown.
+        No fetch finds these share partitions in the meantime, because their topics are unknown.
         """
         try:
             while self._deleted_topics:
@@ -264,9 +266,9 @@ class SharePartitions(MetadataListener):
                     for number, (key, share_partition) in enumerate(list(group.items()), 1):
                         if key.topic_id in deleted:
                             self.drop(share_partition)
-                            yield DROP_COST
-                        elif number % LOOKS_A_STEP == 0:
-                            yield LOOKS_COST
+                            yield DROP_COST_US
+                        elif number % CHECKS_A_STEP == 0:
+                            yield CHECKS_COST_US
                     yield 1
         finally:
             self._drops_deleted = False

@@ -23,7 +23,7 @@ from kcore.client.connection import (
 from kcore.client.sasl import MECHANISMS
 from kcore.client.security import ClientSecurity
 from kcore.errors import AuthenticationError, ConnectionClosedError, KafkaError
-from kcore.protocol.api_keys import ApiKey, response_class, response_header_version
+from kcore.protocol.api_keys import api_name, response_class, response_header_version
 from kcore.protocol.error_codes import ErrorCode, code_name
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -418,7 +418,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
                     decode_with_views(decode, frame, version, start) if waiting.views else decode(frame, version, start)
                 )
             except (IndexError, ValueError) as error:
-                name = ApiKey(waiting.request_type.API_KEY).name
+                name = api_name(waiting.request_type.API_KEY)
                 raise ValueError(f"to {name} in version {version}: {error}") from error
             waiting.complete(response, None)
         self._waiting.pop(number, None)  # a callback that closed the connection has removed it already

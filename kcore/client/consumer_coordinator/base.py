@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-import random
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from kcore.client import versions
-from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.auto_commit_log import AutoCommitLog
 from kcore.client.consumer_coordinator.commit_requests import (
     COMMIT_RETRIED,
     MEMBERSHIP_ERRORS,
-    Positions,
+    OffsetsByPartition,
     commit_request,
     partition_error,
 )
 from kcore.client.consumer_coordinator.interface import Assigned, Commit, Lost, MemberEvent, MemberSettings, Outgoing
 from kcore.client.consumer_coordinator.ownership import NOT_IN_GROUP, Ownership
-from kcore.client.consumer_coordinator.topic_metadata import TopicMetadata
+from kcore.client.consumer_coordinator.requests import MemberRequests
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.errors import CommitFailedError, ConnectionClosedError, EngineClosedError, KafkaError, MemberClosedError
-from kcore.protocol.error_codes import RETRIABLE, ErrorCode
-from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.offset_commit import OffsetCommitResponse
 from kcore.protocol.topic_partition import TopicPartition
 
 NO_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
-NEW_TOPIC_ERRORS = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-"""Errors of a topic that may be new. They end once the brokers have the topic's metadata."""
 HANDLER_GRACE_MS = 5_000
-"""The time that the user's code has after the deadline of `close` to handle an event, before the member leaves."""
+"""The extra time after the deadline of `close` while the user's code handles an event. Then the member leaves."""
 
 
-class GroupMemberMachine(ABC):
+class GroupMemberMachine(MemberRequests):
     """A member's state machine without I/O. Its subclasses are `ClassicMember` and `ConsumerMember`.
 
     A driver calls `advance` with the time, and again at `wake_ms`. The driver sends the requests of `take_requests`,
@@ -62,9 +56,10 @@ class GroupMemberMachine(ABC):
         may_rebalance: False while the user's code processes records. A rebalance then waits for the next poll.
     """
 
-    def __init__(self, settings: MemberSettings, now_ms: int, *, consumed: Callable[[], Positions] = dict) -> None:
-        self.settings = settings
-        self.metadata = TopicMetadata()
+    def __init__(
+        self, settings: MemberSettings, now_ms: int, *, consumed: Callable[[], OffsetsByPartition] = dict
+    ) -> None:
+        super().__init__(settings, now_ms)
         self.ownership = Ownership()
         self.revoking: frozenset[TopicPartition] = frozenset()
         self.event: MemberEvent | None = None
@@ -72,21 +67,13 @@ class GroupMemberMachine(ABC):
         self.fatal: KafkaError | None = None
         self.closed = False
         self.may_rebalance = True
-        self.on_committed: Callable[[Positions], None] | None = None
+        self.on_committed: Callable[[OffsetsByPartition], None] | None = None
         self._consumed = consumed
-        self._outgoing: list[Outgoing] = []
         self._event_done: Callable[[BaseException | None, int], None] | None = None
-        self._broker: Broker | None = None
-        self._looking_up = False
-        self._lookup_at_ms = now_ms
-        self._lookup_attempts = 0
         self._commits: deque[Commit] = deque()
         self._committing: Commit | None = None
         self._auto_commit_at_ms = now_ms + (settings.auto_commit_ms or 0)
         self._auto_commit_log = AutoCommitLog(settings)
-        self._metadata_at_ms = now_ms
-        self._metadata_in_flight = False
-        self._metadata_attempts = 0
         self._poll_deadline_ms = now_ms + settings.rebalance_timeout_ms
         self._closing = False
         self._close_deadline_ms = 0
@@ -112,11 +99,6 @@ class GroupMemberMachine(ABC):
     @assignment.setter
     def assignment(self, partitions: frozenset[TopicPartition]) -> None:
         self.ownership.partitions = partitions
-
-    @property
-    def coordinator(self) -> Broker | None:
-        """The group's coordinator; None while it is looked up."""
-        return self._broker
 
     @property
     def reader(self) -> tuple[str | None, int]:
@@ -149,7 +131,7 @@ class GroupMemberMachine(ABC):
 
     @abstractmethod
     def _commit_refused(self, code: int, identity: tuple[str, int, str | None], now_ms: int) -> Exception | None:
-        """Returns the error of a commit with a membership error code; None: repeat it with the current epoch."""
+        """Returns the error for a commit that `code` refused; None: the member repeats it with the current epoch."""
 
     # ---- inputs
 
@@ -169,12 +151,12 @@ class GroupMemberMachine(ABC):
             self._polled(now_ms)
 
     def received(self, outgoing: Outgoing, response: Any, now_ms: int) -> bool:
-        """Handles the response to a request. After a malformed response, the user gets an error.
+        """Handles the response to a request.
 
-        The machine then continues as after a request that failed.
+        After a malformed response, the user gets an error, and the machine continues as after a failed request.
 
         Returns:
-            False if no `advance` is necessary before the time that the last call of `wake_ms` has returned.
+            False if the driver need not call `advance` before the time that `wake_ms` last returned.
         """
         if self.closed:
             return False
@@ -214,7 +196,7 @@ class GroupMemberMachine(ABC):
 
     def commit(
         self,
-        offsets: Positions,
+        offsets: OffsetsByPartition,
         now_ms: int,
         *,
         retry: bool = True,
@@ -251,8 +233,8 @@ class GroupMemberMachine(ABC):
     def identity(self, partitions: Collection[TopicPartition], seen_losses: int) -> tuple[str, int, str | None]:
         """Returns member id, epoch and instance id for offsets that a transaction commits.
 
-        The epoch may be newer than at the time of `seen_losses`. It belongs to the same membership, which has owned the
-        partitions without interruption.
+        The returned epoch may be newer than the epoch at which the user's code read `seen_losses`. Both epochs belong
+        to the same membership, which has owned the partitions without interruption.
 
         Args:
             partitions: the partitions of the offsets; if empty, only the membership is checked.
@@ -295,11 +277,6 @@ class GroupMemberMachine(ABC):
 
     # ---- outputs
 
-    def take_requests(self) -> list[Outgoing]:
-        """Returns the requests to send now."""
-        outgoing, self._outgoing = self._outgoing, []
-        return outgoing
-
     def wake_ms(self) -> int | None:
         """Returns the time of the next `advance`; None: no timer is set."""
         if self.closed:
@@ -323,26 +300,7 @@ class GroupMemberMachine(ABC):
         """Returns True if records of the partition may be fetched and returned."""
         return partition in self.assignment and partition not in self.revoking
 
-    # ---- requests
-
-    def _send(
-        self,
-        request: Any,
-        handle: Callable[[Any, int], bool | None],
-        refuse: Callable[[Exception, int], None],
-        *,
-        anywhere: bool = False,
-        timeout_ms: int | None = None,
-        at_most: int | None = None,
-    ) -> None:
-        limit_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
-        self._outgoing.append(Outgoing(request, None if anywhere else self._broker, limit_ms, handle, refuse, at_most))
-
-    def _backoff_ms(self, attempts: int) -> int:
-        base, limit = self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms
-        if base >= limit:
-            return base
-        return int(min(limit, base * 2 ** min(attempts, 16) * random.uniform(0.8, 1.2)))
+    # ---- events
 
     def _emit(self, event: MemberEvent, continuation: Callable[[BaseException | None, int], None]) -> None:
         """Sets the event that the user's code must handle, and calls `continuation` afterwards."""
@@ -374,76 +332,12 @@ class GroupMemberMachine(ABC):
         else:
             then(now_ms)
 
-    # ---- the coordinator
-
-    def _look_up(self, now_ms: int) -> None:
-        if self._broker is not None or self._looking_up or now_ms < self._lookup_at_ms:
-            return
-        self._looking_up = True
-        request = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.settings.group_id])
-        self._send(request, self._lookup_succeeded, self._lookup_failed, anywhere=True)
-
-    def _lookup_succeeded(self, response: FindCoordinatorResponse, now_ms: int) -> None:
-        (row,) = response.coordinators
-        if row.error_code:
-            self._lookup_failed(KafkaError.of(row.error_code, row.error_message), now_ms)
-            return
-        self._looking_up = False
-        self._lookup_attempts = 0
-        self._broker = Broker(row.node_id, row.host, row.port)
-        self._coordinator_found(now_ms)
-
-    def _coordinator_found(self, now_ms: int) -> None:  # noqa: B027  # only classic members react
-        """Handles a successful lookup of the coordinator."""
-
-    def _lookup_failed(self, error: Exception, now_ms: int) -> None:
-        self._looking_up = False
-        self._lookup_at_ms = now_ms + self._backoff_ms(self._lookup_attempts)
-        self._lookup_attempts += 1
-        if isinstance(error, KafkaError) and error.code not in RETRIABLE:
-            self.error = error
-            while self._commits:
-                self._commits.popleft().complete(error)
-
-    def _lose_coordinator(self, now_ms: int) -> None:
-        if self._broker is not None:
-            self._broker = None
-            self._lookup_at_ms = now_ms
-
-    # ---- metadata
-
-    def _request_metadata(
-        self, topics: Iterable[str] | None, ids: Iterable[bytes], then: Callable[[int], None]
-    ) -> None:
-        """Looks topics up by name or id (None: all topics), stores them, and calls `then`.
-
-        If a topic does not exist or has no leader, the next lookup follows after the retry backoff, as in Java.
-        """
-        self._metadata_in_flight = True
-        listed = None
-        if topics is not None:
-            listed = [MetadataRequestTopic(name=name) for name in sorted(topics)]
-            listed += [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in ids]
-
-        def handle(response: MetadataResponse, now_ms: int) -> None:
-            self._metadata_in_flight = False
-            if any(topic.error_code in NEW_TOPIC_ERRORS for topic in response.topics):
-                self._metadata_at_ms = now_ms + self._backoff_ms(self._metadata_attempts)
-                self._metadata_attempts += 1
-            else:
-                self._metadata_attempts = 0
-                self._metadata_at_ms = now_ms + self.settings.metadata_max_age_ms
-            self.metadata.update(response, topics is None)
-            then(now_ms)
-
-        def refuse(error: Exception, now_ms: int) -> None:
-            self._metadata_in_flight = False
-            self._metadata_at_ms = now_ms + self._backoff_ms(self._metadata_attempts)
-            self._metadata_attempts += 1
-
-        self._send(MetadataRequest(topics=listed, allow_auto_topic_creation=False), handle, refuse, anywhere=True)
-
     # ---- commits
+
+    def _lookup_refused(self, error: KafkaError) -> None:
+        self.error = error
+        while self._commits:
+            self._commits.popleft().complete(error)
 
     def take_commit(self, commit: Commit, now_ms: int) -> list[Outgoing]:
         """Returns a list with the request of a new commit. The list is empty if the commit must wait for `advance`.
@@ -467,7 +361,7 @@ class GroupMemberMachine(ABC):
         if interval_ms is None or now_ms < self._auto_commit_at_ms or self._closing:
             return
         self._auto_commit_at_ms = now_ms + interval_ms
-        offsets = self._owned_positions()
+        offsets = self._owned_offsets()
         if offsets and self.epoch >= 0 and not self._commits and self._committing is None:
             losses = self.ownership.losses
             self._commits.append(Commit(offsets, False, now_ms + interval_ms, losses, self._auto_committed))
@@ -477,7 +371,7 @@ class GroupMemberMachine(ABC):
 
     def _commit_consumed(self, now_ms: int, timeout_ms: int, then: Callable[[int], None]) -> None:
         """Commits the consumed positions before partitions are given up. Calls `then` even if the commit failed."""
-        offsets = self._owned_positions()
+        offsets = self._owned_offsets()
         if self.settings.auto_commit_ms is None or not offsets or self.epoch < 0:
             then(now_ms)
             return
@@ -488,10 +382,10 @@ class GroupMemberMachine(ABC):
             self._auto_committed(commit)
 
         self._commit_done_ms = now_ms
-        commit = Commit(offsets, True, now_ms + timeout_ms, self.ownership.losses, done, newest=self._owned_positions)
+        commit = Commit(offsets, True, now_ms + timeout_ms, self.ownership.losses, done, newest=self._owned_offsets)
         self._commits.append(commit)
 
-    def _owned_positions(self) -> Positions:
+    def _owned_offsets(self) -> OffsetsByPartition:
         return {key: value for key, value in self._consumed().items() if key in self.assignment}
 
     def _send_commits(self, now_ms: int) -> None:
@@ -518,9 +412,9 @@ class GroupMemberMachine(ABC):
     def _require_owned(self, commit: Commit) -> None:
         """Raises CommitFailedError if the membership has ended, or if a partition of a repeated commit was given up.
 
-        The user's code may begin a commit in a `Revoked` event. The first attempt may be sent even after this event. A
-        repetition must not be sent then, because the new owner may have committed meanwhile. A member that leaves may
-        repeat its commits, because it owns its partitions until it has left.
+        The user's code may begin a commit in a `Revoked` event. The member may send the first attempt even after this
+        event. After the event it must not repeat the commit, because the new owner may have committed meanwhile. A
+        member that leaves may repeat its commits, because it owns its partitions until it has left.
         """
         repeated = commit.attempts > 0 and not self._closing
         error = self.ownership.commit_error(commit.offsets if repeated else (), commit.seen_losses)

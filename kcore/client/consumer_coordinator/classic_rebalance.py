@@ -19,7 +19,7 @@ from kcore.client.consumer_coordinator.base import (
     sorted_partitions,
 )
 from kcore.client.consumer_coordinator.classic_requests import join_request, sync_request
-from kcore.client.consumer_coordinator.commit_requests import Positions
+from kcore.client.consumer_coordinator.commit_requests import OffsetsByPartition
 from kcore.client.consumer_coordinator.interface import (
     Assigned,
     Generation,
@@ -55,7 +55,9 @@ class ClassicRebalance(GroupMemberMachine):
         is_leader: True if the member assigns the partitions of its generation.
     """
 
-    def __init__(self, settings: MemberSettings, now_ms: int, *, consumed: Callable[[], Positions] = dict) -> None:
+    def __init__(
+        self, settings: MemberSettings, now_ms: int, *, consumed: Callable[[], OffsetsByPartition] = dict
+    ) -> None:
         super().__init__(settings, now_ms, consumed=consumed)
         self.state = UNJOINED
         self.generation = Generation()
@@ -330,9 +332,10 @@ class ClassicRebalance(GroupMemberMachine):
             self._enter(JOINING)
 
     def _repetition_pause_ms(self) -> int:
-        """Returns the pause in ms before a repeated join, which grows until an assignment arrives.
+        """Returns the pause in ms before a repeated join.
 
-        Kafka's clients repeat such a join at once.
+        The first `FREE_REPETITIONS` repetitions have no pause. Later pauses grow until an assignment arrives. Kafka's
+        clients never pause before such a join.
         """
         self._repetitions += 1
         late = self._repetitions - FREE_REPETITIONS

@@ -36,11 +36,13 @@ MEMBERSHIP_ERRORS = frozenset(
 )
 """Errors of a commit with which the coordinator refuses the member, its generation or its epoch."""
 
-Positions = Mapping[TopicPartition, int | OffsetAndMetadata]
+OffsetsByPartition = Mapping[TopicPartition, int | OffsetAndMetadata]
 """Partitions and the offsets of the next records to read."""
 
 
-def commit_request(group_id: str, identity: tuple[str, int, str | None], offsets: Positions) -> OffsetCommitRequest:
+def commit_request(
+    group_id: str, identity: tuple[str, int, str | None], offsets: OffsetsByPartition
+) -> OffsetCommitRequest:
     """Builds the request that commits offsets.
 
     Args:

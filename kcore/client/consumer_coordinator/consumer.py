@@ -13,7 +13,7 @@ from kcore.client.consumer_coordinator.base import (
     GroupMemberMachine,
     sorted_partitions,
 )
-from kcore.client.consumer_coordinator.commit_requests import Positions
+from kcore.client.consumer_coordinator.commit_requests import OffsetsByPartition
 from kcore.client.consumer_coordinator.interface import (
     DYNAMIC_LEAVE,
     REMAIN,
@@ -57,8 +57,8 @@ class ConsumerMember(GroupMemberMachine):
     """The state machine of a member of a consumer group. See `GroupMemberMachine` for its use.
 
     While a member that has joined owns no partitions, it repeats its heartbeat with a growing pause from 0.1 seconds up
-    to the heartbeat interval. A coordinator may postpone the next assignment by its assignment interval (KIP-1263), and
-    computes it at a heartbeat after that time.
+    to the heartbeat interval. A coordinator may postpone the next assignment by its assignment interval (KIP-1263). It
+    computes the assignment when a heartbeat arrives after this interval.
 
     Attributes:
         state: the state.
@@ -69,7 +69,7 @@ class ConsumerMember(GroupMemberMachine):
         settings: MemberSettings,
         now_ms: int,
         *,
-        consumed: Callable[[], Positions] = dict,
+        consumed: Callable[[], OffsetsByPartition] = dict,
         member_id: str | None = None,
     ) -> None:
         super().__init__(settings, now_ms, consumed=consumed)
@@ -110,7 +110,10 @@ class ConsumerMember(GroupMemberMachine):
 
     @property
     def reader(self) -> tuple[str | None, int]:
-        """Member id and epoch: the coordinator returns committed offsets to current members only."""
+        """Member id and epoch for OffsetFetch requests; None and -1 outside of the group.
+
+        The coordinator returns committed offsets only to members with the current epoch.
+        """
         return (self._member_id, self._epoch) if self._epoch > 0 else (None, -1)
 
     def _enter(self, state: ConsumerState) -> None:

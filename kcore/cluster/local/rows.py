@@ -33,7 +33,7 @@ _PARTITION: Final = struct.Struct(">16si")
 NODE_PREFIX: Final = b"node:"
 LEADER_PREFIX: Final = b"leader:"
 NUMBER_PREFIX: Final = b"number:"
-ROUND_PREFIX: Final = b"round:"
+TOKEN_PREFIX: Final = b"round:"
 CONTROLLER_KEY: Final = b"controller"
 BASE_KEY: Final = b"base"
 
@@ -64,7 +64,7 @@ class LeaderRow(NamedTuple):
         number: the partition's number.
         leader: the node; -1 for none.
         leader_epoch: the leader epoch.
-        node_epoch: the epoch of the node's incarnation that was elected; no other incarnation may write.
+        node_epoch: the epoch of the incarnation that became the leader. The store refuses writes of other incarnations.
     """
 
     number: int
@@ -74,7 +74,13 @@ class LeaderRow(NamedTuple):
 
 
 class ControllerRow(NamedTuple):
-    """The holder of the lease `controller`, its epoch, and the incarnation of the holder."""
+    """The last holder of the lease `controller`.
+
+    Attributes:
+        holder: the node.
+        epoch: the epoch of the lease.
+        node_epoch: the epoch of the holder's incarnation.
+    """
 
     holder: int
     epoch: int
@@ -82,7 +88,7 @@ class ControllerRow(NamedTuple):
 
 
 class Rows:
-    """The rows within one transaction.
+    """Access to the rows of the database within one transaction.
 
     Args:
         txn: a transaction of the environment.
@@ -120,7 +126,7 @@ class Rows:
         return None if value is None else _node(node_id, value)
 
     def put_node(self, node_id: int, row: NodeRow) -> None:
-        """Stores a node, and calls `count_epoch`."""
+        """Stores a node. The folder's highest epoch becomes at least the node's epoch."""
         head = _NODE.pack(row.epoch, row.fenced, row.draining, row.revision)
         self._put(NODE_PREFIX + _NODE_ID.pack(node_id), head + row.description)
         self.count_epoch(row.epoch)
@@ -146,7 +152,7 @@ class Rows:
         return None if value is None else ControllerRow(*_fields(_CONTROLLER, value, CONTROLLER_KEY))
 
     def put_controller(self, row: ControllerRow) -> None:
-        """Stores the holder of the lease `controller`, and calls `count_epoch`."""
+        """Stores the holder of the lease `controller`. The folder's highest epoch becomes at least its epoch."""
         self._put(CONTROLLER_KEY, _CONTROLLER.pack(*row))
         self.count_epoch(row.epoch)
 
@@ -159,7 +165,7 @@ class Rows:
         return None if value is None else LeaderRow(*_fields(_LEADER, value, LEADER_PREFIX, name))
 
     def put_leader(self, key: PartitionKey, row: LeaderRow) -> None:
-        """Stores the leader of a partition, and calls `count_epoch`."""
+        """Stores the leader of a partition. The folder's highest epoch becomes at least the leader epoch."""
         name = _PARTITION.pack(*key)
         self._put(LEADER_PREFIX + name, _LEADER.pack(*row))
         self._put(NUMBER_PREFIX + U32.pack(row.number), name)
@@ -176,7 +182,7 @@ class Rows:
         ]
 
     def key_of(self, number: int) -> PartitionKey | None:
-        """Returns the partition with a number, or None."""
+        """Returns the partition that has this number, or None."""
         name = U32.pack(number)
         value = self._get(NUMBER_PREFIX + name)
         return None if value is None else PartitionKey(*_fields(_PARTITION, value, NUMBER_PREFIX, name))
@@ -191,10 +197,10 @@ class Rows:
     # -- the controller's changes
 
     def check(self, changes: ClusterChanges) -> None:
-        """Refuses changes that do not fit the rows.
+        """Checks the controller's changes against the stored leaders, before `apply`.
 
         Raises:
-            CorruptLogError: the metadata log and the rows differ.
+            CorruptLogError: the changes contradict the stored leaders, so the metadata log and the rows differ.
         """
         for new in changes.created:
             if new.key not in changes.removed and self.leader(new.key) is not None:
@@ -206,7 +212,7 @@ class Rows:
                 raise CorruptLogError(change.key, None, f"the leader epoch in the store is not {change.previous_epoch}")
 
     def apply(self, changes: ClusterChanges) -> None:
-        """Writes the rows of changes that were checked before."""
+        """Stores the controller's changes, which `check` has accepted."""
         for key in changes.removed:
             row = self.leader(key)
             if row is not None:
@@ -224,15 +230,15 @@ class Rows:
             epoch = self.incarnation(change.leader)
             self.put_leader(change.key, LeaderRow(before.number, change.leader, change.leader_epoch, epoch))
 
-    # -- rounds and epochs
+    # -- transaction tokens and epochs
 
-    def round(self, node_id: int, epoch: int) -> bytes | None:
+    def last_token(self, node_id: int, epoch: int) -> bytes | None:
         """Returns the token of the last transaction of an incarnation, or None."""
-        return self._get(ROUND_PREFIX + _INCARNATION.pack(node_id, epoch))
+        return self._get(TOKEN_PREFIX + _INCARNATION.pack(node_id, epoch))
 
-    def put_round(self, node_id: int, epoch: int, token: bytes) -> None:
+    def put_last_token(self, node_id: int, epoch: int, token: bytes) -> None:
         """Stores the token of the present transaction of an incarnation."""
-        self._put(ROUND_PREFIX + _INCARNATION.pack(node_id, epoch), token)
+        self._put(TOKEN_PREFIX + _INCARNATION.pack(node_id, epoch), token)
 
     def base(self) -> int:
         """Returns the base epoch, which is lower than the epochs of all nodes and controllers."""
@@ -242,14 +248,14 @@ class Rows:
         return int(U64.unpack(value)[0])
 
     def put_base(self, epoch: int) -> None:
-        """Stores the base epoch, and calls `count_epoch`."""
+        """Stores the base epoch. The folder's highest epoch becomes at least the base epoch."""
         self._put(BASE_KEY, U64.pack(epoch))
         self.count_epoch(epoch)
 
     def count_epoch(self, epoch: int) -> None:
-        """Stores an epoch as the folder's highest epoch, if it is higher than the stored one.
+        """Sets the folder's highest epoch to `epoch`, if the stored one is lower.
 
-        After the next opening of the folder, new epochs are higher than this epoch.
+        Epochs that a later opening of the folder creates are higher than the highest epoch.
         """
         value = self.txn.get(CLUSTER_EPOCH_KEY, db=self._meta)
         if value is None or _fields(U64, bytes(value), CLUSTER_EPOCH_KEY)[0] < epoch:

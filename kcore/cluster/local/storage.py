@@ -1,4 +1,4 @@
-"""The logs of a cluster of processes, as one registered node sees them."""
+"""The `SharedStorage` of one registered node of a cluster of processes."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ T = TypeVar("T")
 
 TOKEN_BYTES: Final = 16
 NODE_LIMIT_S: Final = 5.0
-"""The time after which a caller gives up if another process holds the lock of a node."""
+"""Maximum time in seconds for which a caller waits for the lock of a node."""
 NO_NODE: Final = -1
 STALE: Final = -1
 """A revision that is never stored, so that it differs from each stored revision."""
 
 
-class UnsettledWrite(NamedTuple):
+class UncertainWrite(NamedTuple):
     """A write whose result is not known.
 
     Attributes:
@@ -98,9 +98,9 @@ class LocalStorage(LmdbReader, SharedStorage):
     the node's revision in its own transaction. So an unchanged revision under the lock proves that this node still
     leads all its partitions.
 
-    After an exception, `settle` determines whether the write is stored. A transaction is stored if the database has its
-    token. For an entry, `settle` reads the journal's identity, which shows whether another process has moved the
-    journal meanwhile. If so, it looks for the entry in the log.
+    After an exception, `resolve_write` determines whether the write is stored. A transaction is stored if the database
+    has its token. For an entry, `resolve_write` reads the journal's identity, which shows whether another process has
+    moved the journal meanwhile. If so, it looks for the entry in the log.
 
     Args:
         environment: the shared environment. The caller closes it.
@@ -116,7 +116,7 @@ class LocalStorage(LmdbReader, SharedStorage):
         "_locks",
         "_node_id",
         "_revision",
-        "_unsettled_write",
+        "_uncertain_write",
         "node_epoch",
     )
 
@@ -130,7 +130,7 @@ class LocalStorage(LmdbReader, SharedStorage):
         self._closed = False
         self._revision = STALE
         self._led: dict[PartitionKey, int] = {}  # the leader epochs that the store had at this revision
-        self._unsettled_write: UnsettledWrite | None = None
+        self._uncertain_write: UncertainWrite | None = None
         self.node_epoch = epoch
         self._journal = Journal(node_folder(environment.path, node_id), sync, node_journal_key(node_id))
 
@@ -156,7 +156,7 @@ class LocalStorage(LmdbReader, SharedStorage):
     # -- leadership, under the node's lock
 
     def _require_alive(self, rows: Rows) -> None:
-        """Refuses a fenced incarnation. Updates the led partitions if another process has taken some of them.
+        """Refuses a fenced incarnation. Removes from `_led` the partitions that another process has taken.
 
         Raises:
             FencedWriteError: this incarnation has ended.
@@ -202,7 +202,7 @@ class LocalStorage(LmdbReader, SharedStorage):
             raise FencedWriteError(f"node {self._node_id} does not lead {names}", keys)
 
     def _exclusively(self, work: Callable[[], T], *node_ids: int) -> T:
-        """Runs `work` under the locks of nodes; raises StoreUnavailableError if a lock is not free in time."""
+        """Runs `work` under the locks of `node_ids`; raises StoreUnavailableError if a lock is not free in time."""
         with self._lock:
             try:
                 self._locks.acquire(*node_ids)
@@ -290,13 +290,13 @@ class LocalStorage(LmdbReader, SharedStorage):
         if changes is not None or any(key == METADATA for key, _ in owned):
             notify(self._environment.path)
 
-    def _require_settled(self) -> None:
-        if self._unsettled_write is not None:
+    def _require_resolved(self) -> None:
+        if self._uncertain_write is not None:
             raise UnknownOutcomeError("the outcome of the previous commit is not known yet")
 
     def _write_own(self, write_set: WriteSet, owned: list[Leadership]) -> None:
-        """Writes a write set that concerns only this node."""
-        self._require_settled()
+        """Writes a write set without changes of leaders or of the set of partitions."""
+        self._require_resolved()
         self._require_led(owned)
         if not self._write_entry(write_set):
             self._write_transaction(write_set, ())
@@ -312,16 +312,16 @@ class LocalStorage(LmdbReader, SharedStorage):
         entry = journal.entry_of(write_set)
         if entry is None:
             return False
-        self._unsettled_write = UnsettledWrite(write_set, b"")
+        self._uncertain_write = UncertainWrite(write_set, b"")
         try:
             journal.append(write_set, entry)
         except OSError as error:
             raise file_error(error, "commit failed: writing the journal") from error
-        self._unsettled_write = None
+        self._uncertain_write = None
         return True
 
     def _write_changes(self, write_set: WriteSet, owned: list[Leadership], losers: set[int]) -> bool:
-        """Writes a write set that takes partitions from other nodes.
+        """Writes a write set whose changes may take partitions from other nodes.
 
         Args:
             write_set: the write set.
@@ -331,7 +331,7 @@ class LocalStorage(LmdbReader, SharedStorage):
         Returns:
             False if locks are missing; in this case, the method has written no change.
         """
-        self._require_settled()
+        self._require_resolved()
         self._require_led(owned)
         needed = self._losers(write_set)
         if not needed <= losers:
@@ -384,44 +384,44 @@ class LocalStorage(LmdbReader, SharedStorage):
         rows.put_node(node_id, row._replace(revision=row.revision + 1))
 
     def _transact(self, write_set: WriteSet | None, work: Callable[[Any], None], doing: str) -> None:
-        """Runs a transaction that may move this node's journal. The caller holds the node's lock."""
+        """Runs `work` in a transaction. `work` may move this node's journal. The caller holds the node's lock."""
         token = os.urandom(TOKEN_BYTES)
-        unsettled = UnsettledWrite(write_set, token)
-        self._unsettled_write = unsettled
+        uncertain_write = UncertainWrite(write_set, token)
+        self._uncertain_write = uncertain_write
         environment = self._environment
 
         def tokened(txn: Any) -> None:
             work(txn)
-            Rows(txn, environment).put_round(self._node_id, self.node_epoch, token)
+            Rows(txn, environment).put_last_token(self._node_id, self.node_epoch, token)
 
         environment.transact(tokened, doing)
         if write_set is not None:
             write_set.is_durable = True
         self._journal.moved()
-        self._unsettled_write = None
+        self._uncertain_write = None
 
     # -- unknown results
 
-    def settle(self) -> None:
-        """Implements `SharedStorage.settle`."""
-        if self._unsettled_write is not None:
-            self._exclusively(self._settle, self._node_id)
+    def resolve_write(self) -> None:
+        """Implements `SharedStorage.resolve_write`."""
+        if self._uncertain_write is not None:
+            self._exclusively(self._resolve_locked, self._node_id)
 
-    def _settle(self) -> None:
-        unsettled = self._unsettled_write
-        if unsettled is None:
+    def _resolve_locked(self) -> None:
+        uncertain_write = self._uncertain_write
+        if uncertain_write is None:
             return
-        self._settle_write(unsettled)
+        self._resolve(uncertain_write)
         self._revision = STALE
-        self._unsettled_write = None
+        self._uncertain_write = None
 
-    def _settle_write(self, unsettled: UnsettledWrite) -> None:
-        write_set, token = unsettled
+    def _resolve(self, uncertain_write: UncertainWrite) -> None:
+        write_set, token = uncertain_write
 
         def work(txn: Any) -> tuple[bytes, bool]:
             rows = Rows(txn, self._environment)
             if token:
-                stored = rows.round(self._node_id, self.node_epoch) == token
+                stored = rows.last_token(self._node_id, self.node_epoch) == token
             else:
                 stored = write_set is not None and (write_set.is_durable or self._is_in_log(txn, write_set))
             return self._stored_identity(rows), stored
@@ -459,7 +459,7 @@ class LocalStorage(LmdbReader, SharedStorage):
         """Commits once more, so that both meta pages of LMDB include a transaction whose result was unknown."""
         token = os.urandom(TOKEN_BYTES)
         self._environment.transact(
-            lambda txn: Rows(txn, self._environment).put_round(self._node_id, self.node_epoch, token),
+            lambda txn: Rows(txn, self._environment).put_last_token(self._node_id, self.node_epoch, token),
             "confirming a commit",
         )
 
@@ -482,7 +482,7 @@ class LocalStorage(LmdbReader, SharedStorage):
             return [Leadership(key or METADATA, task.leader_epoch) for key, task in zip(keys, tasks, strict=True)]
 
         def exclusive() -> None:
-            self._require_settled()
+            self._require_resolved()
             self._require_led(environment.read(owned, "reading the leaders"))
             self._transact(None, work, "freeing the space of deleted batches")
 
@@ -533,7 +533,7 @@ class LocalReader(LocalStorage):
         super().__init__(environment, NO_NODE, 0, sync=False)
 
     def write(self, write_set: WriteSet) -> None:
-        """Refuses a write set."""
+        """Raises FencedWriteError, because only a registered node can write."""
         raise FencedWriteError("a reader of the logs cannot write", node=True)
 
     def adopt(self, partitions: Sequence[Leadership]) -> list[StoredPartition]:
@@ -541,5 +541,5 @@ class LocalReader(LocalStorage):
         raise FencedWriteError("a reader of the logs cannot lead a partition", node=True)
 
     def reclaim(self, tasks: list[ReclaimTask], max_entries: int) -> int:
-        """Refuses to delete entries."""
+        """Raises FencedWriteError, because only a registered node can delete entries."""
         raise FencedWriteError("a reader of the logs cannot delete batches", node=True)

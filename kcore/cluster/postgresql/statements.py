@@ -1,9 +1,9 @@
-"""The SQL of rounds, reads and reclaiming.
+"""The SQL of write transactions, reads and reclaiming.
 
-A round is the transaction that stores one write set. It locks each row whose columns it tests, until its commit: the
-row of the node, and the rows of the partitions. A take-over changes these rows. So it either commits before the round,
-which then stores nothing, or waits for the round. A test without a lock would not be sufficient, because PostgreSQL
-evaluates the test on a snapshot.
+A write transaction stores one write set. It locks each row whose columns it tests, until its commit: the row of the
+node, and the rows of the partitions. A take-over changes these rows. So it either commits before the write transaction,
+which then stores nothing, or waits for it. A test without a lock would not be sufficient, because PostgreSQL evaluates
+the test on a snapshot.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SELECT * FROM unnest(
     %(numbers)b::bigint[], %(bases)b::bigint[], %(lasts)b::bigint[], %(times)b::bigint[], %(batches)b::bytea[]
 ) WHERE EXISTS (SELECT 1 FROM node) AND (SELECT count(*) FROM owned) = cardinality(%(owned)b::bigint[])
 """
-"""Statement of a round that only appends batches. It stores all batches of the round or none."""
+"""Statement of a write transaction that only appends batches. It stores all of these batches or none."""
 APPEND_PARAMETERS: Final[tuple[LiteralString, ...]] = (
     "owned",
     "epochs",
@@ -40,11 +40,11 @@ APPEND_PARAMETERS: Final[tuple[LiteralString, ...]] = (
 )
 """The parameters of `APPEND`, in the order of the prepared statement."""
 
-# The statements of other rounds, in one pipeline. A failed check divides by zero, which aborts the transaction: the
-# node cannot look at a result before it has sent COMMIT.
-BEGIN_ROUND: Final[LiteralString] = """
+# The statements of other write transactions, in one pipeline. A failed check divides by zero, which aborts the
+# transaction: the node cannot look at a result before it has sent COMMIT.
+BEGIN_NUMBERED: Final[LiteralString] = """
 WITH node AS (
-    UPDATE nodes SET round = %(round)b WHERE node_id = %(node)b AND session = %(session)b RETURNING 1
+    UPDATE nodes SET round = %(number)b WHERE node_id = %(node)b AND session = %(session)b RETURNING 1
 )
 SELECT 1 / count(*) FROM node
 """
@@ -121,17 +121,17 @@ WHERE p.leader IS DISTINCT FROM %(node)b::bigint OR p.leader_epoch IS DISTINCT F
 ORDER BY w.number
 """
 
-# -- settlement
+# -- uncertain writes
 
 NEW_SESSION: Final[LiteralString] = """
 UPDATE nodes SET session = %b WHERE node_id = %b AND epoch = %b AND session = ANY(%b::bigint[]) RETURNING round
 """
 """Changes the session token of the node.
 
-The statement waits until the server has ended the interrupted round. If the server has not received the round yet, the
-new token fences it.
+The statement waits until the server has ended the interrupted transaction. If the server has not received the
+transaction yet, the new token fences it.
 """
-LAST_ROUND: Final[LiteralString] = "SELECT round FROM nodes WHERE node_id = %b AND epoch = %b"
+LAST_NUMBER: Final[LiteralString] = "SELECT round FROM nodes WHERE node_id = %b AND epoch = %b"
 STORED_BATCHES: Final[LiteralString] = """
 SELECT w.number,
     (p.leader = %(node)b AND p.leader_epoch = w.epoch AND p.node_epoch = %(node_epoch)b) IS TRUE,
@@ -155,7 +155,7 @@ INSERT INTO read_barriers VALUES (%b, 1) ON CONFLICT (node_id) DO UPDATE SET cou
 """Makes a transaction write, so that its commit waits for the synchronous standbys.
 
 After the commit, the standbys also have all data that the transaction has read. Without this statement, a read after a
-crash of the primary may show a round that no standby has.
+crash of the primary may show a commit that no standby has.
 """
 UNFENCED_NODE: Final[LiteralString] = """
 SELECT 1 FROM nodes WHERE node_id = %b AND epoch = %b AND session <> 0

@@ -1,4 +1,4 @@
-"""The logs of a cluster in PostgreSQL, as one registered node sees them."""
+"""The `SharedStorage` of one registered node of a cluster in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, LiteralString, TypeVar
 
 from kcore.cluster.postgresql import statements as sql
-from kcore.cluster.postgresql.rounds import LAST_OFFSET, NodeIdentity
 from kcore.cluster.postgresql.rows import (
     read_batches,
     read_name,
@@ -15,7 +14,8 @@ from kcore.cluster.postgresql.rows import (
     read_summaries,
     read_value,
 )
-from kcore.cluster.postgresql.writer import RoundWriter
+from kcore.cluster.postgresql.write_transactions import LAST_OFFSET, NodeIdentity
+from kcore.cluster.postgresql.writer import TransactionWriter
 from kcore.cluster.store import METADATA
 from kcore.log.errors import FencedWriteError, LogClosedError
 from kcore.log.interface import BatchSummary, Finding, PartitionKey
@@ -32,7 +32,7 @@ T = TypeVar("T")
 class PostgresStorage(SharedStorage):
     """A SharedStorage over PostgreSQL.
 
-    Rounds have a separate connection (`RoundWriter`), so they never wait for reads or for reclaiming.
+    Commits have a separate connection (`TransactionWriter`), so they never wait for reads or for reclaiming.
 
     Args:
         sessions: the connections of the node. The caller closes them.
@@ -45,7 +45,7 @@ class PostgresStorage(SharedStorage):
     def __init__(self, sessions: Sessions, identity: NodeIdentity, token: int) -> None:
         self._sessions = sessions
         self._identity = identity
-        self._writer = RoundWriter(sessions, identity, token)
+        self._writer = TransactionWriter(sessions, identity, token)
         self._confirmed: dict[PartitionKey, StoredPartition] = {}
         self._keys: dict[int, PartitionKey] = {}  # of the partitions that were looked up, by number
         self._closed = False
@@ -62,9 +62,9 @@ class PostgresStorage(SharedStorage):
         self._require_open()
         self._writer.write(write_set)
 
-    def settle(self) -> None:
-        """Implements `SharedStorage.settle`."""
-        self._writer.settle()
+    def resolve_write(self) -> None:
+        """Implements `SharedStorage.resolve_write`."""
+        self._writer.resolve_write()
 
     def sync(self) -> None:
         """Implements `Storage.sync` by a synchronous commit, which makes all earlier commits durable, too."""

@@ -12,11 +12,11 @@ from psycopg import Connection
 from kcore.cluster.postgresql import leases as sql
 from kcore.cluster.postgresql.lease_calls import LeaseCalls
 from kcore.cluster.postgresql.listener import Listener
-from kcore.cluster.postgresql.rounds import NodeIdentity
 from kcore.cluster.postgresql.rows import findings_of, read_leader, read_lease, read_name, read_next_number, read_node
 from kcore.cluster.postgresql.sessions import END_BACKENDS, LOCK_TIMEOUT, Sessions
 from kcore.cluster.postgresql.statements import NOTIFY
 from kcore.cluster.postgresql.storage import PostgresStorage
+from kcore.cluster.postgresql.write_transactions import NodeIdentity
 from kcore.cluster.postgresql.writer import new_token
 from kcore.cluster.store import (
     CONTROLLER_LEASE,
@@ -41,12 +41,12 @@ Sql = Connection[Any]
 
 
 class PostgresClusterStore(ClusterStore):
-    """The coordination part of a cluster in PostgreSQL, as one node or one command sees it.
+    """The `ClusterStore` of a cluster in PostgreSQL. Each node or command opens its own.
 
     Args:
         url: the URL of the database.
-        durability: `fsync` or `os`, for rounds. Leases and leaders are always stored synchronously, because a node must
-            not rely on a lease that a failover could lose.
+        durability: `fsync` or `os`, for commits. Leases and leaders are always stored synchronously, because a node
+            must not rely on a lease that a failover could lose.
     """
 
     __slots__ = ("_calls", "_listener", "_renewals", "_sessions", "_storage", "_tokens")
@@ -74,7 +74,7 @@ class PostgresClusterStore(ClusterStore):
         """Runs a transaction that locks the row of a node.
 
         If the node keeps the row locked for too long, ends the backends of its writer, and repeats the transaction. The
-        backend of a dead node may wait for further statements of a round. The end of a backend during a commit does no
+        backend of a dead node may wait for further statements of a write. The end of a backend during a commit does no
         harm, because later readers wait until the commit is replicated (`READ_BARRIER`).
         """
         try:
@@ -109,7 +109,7 @@ class PostgresClusterStore(ClusterStore):
 
         def work(connection: Sql) -> tuple[int, int]:
             self._require_free(connection, node_id)
-            # The node's row first, as in each transaction: it waits for a round of the earlier incarnation.
+            # The node's row first, as in each transaction: it waits for a commit of the earlier incarnation.
             connection.execute(sql.LOCK_NODE, (node_id,))
             connection.execute(sql.LOCK_LEASE, (name,))
             self._require_free(connection, node_id)
@@ -221,7 +221,7 @@ class PostgresClusterStore(ClusterStore):
         """Implements `ClusterStore.fence`."""
 
         def work(connection: Sql) -> bool:
-            # Waits for a round that is being stored; the clock is read after that wait.
+            # Waits for a commit that is being stored; the clock is read after that wait.
             connection.execute(sql.LOCK_NODE, (node.holder,))
             if controller is not None:
                 # A controller that was paused must not fence.

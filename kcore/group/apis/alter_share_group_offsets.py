@@ -18,7 +18,7 @@ from kcore.group.share.offsets import (
     look_up_altered,
     read_initialized,
 )
-from kcore.group.share.slicing import FEW_PARTITIONS, NAME_COST, ROW_COST, in_slices
+from kcore.group.share.slicing import FEW_PARTITIONS, NAME_COST_US, ROW_COST_US, in_slices
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse]):
     """Handler of AlterShareGroupOffsets requests, which need READ on the group and on each topic.
 
-    The group records the partitions, the share coordinator initializes their states, and the group records the result.
+    The group's shard first records the partitions as initializing. The share coordinator then initializes their states.
+    Finally the shard records the initialized partitions.
     """
 
     key = ApiKey.ALTER_SHARE_GROUP_OFFSETS
@@ -56,8 +57,8 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
     __slots__ = ()
 
     def handle(self, context: RequestContext, request: AlterShareGroupOffsetsRequest) -> Any:
-        """Authorizes the client. Runs the first decision, then the initialization by the share coordinator, then the
-        second decision.
+        """Authorizes the client. Runs the shard's first decision, the initialization by the share coordinator, and the
+        shard's second decision.
         """
         if not self._services.enabled:
             return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
@@ -106,11 +107,11 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
     def _look_up(
         self, context: RequestContext, request: AlterShareGroupOffsetsRequest
     ) -> Generator[int, None, tuple[Alteration, list[AlterShareGroupOffsetsResponseTopic]]]:
-        """Returns the alteration of the allowed topics, and the results of the refused topics."""
+        """Returns a pair: the `Alteration` of the allowed topics, and the response entries of the refused topics."""
         allowed, refused = [], []
         for topic in request.topics:
             code = self._refusal_of(context, topic.topic_name)
-            yield NAME_COST
+            yield NAME_COST_US
             if code:
                 refused.append((yield from _refused(topic, code)))
             else:
@@ -125,7 +126,7 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
         return ErrorCode.NONE if self._topics.by_name(name) is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _initialize(self, altered: Altered, request: InitializeShareGroupStateRequest) -> Any:
-        """Requests the initialization from the share coordinator; returns `altered` with the result."""
+        """Sends `request` to the share coordinator. Returns `altered` with the response, or a `Pending`."""
         persister = self._services.persister
         assert persister is not None, "a served node has a persister"
         return with_result(self, altered, persister.initialize(request))
@@ -133,7 +134,7 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
     def decide(  # type: ignore[override]
         self, machine: GroupShard, context: RequestContext, request: Alteration | Initialized
     ) -> Any:
-        """Decides the first step or the second step, depending on the type of `request`."""
+        """Runs the first decision for an `Alteration`, and the second decision for an `Initialized`."""
         return begin_alter(machine, request) if isinstance(request, Alteration) else finish_alter(machine, request)
 
     def error(
@@ -146,7 +147,7 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
 def _refused(
     topic: AlterShareGroupOffsetsRequestTopic, code: ErrorCode
 ) -> Generator[int, None, AlterShareGroupOffsetsResponseTopic]:
-    """Builds the result of a refused topic, in steps."""
+    """Builds the response entry of a refused topic in steps; yields the cost of each step."""
     rows: list[AlterShareGroupOffsetsResponsePartition] = []
     for first in range(0, len(topic.partitions), FEW_PARTITIONS):
         some = topic.partitions[first : first + FEW_PARTITIONS]
@@ -156,14 +157,14 @@ def _refused(
             )
             for partition in some
         ]
-        yield ROW_COST * len(some)
+        yield ROW_COST_US * len(some)
     return AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, partitions=rows)
 
 
 def _with(
     refused: list[AlterShareGroupOffsetsResponseTopic], response: AlterShareGroupOffsetsResponse
 ) -> AlterShareGroupOffsetsResponse:
-    """Adds the refused topics to the response, unless the whole request failed."""
+    """Returns the response with the entries of the refused topics added, unless the whole request failed."""
     if response.error_code:
         return response
     return AlterShareGroupOffsetsResponse(responses=[*refused, *response.responses])

@@ -1,4 +1,4 @@
-"""The common checks of all APIs about groups, before a request reaches the shard of its group."""
+"""The base class of the APIs that access groups, with the checks that precede the group's shard."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ MAX_TEXT_BYTES: Final = 32_767
 UUID_BYTES: Final = 37
 """Length of a member id's suffix: a dash and a UUID."""
 
-GROUP_COST: Final = 10
+GROUP_COST_US: Final = 10
 """The cost of describing a group without members, in microseconds."""
 
-MEMBER_COST: Final = 2
+MEMBER_COST_US: Final = 2
 """The cost of describing a member, in microseconds."""
 
 READ: Final = Operation.READ  # looked up once: see `NO_ERROR`
@@ -43,14 +43,14 @@ _SURELY_FITS = (MAX_TEXT_BYTES - UUID_BYTES) // 4  # characters: UTF-8 takes at 
 
 
 def can_name_a_member(text: str | None) -> bool:
-    """Returns True if a member id made of this client id or instance id does not exceed the maximum length."""
+    """Returns True if a member id that begins with `text`, a client id or an instance id, is not too long."""
     return text is None or len(text) <= _SURELY_FITS or len(text.encode("utf-8")) <= MAX_TEXT_BYTES - UUID_BYTES
 
 
 def visible_topics(authorizer: Authorizer | None, context: RequestContext) -> Callable[[str], bool] | None:
-    """Returns a function that tests if the client may DESCRIBE a topic; None without an authorizer.
+    """Returns a function that returns True for a topic that the client may DESCRIBE; None without an authorizer.
 
-    The patterns of a client match only topics that pass this test (KIP-848).
+    The pattern in a subscription matches only topics that its client may DESCRIBE (KIP-848).
     """
     if authorizer is None:
         return None
@@ -58,7 +58,7 @@ def visible_topics(authorizer: Authorizer | None, context: RequestContext) -> Ca
 
 
 class GroupApi(Api[Request, Response]):
-    """An API about groups, each of which is served by its own shard.
+    """The base class of the APIs that access groups. The shard of a group serves the requests about the group.
 
     Args:
         shards: the group shards.
@@ -79,33 +79,32 @@ class GroupApi(Api[Request, Response]):
     def refusal(
         self, context: RequestContext, operation: Operation, group_id: str, *, may_be_empty: bool = False
     ) -> ErrorCode:
-        """Returns the first error in Kafka's order of checks, NONE if the request may reach the group's shard.
+        """Returns the first error in Kafka's order of checks; NONE if the request may reach the group's shard.
 
         Args:
             context: the request's context.
-            operation: the operation on the group.
+            operation: the operation that the client needs on the group.
             group_id: the group.
-            may_be_empty: whether "" is a valid group id, because the API also serves offsets that were committed under
-                this id.
+            may_be_empty: True if "" is a valid group id. Clients may have committed offsets under this id.
         """
         if self._authorizer is not None and not self.allowed(context, operation, group_id):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
         return NO_ERROR if group_id or may_be_empty else ErrorCode.INVALID_GROUP_ID
 
     def cost_of_description(self, group_id: str) -> int:
-        """Returns the cost of describing a group, in microseconds. The cost depends on the number of members."""
+        """Returns the cost of describing a group with its members, in microseconds."""
         shard = self._shards.find(group_id)
         group = None if shard is None else shard.machine.groups.get(group_id)
-        return GROUP_COST if group is None else GROUP_COST + MEMBER_COST * len(group.members)
+        return GROUP_COST_US if group is None else GROUP_COST_US + MEMBER_COST_US * len(group.members)
 
     def run_part(self, context: RequestContext, group_id: str, part: Request, refusal: ErrorCode) -> Any:
-        """Runs the part of a request that concerns one of several groups.
+        """Runs one group's part of a request about several groups in the shard of the group.
 
         Args:
             context: the request's context.
             group_id: the group.
             part: the request, reduced to that group.
-            refusal: the error of earlier checks; the part runs only if this is NONE.
+            refusal: the error of earlier checks. The shard runs the part only if this error is NONE.
 
         Returns:
             The response, or a `Pending`. An error of this group does not affect the other groups of the request.

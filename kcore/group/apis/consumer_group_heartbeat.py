@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kcore.group.apis.base import READ_GROUP, GroupApi, visible_topics
-from kcore.group.apis.long_subscription import NAME_COST, NAMES_PER_STEP, decisions, last_response
+from kcore.group.apis.long_subscription import NAME_COST_US, NAMES_PER_STEP, decisions, last_response
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.heartbeat import JOIN, UNCHANGED, heartbeat, new_member_id
 from kcore.group.consumer.member import STATIC_LEAVE_EPOCH, ConsumerMember, MemberMetadata
@@ -32,7 +32,7 @@ from kcore.protocol.messages.consumer_group_heartbeat import (
 )
 from kcore.runtime.api import RequestContext
 from kcore.runtime.pending import gather
-from kcore.runtime.shard import ShardState
+from kcore.runtime.shard_state import ShardState
 from kcore_ext.group.heartbeat import ConsumerHeartbeatFastPath
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ LEAVE: Final = -1
 MAX_SUBSCRIBED_TOPICS: Final = 20_000
 """Maximum number of names in one subscription.
 
-Each name takes about 10 µs, which delays all other requests. A pattern takes less time.
+The node spends about 10 µs on each name, and serves no other request meanwhile. A pattern costs less than many names.
 """
 
 
@@ -60,13 +60,14 @@ def is_blank(text: str | None) -> bool:
 class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse]):
     """Handler of ConsumerGroupHeartbeat requests.
 
-    The client needs READ on the group and DESCRIBE on the topics that it names. The fast path serves reconciled members
-    of a group without due work, independently of the group's size.
+    The client needs READ on the group and DESCRIBE on the topics that it names. The fast path serves a reconciled
+    member while its group has no work to do, such as computing a new target. The time of the fast path does not depend
+    on the size of the group.
 
     Args:
         shards: the group shards.
-        services: has the setting that enables the protocol, the assignors, and the settings of groups.
-        authorizer: decides about the permissions; None allows all.
+        services: the assignors, the settings of groups, and the setting that enables the protocol.
+        authorizer: checks permissions; None allows all.
     """
 
     key = ApiKey.CONSUMER_GROUP_HEARTBEAT
@@ -134,9 +135,9 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
         return self._shards.of(request.group_id).run(self, context, request) if refused is None else refused
 
     def _long(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest, names: Sequence[str]) -> Work:
-        """Decides a heartbeat with many topics in parts; returns the responses of the parts.
+        """Serves a heartbeat with many topics in slices; returns the responses of all decisions.
 
-        See `long_subscription`.
+        The first slices check the topics. The later slices run `long_subscription.decisions`.
         """
         if not self._may_read(context, request):
             return [self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)]
@@ -146,7 +147,7 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
             if not self._may_describe(context, some):
                 return [self.error(context, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
             self._services.metadata.hash_of(some)  # the decision then finds the hash of each topic in the cache
-            yield NAME_COST * len(some)
+            yield NAME_COST_US * len(some)
         refused = self._refused(context, request)
         if refused is not None:
             return [refused]

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
 
 
-DELETION_COST: Final = 40
+DELETION_COST_US: Final = 40
 """The cost of deleting one group, in microseconds."""
-OFFSET_COST: Final = 2
+OFFSET_COST_US: Final = 2
 """The cost of deleting one offset of a group, in microseconds."""
 
 
@@ -74,7 +74,7 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
     Args:
         shards: the group shards.
         authorizer: checks permissions; None allows all.
-        share: has the persister of share partitions; None if no share group has states.
+        share: provides the persister, which deletes share-partition states; None if there are no such states.
     """
 
     key = ApiKey.DELETE_GROUPS
@@ -110,14 +110,14 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
         return slices.requests.run(self, context, request, work, join, eager=len(names) <= FEW_NAMES)
 
     def _parts(self, context: RequestContext, names: Iterable[str]) -> Work:
-        """Deletes the groups one after the other; returns the responses of their shards."""
+        """Deletes the groups one after the other; returns the response to the deletion of each group."""
         parts = []
         for group_id in names:
             refusal = self.refusal(context, Operation.DELETE, group_id, may_be_empty=True)
             while True:
                 deletion = Deletion(group_id)
                 part = self._part(context, deletion, refusal)
-                yield DELETION_COST + OFFSET_COST * deletion.count
+                yield DELETION_COST_US + OFFSET_COST_US * deletion.count
                 if deletion.ends:
                     break
             parts.append(part)

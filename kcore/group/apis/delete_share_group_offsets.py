@@ -17,7 +17,7 @@ from kcore.group.share.offsets import (
     finish_delete,
     read_deleted,
 )
-from kcore.group.share.slicing import NAME_COST, in_slices
+from kcore.group.share.slicing import NAME_COST_US, in_slices
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse]):
     """Handler of DeleteShareGroupOffsets requests, which need DELETE on the group and READ on each topic.
 
-    The group lists the topics as deleting, the share coordinator deletes their states, and the group removes them.
+    The group's shard first records the topics as deleting. The share coordinator then deletes their share-partition
+    states. Finally the shard removes the topics from the group's record.
     """
 
     key = ApiKey.DELETE_SHARE_GROUP_OFFSETS
@@ -53,8 +54,8 @@ class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest,
     __slots__ = ()
 
     def handle(self, context: RequestContext, request: DeleteShareGroupOffsetsRequest) -> Any:
-        """Authorizes the client. Runs the first decision, then the deletion by the share coordinator, then the second
-        decision.
+        """Authorizes the client. Runs the shard's first decision, the deletion by the share coordinator, and the
+        shard's second decision.
         """
         if not self._services.enabled:
             return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
@@ -103,7 +104,7 @@ class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest,
     def _look_up(
         self, context: RequestContext, request: DeleteShareGroupOffsetsRequest
     ) -> Generator[int, None, tuple[Deletion, list[DeleteShareGroupOffsetsResponseTopic]]]:
-        """Returns the deletion of the allowed topics, and the results of the refused topics."""
+        """Returns a pair: the `Deletion` of the allowed topics, and the response entries of the refused topics."""
         authorizer, code = self._authorizer, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         deletion, refused = Deletion(request.group_id, []), []
         for topic in request.topics:
@@ -114,11 +115,14 @@ class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest,
                 refused.append(
                     DeleteShareGroupOffsetsResponseTopic(topic_name=name, error_code=code, error_message=code.message)
                 )
-            yield NAME_COST
+            yield NAME_COST_US
         return deletion, refused
 
     def _delete(self, deleting: Deleting, request: DeleteShareGroupStateRequest) -> Any:
-        """Requests the deletion from the share coordinator; returns `deleting` with the result."""
+        """Sends `request` to the share coordinator. Returns `deleting` with the response, or a `Pending`.
+
+        If no state must be deleted, returns the response to the client.
+        """
         if not request.topics:
             return DeleteShareGroupOffsetsResponse(responses=deleting.responses)
         persister = self._services.persister
@@ -128,7 +132,7 @@ class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest,
     def decide(  # type: ignore[override]
         self, machine: GroupShard, context: RequestContext, request: Deletion | Deleted
     ) -> Any:
-        """Decides the first step or the second step, depending on the type of `request`."""
+        """Runs the first decision for a `Deletion`, and the second decision for a `Deleted`."""
         return begin_delete(machine, request) if isinstance(request, Deletion) else finish_delete(machine, request)
 
     def error(
@@ -141,7 +145,7 @@ class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest,
 def _with(
     refused: list[DeleteShareGroupOffsetsResponseTopic], response: DeleteShareGroupOffsetsResponse
 ) -> DeleteShareGroupOffsetsResponse:
-    """Adds the refused topics to the response, unless the whole request failed."""
+    """Returns the response with the entries of the refused topics added, unless the whole request failed."""
     if response.error_code:
         return response
     return DeleteShareGroupOffsetsResponse(responses=[*refused, *response.responses])

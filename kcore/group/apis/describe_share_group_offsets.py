@@ -1,6 +1,6 @@
 """DescribeShareGroupOffsets (API key 90), v0-1: start offsets of share groups (KIP-932).
 
-v1 adds the lag (KIP-1226): the records from the start offset on that are not complete yet.
+v1 adds the lag (KIP-1226): the number of records that follow the start offset and are not completely delivered.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kcore.group.apis.share_offsets import ShareOffsetsApi
 from kcore.group.share.chain import chain
 from kcore.group.share.group import ShareGroup
 from kcore.group.share.offsets import MAX_NAMES, TOO_MANY
-from kcore.group.share.slicing import FEW_PARTITIONS, NAME_COST, PARTITION_COST, ROW_COST, in_slices
+from kcore.group.share.slicing import FEW_PARTITIONS, NAME_COST_US, PARTITION_COST_US, ROW_COST_US, in_slices
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -43,20 +43,20 @@ UNKNOWN: Final = -1
 """The value of an unknown start offset, lag or leader epoch."""
 
 MAX_LAG: Final = 2**63 - 1
-"""The largest lag in a response; the smallest is its negative.
+"""The largest lag in a response. The smallest lag is `-MAX_LAG`.
 
-A lag must fit an int64, but a request may set any start offset.
+The response has an int64 for the lag. The computed lag may exceed an int64, because a client can set any start offset.
 """
 
 
 class RequestedTopic(NamedTuple):
-    """The partitions of one topic whose offsets are described.
+    """The partitions of one topic that the response must describe.
 
     Attributes:
         name: the topic's name.
         topic_id: its id.
-        partitions: the partitions.
-        missing: requested partitions that the topic does not have.
+        partitions: the requested partitions that exist.
+        missing: the requested partitions that do not exist.
     """
 
     name: str
@@ -66,12 +66,12 @@ class RequestedTopic(NamedTuple):
 
 
 class ReadTopic(NamedTuple):
-    """A topic whose offsets are being read.
+    """A topic with the offsets that the share coordinator has returned or will return.
 
     Attributes:
-        topic: the topic.
-        parts: for each `FEW_PARTITIONS` partitions, the list of their offsets or a `Pending` for it.
-        missing: the results of partitions that do not exist.
+        topic: the topic and its partitions.
+        parts: an entry for every `FEW_PARTITIONS` partitions: the list of their offsets, or a `Pending` for this list.
+        missing: the response entries of partitions that do not exist.
     """
 
     topic: RequestedTopic
@@ -80,7 +80,7 @@ class ReadTopic(NamedTuple):
 
 
 class Allowance:
-    """The number of further topics and partitions that the response to a request may describe."""
+    """A counter of the topics and partitions that a response may still describe before it reaches `MAX_NAMES`."""
 
     __slots__ = ("_cost", "_names")
 
@@ -89,24 +89,24 @@ class Allowance:
         self._cost = 0
 
     def admits(self, count: int) -> bool:
-        """Deducts a number of topics and partitions from the allowance.
+        """Deducts `count` topics and partitions from the allowance and returns True.
 
-        If fewer are left, deducts nothing and returns False.
+        If the allowance is smaller than `count`, leaves it unchanged and returns False.
         """
-        self._cost += NAME_COST * count
+        self._cost += NAME_COST_US * count
         if count > self._names:
             return False
         self._names -= count
         return True
 
     def take_cost(self) -> int:
-        """Returns the cost in microseconds of the names that `admits` has counted since the last call."""
+        """Returns the cost of all calls of `admits` since the last call of `take_cost`, in microseconds."""
         cost, self._cost = self._cost, 0
         return cost
 
 
 class InitializedTopics(NamedTuple):
-    """The request for the initialized topics of a group, which its shard decides.
+    """An internal request to a group's shard for the topics whose share-partition states are initialized.
 
     Attributes:
         group_id: the group.
@@ -152,9 +152,10 @@ class DescribeShareGroupOffsetsApi(
         request: DescribeShareGroupOffsetsRequest,
         described: list[tuple[str | None, Any]],
     ) -> Any:
-        """Joins the responses about the groups.
+        """Merges the descriptions of the groups into one response.
 
-        If the request repeats a group with all of its topics, the response repeats the description of the group.
+        If a group has no description because the request repeats the group, the response repeats the earlier
+        description.
         """
         first = {group_id: i for i, (group_id, part) in reversed([*enumerate(described)]) if group_id is not None}
         order = [i if group_id is None else first[group_id] for i, (group_id, _) in enumerate(described)]
@@ -170,16 +171,17 @@ class DescribeShareGroupOffsetsApi(
     def _describe_all(
         self, context: RequestContext, request: DescribeShareGroupOffsetsRequest, allowance: Allowance
     ) -> Work:
-        """Describes each group of the request; returns a pair for each: (group id or None, response or `Pending`).
+        """Describes each group of the request. Returns a pair for each group.
 
-        The pair has the group id only if all topics of the group are requested. If an earlier pair has the same group
-        id, the response is None, because all topics of a group are described only once.
+        If the request names topics of the group, the pair is (None, response). If it requests all topics of the group,
+        the pair is (group id, response). If such a request for all topics is repeated, the later pairs are (group id,
+        None). Each response may be a `Pending`.
         """
         described: list[tuple[str | None, Any]] = []
         whole: set[str] = set()
         for group in request.groups:
             part = DescribeShareGroupOffsetsRequest(groups=[group])
-            yield NAME_COST
+            yield NAME_COST_US
             if not self._services.enabled:
                 described.append((None, self.error(context, part, ErrorCode.UNSUPPORTED_VERSION)))
             elif not self.allowed(context, Operation.DESCRIBE, group.group_id):
@@ -193,14 +195,15 @@ class DescribeShareGroupOffsetsApi(
             else:
                 existing, decided = yield from self._look_up(context, group)
                 described.append((None, self._summarize(context, part, existing, decided)))
-                yield PARTITION_COST * sum(len(topic.partitions) for topic in existing)
+                yield PARTITION_COST_US * sum(len(topic.partitions) for topic in existing)
         return described
 
     def _describe_initialized(
         self, context: RequestContext, part: DescribeShareGroupOffsetsRequest, group_id: str, allowance: Allowance
     ) -> Any:
-        """Describes all topics of a group that have share-partition state and that the client may see, within
-        `allowance`.
+        """Describes all topics of a group that have share-partition state and that the client may DESCRIBE.
+
+        Returns INVALID_REQUEST if `allowance` is too small for the topics and their partitions.
         """
 
         def read(topics: tuple[RequestedTopic, ...]) -> Any:
@@ -219,7 +222,10 @@ class DescribeShareGroupOffsetsApi(
     def _look_up(
         self, context: RequestContext, group: DescribeShareGroupOffsetsRequestGroup
     ) -> Generator[int, None, tuple[list[RequestedTopic], list[DescribeShareGroupOffsetsResponseTopic]]]:
-        """Returns the requested topics to describe, and the results of the refused topics."""
+        """Returns a pair: the requested topics to describe, and the response entries of the other topics.
+
+        The other topics do not exist, or the client may not DESCRIBE them.
+        """
         existing, decided = [], []
         for requested in group.topics or ():
             topic = self._topics.by_name(requested.topic_name)
@@ -227,7 +233,7 @@ class DescribeShareGroupOffsetsApi(
             if not self._may_describe(context, requested.topic_name):
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             indexes = list(dict.fromkeys(requested.partitions))  # a repeated partition is described once
-            yield NAME_COST
+            yield NAME_COST_US
             if topic is not None and not code:
                 valid = tuple(index for index in indexes if 0 <= index < topic.partitions)
                 missing = tuple(index for index in indexes if not 0 <= index < topic.partitions)
@@ -252,13 +258,13 @@ class DescribeShareGroupOffsetsApi(
         *,
         only_visible: bool = False,
     ) -> Any:
-        """Reads the summaries of the states from the share coordinator, and adds the lag.
+        """Reads the share-partition states of a group from the share coordinator, and adds the lags.
 
         Args:
             context: the context of the request.
-            part: the request for one group.
-            existing: the topics to read.
-            decided: the results of the refused topics.
+            part: the request, reduced to one group.
+            existing: the topics whose states are read.
+            decided: the response entries of other topics.
             only_visible: True to leave out topics that the client may not DESCRIBE.
         """
         (group,) = part.groups
@@ -282,23 +288,26 @@ class DescribeShareGroupOffsetsApi(
         existing: Iterable[RequestedTopic],
         only_visible: bool,
     ) -> Work:
-        """Requests the summaries of a few partitions at a time; returns the `ReadTopic`s."""
+        """Requests state summaries from the share coordinator, for a few partitions at a time.
+
+        Returns a `ReadTopic` for each topic.
+        """
         read = []
         for topic in existing:
             if only_visible and not self._may_describe(context, topic.name):
-                yield NAME_COST
+                yield NAME_COST_US
                 continue
             parts = []
             for first in range(0, len(topic.partitions), FEW_PARTITIONS):
                 some = topic._replace(partitions=topic.partitions[first : first + FEW_PARTITIONS])
                 parts.append(self._read_some(context, part, some))
-                yield PARTITION_COST * len(some.partitions)
+                yield PARTITION_COST_US * len(some.partitions)
             missing = yield from _without_offsets(topic.missing, ErrorCode.NONE)
             read.append(ReadTopic(topic, parts, missing))
         return read
 
     def _read_some(self, context: RequestContext, part: DescribeShareGroupOffsetsRequest, topic: RequestedTopic) -> Any:
-        """Returns the offsets of partitions of one topic, or a `Pending` for them."""
+        """Returns the response entries of partitions of one topic, or a `Pending` for these entries."""
         persister = self._services.persister
         assert persister is not None, "a served node has a persister"
         partitions = [PartitionData(partition=index, leader_epoch=UNKNOWN) for index in topic.partitions]
@@ -355,7 +364,10 @@ def _without_offset(index: int, code: ErrorCode) -> DescribeShareGroupOffsetsRes
 
 
 def _has_lag(state: Any) -> bool:
-    """Returns True if the summary of a partition's state has the number of complete records."""
+    """Returns True if a state summary has the values from which the lag is computed.
+
+    These values are the start offset and the number of completely delivered records.
+    """
     return (
         state is not None
         and not state.error_code
@@ -364,12 +376,12 @@ def _has_lag(state: Any) -> bool:
 
 
 def _partition(index: int, state: Any, ends: EndOffsets) -> DescribeShareGroupOffsetsResponsePartition:
-    """Returns the offsets of one partition; the share coordinator's errors become an unknown offset.
+    """Returns the response entry of one partition. After an error of the share coordinator, its offset is unknown.
 
     Args:
         index: the partition.
-        state: its summary; None if the share coordinator did not look it up, because the group id is empty.
-        ends: the end offsets of the partitions that have a lag.
+        state: the summary of its state; None if the group id is empty, because there is no state in this case.
+        ends: the end offsets of the partitions for which `_has_lag` returns True.
     """
     if state is None or state.error_code:
         return _without_offset(index, ErrorCode.NONE)
@@ -393,19 +405,19 @@ def _names_of(group: DescribeShareGroupOffsetsRequestGroup) -> int:
 def _without_offsets(
     indexes: Sequence[int], code: ErrorCode
 ) -> Generator[int, None, list[DescribeShareGroupOffsetsResponsePartition]]:
-    """Returns response entries with an error code and without offsets, in steps."""
+    """Builds response entries with an error code and without offsets, in steps; yields the cost of each step."""
     found: list[DescribeShareGroupOffsetsResponsePartition] = []
     for first in range(0, len(indexes), FEW_PARTITIONS):
         some = indexes[first : first + FEW_PARTITIONS]
         found += [_without_offset(index, code) for index in some]
-        yield ROW_COST * len(some)
+        yield ROW_COST_US * len(some)
     return found
 
 
 def _topics_of(
     read: list[ReadTopic], responses: list[list[DescribeShareGroupOffsetsResponsePartition]]
 ) -> list[DescribeShareGroupOffsetsResponseTopic]:
-    """Joins the parts of each topic's offsets to one response entry per topic."""
+    """Merges the responses to all parts into one response entry per topic."""
     parts = iter(responses)
     return [
         DescribeShareGroupOffsetsResponseTopic(

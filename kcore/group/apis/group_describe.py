@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
-TOPIC_COST: Final = 5
+TOPIC_COST_US: Final = 5
 """The cost of checking the permission on a topic, in microseconds."""
 
 
@@ -122,7 +122,7 @@ class GroupDescribeApi(GroupApi[Request, Response]):
                         error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                         error_message="the client may not DESCRIBE all topics of the group",
                     )
-                yield TOPIC_COST
+                yield TOPIC_COST_US
         if request.include_authorized_operations:
             described.authorized_operations = authorized_operations(
                 authorizer, context, ResourceType.GROUP, described.group_id

@@ -26,7 +26,7 @@ from kcore.protocol.messages.leave_group import (
 )
 from kcore.runtime.machine import Outcome
 from kcore.runtime.pending import gather
-from kcore.runtime.sliced import SLICE_COST
+from kcore.runtime.sliced import SLICE_COST_US
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 SEVERAL_SINCE: Final = 3
 FEW_MEMBERS: Final = 500
-"""Maximum number of members that one decision removes: a consumer group takes 20 µs for each."""
+"""Maximum number of members that one decision removes. In a consumer group, each removal takes 20 µs."""
 
 
 class LeaveGroupApi(GroupApi[LeaveGroupRequest, LeaveGroupResponse]):
@@ -74,7 +74,7 @@ class LeaveGroupApi(GroupApi[LeaveGroupRequest, LeaveGroupResponse]):
         for first in range(0, len(request.members), FEW_MEMBERS):
             some = LeaveGroupRequest(group_id=request.group_id, members=request.members[first : first + FEW_MEMBERS])
             parts.append(self._shards.of(request.group_id).run(self, context, some))
-            yield SLICE_COST
+            yield SLICE_COST_US
         return parts
 
     def decide(self, machine: GroupShard, context: RequestContext, request: LeaveGroupRequest) -> Any:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
 
 
-GROUP_COST = 3
+GROUP_COST_US = 3
 """The cost of listing one group, in microseconds."""
 
 
@@ -57,7 +57,7 @@ class ListGroupsApi(GroupApi[ListGroupsRequest, ListGroupsResponse]):
             parts = []
             for shard in self._shards:
                 parts.append(shard.run(self, context, selection))
-                yield len(shard.machine.groups) * GROUP_COST
+                yield len(shard.machine.groups) * GROUP_COST_US
             return parts
 
         def join(parts: list[Any]) -> Any:

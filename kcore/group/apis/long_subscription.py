@@ -1,9 +1,9 @@
-"""Heartbeats of consumers that name thousands of topics, divided so that no slice takes long.
+"""Heartbeats of consumers that name thousands of topics. Such a heartbeat runs in several slices.
 
-One decision about 10,000 topics would take 300 ms. The work has four parts. The first part decides permissions and
-hashes topics; it changes nothing. The second part is the decision about the member. The third part computes the target,
-as a job of the group. The fourth part decides the same heartbeat again and assigns the target. The client gets one
-response, once all decisions are durable.
+A single decision about 10,000 topics would take 300 ms. The work has four parts. The first part checks permissions and
+computes the hashes of topics. The second part decides the heartbeat, which adds or updates the member. The third part
+computes the target as a job of the group. The fourth part decides the same heartbeat again, which assigns the target.
+The client gets one response, after all decisions are durable.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.heartbeat import JOIN
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.runtime.pending import Pending
-from kcore.runtime.shard import ShardState
-from kcore.runtime.sliced import SLICE_COST
+from kcore.runtime.shard_state import ShardState
+from kcore.runtime.sliced import SLICE_COST_US
 
 if TYPE_CHECKING:
     from kcore.group.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatApi
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
 
 NAMES_PER_STEP: Final = 200
-NAME_COST: Final = 20
+NAME_COST_US: Final = 20
 """The cost of checking the permission and computing the hash of a topic, in microseconds."""
 
 MAX_DECISIONS: Final = 4
 """Maximum number of decisions for one request.
 
-A request needs up to three: for the member, for its target and for its assignment. The fourth is needed if another
-member changed the group meanwhile.
+A request needs at most three decisions: they update the member, start the computation of the target, and assign the
+target. A fourth decision follows if another member changes the group meanwhile.
 """
 
 
@@ -43,14 +43,14 @@ def decisions(
     context: RequestContext,
     request: ConsumerGroupHeartbeatRequest,
 ) -> Work:
-    """Decides the heartbeat, and decides it again after the target that it requires is complete.
+    """Decides the heartbeat, waits for the new target, and decides the heartbeat again.
 
     Returns the responses of all decisions.
     """
     responses: list[Any] = []
     for _ in range(MAX_DECISIONS):
         responses.append(shard.run(api, context, request))
-        yield SLICE_COST
+        yield SLICE_COST_US
         refused = not isinstance(responses[-1], Pending) and responses[-1].error_code
         if refused or not (yield from _target_followed(shard, request.group_id)):
             break
@@ -66,7 +66,8 @@ def decisions(
 def last_response(responses: list[ConsumerGroupHeartbeatResponse]) -> ConsumerGroupHeartbeatResponse:
     """Merges the responses of the decisions.
 
-    Returns the first error, or else the last response with the last assignment.
+    Returns the first response with an error. Without errors, returns the last response, with the assignment of the last
+    response that has an assignment.
     """
     merged = responses[0]
     for response in responses[1:]:
@@ -81,9 +82,10 @@ def last_response(responses: list[ConsumerGroupHeartbeatResponse]) -> ConsumerGr
 
 
 def _target_followed(shard: Shard[GroupShard], group_id: str) -> Work:
-    """Waits for the computation of a target. Returns True if another decision can change the member's assignment.
+    """Waits until no target of the group is being computed.
 
-    Returns False at once for a large group, because its target may be computed in the background.
+    Returns True if there is a new target, or if the next decision can compute a new target. Returns False at once for a
+    large group, because a computation in the background may take long.
     """
     before = -1
     while shard.state is ShardState.ACTIVE:
@@ -95,12 +97,12 @@ def _target_followed(shard: Shard[GroupShard], group_id: str) -> Work:
         if not group.target_job:
             due = group.group_epoch > group.assignment_epoch and not group.target_must_wait()
             return due or group.assignment_epoch != before
-        yield SLICE_COST
+        yield SLICE_COST_US
     return False
 
 
 def _repetition(request: ConsumerGroupHeartbeatRequest, member_epoch: int) -> ConsumerGroupHeartbeatRequest:
-    """Makes a copy of the heartbeat with another member epoch."""
+    """Returns a copy of the heartbeat with another member epoch."""
     return ConsumerGroupHeartbeatRequest(
         group_id=request.group_id,
         member_id=request.member_id,

@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from kcore.runtime.topics import TopicImage
 
 FEW_PARTITIONS = 200
-"""Largest number of partitions that one decision handles."""
-PARTITION_COST = 15
-"""The cost of one partition, in microseconds."""
+"""Maximum number of partitions in one decision."""
+PARTITION_COST_US = 15
+"""The cost of deleting the offset of one partition, in microseconds."""
 
 
 class DeletePlan(NamedTuple):
-    """A deletion after the first checks.
+    """An OffsetDelete request with the results of the checks that precede the group's shard.
 
     Attributes:
         request: the request.
-        refusals: for each topic of the request, the error of all partitions; NONE if `decide` checks each partition.
+        refusals: for each topic of the request, the error of all its partitions; NONE if `decide` must check them.
         partition_counts: number of partitions of each topic.
     """
 
@@ -51,10 +51,10 @@ class DeletePlan(NamedTuple):
 def _joined(
     request: OffsetDeleteRequest, numbers: list[int], parts: list[OffsetDeleteResponse]
 ) -> OffsetDeleteResponse:
-    """Joins the responses of the parts.
+    """Merges the responses to the parts of a request.
 
-    `numbers` has, for each part, the index of the topic whose partitions the part deletes. If the group has refused a
-    part as a whole, the response of this part is the response of the request.
+    Each part is about one topic; `numbers` has the index of this topic for each part. If the group refuses a part as a
+    whole, the response to this part becomes the response to the request.
     """
     results: dict[int, list[OffsetDeleteResponsePartition]] = {}
     for number, part in zip(numbers, parts, strict=True):
@@ -92,9 +92,10 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: OffsetDeleteRequest) -> Any:
-        """Authorizes and decides the request, in parts if it is long. Each part has its own commit.
+        """Authorizes the client, and runs the request in the group's shard.
 
-        The shard decides even if the first checks refuse all topics, because the group may refuse the whole request.
+        A long request runs in parts, each with its own commit. The request reaches the shard even if all of its topics
+        are refused, because the group may refuse the whole request.
         """
         authorizer = self._authorizer
         group_id = request.group_id
@@ -117,7 +118,7 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
         return slices.requests.run(self, context, request, self._parts(context, request), join)
 
     def _parts(self, context: RequestContext, request: OffsetDeleteRequest) -> Work:
-        """Decides a long request in parts; returns the index of the topic and the result of each part."""
+        """Decides a long request in parts. Returns a pair for each part: the index of its topic, and its response."""
         parts: list[tuple[int, Any]] = []
         for number, topic in enumerate(request.topics):
             for first in range(0, len(topic.partitions), FEW_PARTITIONS):
@@ -127,7 +128,7 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
                 parts.append(
                     (number, self._run(context, OffsetDeleteRequest(group_id=request.group_id, topics=[some])))
                 )
-                yield PARTITION_COST * len(some.partitions)
+                yield PARTITION_COST_US * len(some.partitions)
         return parts
 
     def _run(self, context: RequestContext, request: OffsetDeleteRequest) -> Any:
@@ -149,7 +150,10 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
         return self._shards.of(group_id).run(self, context, plan)
 
     def decide(self, machine: GroupShard, context: RequestContext, request: Any) -> Any:
-        """Writes a tombstone for each partition whose offset, materialised or pending, exists and may be deleted."""
+        """Writes a tombstone for each partition that has an offset and passes the checks.
+
+        The offset may be committed, or pending in an open transaction.
+        """
         plan: DeletePlan = request
         request = plan.request
         group = machine.groups.get(request.group_id)
@@ -179,9 +183,9 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
     def _delete(
         machine: GroupShard, group: Group, topic: str, partition: int, partition_count: int, records: list[Record]
     ) -> ErrorCode:
-        """Returns the code of one partition and adds its tombstone to `records`.
+        """Returns the code of one partition. If the partition has an offset, adds a tombstone to `records`.
 
-        The check ignores other tombstones of the same request: a duplicate partition gets two tombstones.
+        A partition that occurs twice in the request gets two tombstones.
         """
         if not 0 <= partition < partition_count:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

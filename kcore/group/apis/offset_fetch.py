@@ -1,8 +1,9 @@
 """OffsetFetch (API key 9), v1-10: reads the committed offsets of groups.
 
-v2 can fetch all topics and adds an error for the group, v5 leader epochs (KIP-320), v7 the error for open transactions
-(KIP-447), v8 several groups (KIP-709), v9 the member (KIP-848), v10 topic ids. A missing group, topic or offset is not
-an error: its offset is -1.
+v2 can fetch all topics, and adds an error for the group. v5 adds leader epochs (KIP-320), v7 the error for open
+transactions (KIP-447), and v8 several groups (KIP-709). v9 adds the member (KIP-848), and v10 topic ids.
+
+For a missing group, topic or offset, the response has the offset -1 and no error.
 """
 
 from __future__ import annotations
@@ -49,24 +50,24 @@ NO_OFFSET = -1
 MAX_OFFSETS = 500_000
 """Maximum number of offsets in the response to a request about several groups.
 
-A request about one group has no maximum: the group's commits limit the number of its offsets.
+The number of offsets in a request about one group is not limited.
 """
-GROUP_COST = 10
-"""The cost of one group, in microseconds."""
+GROUP_COST_US = 10
+"""The cost of reading a group without offsets, in microseconds."""
 OFFSETS_A_MICROSECOND = 4
 NO_LEADER_EPOCH = -1
 
 
 class GroupQuery:
-    """One group of an OffsetFetch request, after the checks of permissions and topics.
+    """One group of an OffsetFetch request, with the results of the checks of permissions and topics.
 
     Attributes:
         group_id: the group.
         member_id: the member id of the request, None for a client that is not a member (v9+).
         member_epoch: the member epoch of the request; -1 if it has none.
         requested: the topics of the request; None for all.
-        lookups: the topics to read, (request topic, name, id or None); empty for all.
-        refused: topics of the response that the first checks refused.
+        lookups: the topics to read, (request topic, name, id or None); empty if the request is for all topics.
+        refused: the response entries of topics that the checks refused.
         require_stable: whether partitions with an open transaction return UNSTABLE_OFFSET_COMMIT.
     """
 
@@ -90,8 +91,9 @@ class GroupQuery:
 
 
 class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
-    """The part of an OffsetFetch that reads one group. Up to v7 it returns a whole response, from v8 on the group's
-    entry in the response.
+    """The part of an OffsetFetch that reads one group.
+
+    Up to v7 it returns the whole response. From v8 on it returns the group's entry in the response.
 
     Args:
         shards: the group shards.
@@ -124,7 +126,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
 
     @property
     def slices(self) -> Slices | None:
-        """The node's queues for long work; None if the node owns no shard."""
+        """The queues in which the node runs long work in slices; None if the node owns no shard."""
         return self._shards.slices
 
     def count(self, group: OffsetFetchRequestGroup) -> int:
@@ -202,8 +204,10 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
         offsets: Mapping[str, Mapping[int, OffsetAndMetadata]],
         unstable: Mapping[str, Mapping[int, Any]],
     ) -> list[Any]:
-        """Returns every topic with a materialised offset that the client may see, and that has an id if the version
-        sends ids."""
+        """Returns all topics for which the group has committed offsets, and which the client may DESCRIBE.
+
+        From v10 on, topics without an id are left out.
+        """
         version = context.api_version
         topics = []
         for name, partitions in offsets.items():
@@ -221,7 +225,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
         return topics
 
     def error(self, context: RequestContext, request: GroupQuery, code: ErrorCode, message: str | None = None) -> Any:
-        """Returns a response with the code for the group, without topics; v1 has only errors per partition."""
+        """Returns a response with the code for the group, without topics; in v1, with the code for each partition."""
         version = context.api_version
         topics = []
         if version < GROUP_ERROR_SINCE:
@@ -267,7 +271,7 @@ def _group_response(version: int, group_id: str, topics: list[Any], code: ErrorC
 
 
 class OffsetFetchApi(Api[OffsetFetchRequest, OffsetFetchResponse]):
-    """Handler of OffsetFetch requests. The fast path serves requests for one group without an error.
+    """Handler of OffsetFetch requests. The fast path serves requests for one group if the response has no error.
 
     Args:
         shards: the group shards.
@@ -314,10 +318,10 @@ class OffsetFetchApi(Api[OffsetFetchRequest, OffsetFetchResponse]):
         return slices.requests.run(self, context, request, work, join)
 
     def _parts(self, context: RequestContext, request: OffsetFetchRequest) -> Work:
-        """Runs the request in the shard of each group in turn.
+        """Reads each group in its shard, one after the other; returns the responses to all groups.
 
-        If a request repeats a group with all of its offsets, this method reads the offsets once. Otherwise each
-        repetition would cost the node thousands of reads, but the client only the few bytes of a group id.
+        If a request repeats a group with all of its offsets, this method reads the offsets only once. Otherwise a
+        client could cause thousands of reads with the few bytes of a repeated group id.
 
         Raises:
             KafkaError: POLICY_VIOLATION if there are too many offsets.
@@ -339,7 +343,7 @@ class OffsetFetchApi(Api[OffsetFetchRequest, OffsetFetchResponse]):
                 part = self._of_group.handle(context, self._query(group, request))
                 if group.topics is None:
                     all_topics[key] = count, part
-                yield GROUP_COST + count // OFFSETS_A_MICROSECOND
+                yield GROUP_COST_US + count // OFFSETS_A_MICROSECOND
             parts.append(part)
         return parts
 

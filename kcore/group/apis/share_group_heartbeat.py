@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kcore.group.apis.base import READ_GROUP, GroupApi
 from kcore.group.apis.consumer_group_heartbeat import MAX_SUBSCRIBED_TOPICS, is_blank
-from kcore.group.apis.long_subscription import NAME_COST, NAMES_PER_STEP, last_response
+from kcore.group.apis.long_subscription import NAME_COST_US, NAMES_PER_STEP, last_response
 from kcore.group.consumer.target import LONG_SUBSCRIPTION
 from kcore.group.shard import GroupShard
 from kcore.group.share import target
@@ -20,7 +20,7 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kcore.runtime.api import RequestContext
 from kcore.runtime.pending import Pending, gather
-from kcore.runtime.sliced import SLICE_COST
+from kcore.runtime.sliced import SLICE_COST_US
 from kcore_ext.group.share_heartbeat import ShareHeartbeatFastPath
 
 if TYPE_CHECKING:
@@ -37,14 +37,15 @@ LEAVE: Final = -1
 
 
 class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse]):
-    """Handler of ShareGroupHeartbeat requests. A client needs READ on the group and DESCRIBE on the topics that it
-    names.
+    """Handler of ShareGroupHeartbeat requests.
 
-    The fast path serves unchanged members of a group without due work, independently of the group's size.
+    The client needs READ on the group and DESCRIBE on the topics that it names. The fast path serves an unchanged
+    member while its group has no work to do, such as computing a new target. The time of the fast path does not depend
+    on the size of the group.
 
     Args:
         shards: the group shards.
-        services: has the setting that enables share groups, and the settings of groups.
+        services: the settings of groups, and the setting that enables share groups.
         authorizer: checks permissions; None allows all.
     """
 
@@ -112,11 +113,11 @@ class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHear
         return self._shards.of(request.group_id).run(self, context, request)
 
     def _long(self, context: RequestContext, request: ShareGroupHeartbeatRequest, names: Sequence[str]) -> Work:
-        """Decides a heartbeat with many topics in parts; returns the responses of the parts.
+        """Serves a heartbeat with many topics in slices; returns the responses of all decisions.
 
-        The first parts check the permissions on the topics and compute their hashes. Three decisions follow: about the
-        member, its target, and the initialization of its partitions. A part before the second decision looks up all
-        topics of the group.
+        The first slices check the permissions on the topics and compute their hashes. Three decisions follow: they
+        update the member, compute its target, and start the initialization of its partitions. Before the second
+        decision, a slice looks up all topics of the group.
         """
         names = list(dict.fromkeys(names))
         shard = self._shards.of(request.group_id)
@@ -125,7 +126,7 @@ class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHear
             if not self._may_describe(context, some):
                 return [self.error(context, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
             shard.machine.consumer.metadata.hash_of(some)  # the decision then finds the hash of each topic in the cache
-            yield NAME_COST * len(some)
+            yield NAME_COST_US * len(some)
         reason = invalid(request)
         if reason is not None:
             return [self.error(context, request, ErrorCode.INVALID_REQUEST, reason)]
@@ -134,11 +135,11 @@ class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHear
             group = shard.machine.groups.get(request.group_id)
             if assigns and not initializes and isinstance(group, ShareGroup):
                 target.prepare(group)
-                yield SLICE_COST
+                yield SLICE_COST_US
             responses.append(shard.run(self, context, Stage(request, assigns, initializes)))
             if not isinstance(responses[-1], Pending) and responses[-1].error_code:
                 break
-            yield SLICE_COST
+            yield SLICE_COST_US
         return responses
 
     def _may_describe(self, context: RequestContext, names: Iterable[str]) -> bool:
@@ -148,7 +149,7 @@ class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHear
         )
 
     def decide(self, machine: GroupShard, context: RequestContext, request: ShareGroupHeartbeatRequest | Stage) -> Any:
-        """Decides the heartbeat, or one stage of it, with `kcore.group.share.heartbeat`."""
+        """Runs `kcore.group.share.heartbeat.heartbeat` for the whole heartbeat or for one `Stage` of it."""
         return heartbeat(machine, context, request if isinstance(request, Stage) else Stage(request))
 
     def error(

@@ -28,7 +28,7 @@ from kcore.protocol.messages.streams_group_heartbeat import (
 from kcore.runtime.api import RequestContext
 from kcore.runtime.machine import Outcome
 from kcore.runtime.pending import Pending, gather
-from kcore.runtime.sliced import SLICE_COST, step
+from kcore.runtime.sliced import SLICE_COST_US, step
 from kcore_ext.group.streams_heartbeat import StreamsHeartbeatFastPath
 
 if TYPE_CHECKING:
@@ -41,22 +41,28 @@ if TYPE_CHECKING:
 
 LEAVE: Final = -1
 MAX_TOPICS: Final = 20_000
-"""Maximum number of topic names in one topology. Each name takes about 10 µs, which delays all other requests."""
-LONG_TOPOLOGY: Final = 1_000
-"""Maximum number of subtopologies, topic names or client tags in a heartbeat that is handled at once.
+"""Maximum number of topic names in one topology.
 
-A longer heartbeat is handled in parts if there is an event loop.
+The node spends about 10 µs on each name, and serves no other request meanwhile.
+"""
+LONG_TOPOLOGY: Final = 1_000
+"""Maximum number of subtopologies, topic names or client tags in a heartbeat that runs without slices.
+
+A longer heartbeat runs in slices if there is an event loop.
 """
 LONG_TASKS: Final = 5_000
-"""Maximum number of partitions of the source topics in a join that is handled at once.
+"""Maximum number of partitions of the source topics in a join that runs without slices.
 
-A join with more partitions is handled in parts if there is an event loop.
+A join with more partitions runs in slices if there is an event loop.
 """
 NAMES_PER_STEP: Final = 200
-NAME_COST: Final = 10
-"""The cost of one check of a topic name, in microseconds."""
+NAME_COST_US: Final = 10
+"""The cost of checking one topic name, in microseconds."""
 REMEMBERED_HEARTBEATS: Final = 2
-"""Number of heartbeat intervals for which the responses report a failed creation of a topic, as in Kafka."""
+"""The time for which heartbeat responses report that an internal topic could not be created, as in Kafka.
+
+The unit is the heartbeat interval.
+"""
 
 
 class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse]):
@@ -67,9 +73,9 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
 
     Args:
         shards: the group shards.
-        services: has the setting that enables the protocol, the assignor, the settings of groups, and the creator of
-            topics.
-        authorizer: decides about the permissions; None allows all.
+        services: the assignor, the settings of groups, the creator of topics, and the setting that enables the
+            protocol.
+        authorizer: checks permissions; None allows all.
     """
 
     key = ApiKey.STREAMS_GROUP_HEARTBEAT
@@ -135,10 +141,10 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
         return self._shards.of(request.group_id).run(self, context, request)
 
     def _long(self, context: RequestContext, request: StreamsGroupHeartbeatRequest) -> Work:
-        """Decides a heartbeat with a long topology in parts; returns the responses of the parts.
+        """Serves a heartbeat with a long topology in slices; returns the responses of all decisions.
 
-        The first parts check the topics and prepare the topology. Three decisions follow: about the member, the target,
-        and the member's step towards the target.
+        The first slices check the topics and prepare the topology. Three decisions follow: they update the member,
+        compute the target, and move the member towards the target.
         """
         assert request.topology is not None, "checked by `handle`"
         code, message = yield from self._check_topics(context, request.topology)
@@ -146,7 +152,7 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
             code, message = invalid(request)
         if code:
             return [self.error(context, request, code, message)]
-        yield SLICE_COST
+        yield SLICE_COST_US
         prepared = yield from prepare(request.topology, self._services.metadata)
         shard = self._shards.of(request.group_id)
         responses: list[Any] = []
@@ -155,11 +161,11 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
             responses.append(shard.run(self, context, stage))
             if not isinstance(responses[-1], Pending) and responses[-1].error_code:
                 break
-            yield SLICE_COST
+            yield SLICE_COST_US
         return responses
 
     def _is_long(self, request: StreamsGroupHeartbeatRequest, topology: Topology) -> bool:
-        """Returns True if a join has so many subtopologies, names, tags or tasks that it is handled in parts."""
+        """Returns True if a join has so many subtopologies, names, client tags or tasks that it runs in slices."""
         if len(topology.subtopologies) > LONG_TOPOLOGY or len(request.client_tags or ()) > LONG_TOPOLOGY:
             return True
         if sum(1 for _ in islice(named_topics(topology), LONG_TOPOLOGY + 1)) > LONG_TOPOLOGY:
@@ -169,10 +175,12 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
         return sum(topic.partitions for topic in topics if topic is not None) > LONG_TASKS
 
     def _check_topics(self, context: RequestContext, topology: Topology) -> Work:
-        """Checks in steps that all topic names of a topology are valid and that the client may DESCRIBE them.
+        """Checks that all topic names of a topology are valid and that the client may DESCRIBE the topics.
+
+        Runs in steps, and yields the cost of each step in microseconds.
 
         Returns:
-            A pair: the error code, NONE if all topics are valid and visible, and the error message.
+            A pair: the error code and the error message. The code is NONE if all topics pass the checks.
         """
         names = list(dict.fromkeys(islice(named_topics(topology), MAX_TOPICS + 1)))
         if len(names) > MAX_TOPICS:
@@ -183,7 +191,7 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
                 fault = self._services.topic_creator.name_fault(name)
                 if fault is not None:
                     return ErrorCode.STREAMS_INVALID_TOPOLOGY, fault
-            yield NAME_COST * len(some)
+            yield NAME_COST_US * len(some)
         authorizer = self._authorizer
         if authorizer is not None:
             for first in range(0, len(names), NAMES_PER_STEP):
@@ -191,13 +199,13 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
                 for name in some:
                     if not authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
                         return ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
-                yield NAME_COST * len(some)
+                yield NAME_COST_US * len(some)
         return NO_ERROR, None
 
     def decide(
         self, machine: GroupShard, context: RequestContext, request: StreamsGroupHeartbeatRequest | Stage
     ) -> Any:
-        """Decides the heartbeat, or one stage of it, with `kcore.group.streams.heartbeat`.
+        """Runs `kcore.group.streams.heartbeat.heartbeat` for the whole heartbeat or for one `Stage` of it.
 
         Also starts the creation of missing internal topics.
         """
@@ -248,7 +256,7 @@ def _last_response(responses: list[StreamsGroupHeartbeatResponse]) -> StreamsGro
 
 
 def _extend(response: StreamsGroupHeartbeatResponse, text: str) -> None:
-    """Adds text to the status of missing internal topics."""
+    """Appends text to the status MISSING_INTERNAL_TOPICS of the response."""
     code = Status.MISSING_INTERNAL_TOPICS.value
     response.status = [
         ResponseStatus(status_code=code, status_detail=shortened(status.status_detail + text))
@@ -285,7 +293,7 @@ def invalid(request: StreamsGroupHeartbeatRequest) -> tuple[ErrorCode, str | Non
 
 
 def _unsupported(request: StreamsGroupHeartbeatRequest) -> str | None:
-    """Returns the reason if a request uses a part of KIP-1071 that Kafka 4.3 does not support."""
+    """Returns the reason to refuse a request that uses a part of KIP-1071 which Kafka 4.3 does not support, or None."""
     if request.instance_id is not None:
         return "Static membership is not supported."
     if request.task_offsets is not None:

@@ -21,12 +21,12 @@ CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
 
 TOPICS_PER_STEP: Final = 500
-TOPIC_COST: Final = 2
-"""The cost of a topic in an assignment, in microseconds."""
+TOPIC_COST_US: Final = 2
+"""The cost of converting one topic of an assignment, in microseconds."""
 PARTITIONS_A_MICROSECOND: Final = 20
 
 MemberObjects: TypeAlias = "tuple[str, MemberMetadata, CurrentAssignment, Target]"
-"""The id of a member, and the objects that describe it, which never change."""
+"""A member in a description: (member id, metadata, current assignment, target). These objects are immutable."""
 
 
 def describe(group: ConsumerGroup) -> Description:
@@ -53,7 +53,7 @@ def _convert(
     services: ConsumerServices,
     topics: TopicImage,
 ) -> Generator[int, None, None]:
-    """Adds the members to the description, and the names of their topics to `names`; yields the cost of each step."""
+    """Adds the members to `described`, and the names of their topics to `names`; yields the cost of each step."""
     converted = []
     for member_id, metadata, current, target in members:
         owned = merged(current.assigned, current.revoking)
@@ -86,7 +86,7 @@ def _assignment(
         if topic is not None:
             entries.append(TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(of_topic)))
             names.add(topic.name)
-        cost += TOPIC_COST + len(of_topic) // PARTITIONS_A_MICROSECOND
+        cost += TOPIC_COST_US + len(of_topic) // PARTITIONS_A_MICROSECOND
         if count % TOPICS_PER_STEP == 0:
             yield cost
             cost = 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kcore.group.offsets.store import NO_PARTITIONS
 from kcore.group.offsets.work import WorkSlice
-from kcore.runtime.shard import ShardState
+from kcore.runtime.shard_state import ShardState
 
 if TYPE_CHECKING:
     from kcore.group.offsets.store import OffsetStore

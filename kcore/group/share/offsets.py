@@ -1,7 +1,8 @@
-"""AlterShareGroupOffsets and DeleteShareGroupOffsets: the decisions before and after the share coordinator's operation.
+"""The work of AlterShareGroupOffsets and DeleteShareGroupOffsets requests.
 
-Each decision runs as a whole. Generators do the work for each name before, between and after the decisions;
-`in_slices` runs them in steps.
+Each request has two decisions: before and after an operation of the share coordinator. A decision runs as a whole.
+Generators do the work before, between and after the decisions, which depends on the number of topics and partitions.
+`in_slices` runs these generators in steps. They yield the cost of each step in microseconds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kcore.group.group import GroupType, not_found
 from kcore.group.share import records as share_records
 from kcore.group.share.group import ShareGroup
 from kcore.group.share.partitions import NOTHING, StateTopic
-from kcore.group.share.slicing import FEW_PARTITIONS, NAME_COST, ROW_COST
+from kcore.group.share.slicing import FEW_PARTITIONS, NAME_COST_US, ROW_COST_US
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsResponse,
@@ -51,15 +52,15 @@ if TYPE_CHECKING:
     from kcore.runtime.topics import TopicImage, TopicInfo
 
 MAX_NAMES: Final = 100_000
-"""Maximum number of groups, topics and partitions in a request about offsets.
+"""Maximum number of groups, topics and partitions in a request about the start offsets of share groups.
 
-It bounds the memory of the response. A long request is decided in slices.
+It limits the memory of the response.
 """
 
 TOO_MANY: Final = f"a request may name at most {MAX_NAMES} groups, topics and partitions"
 """The error message for a request with more than `MAX_NAMES` elements.
 
-The APIs' lists of differences from Kafka contain it, too.
+The attribute `differs` of the APIs, which lists differences from Kafka, also contains this text.
 """
 
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -72,8 +73,7 @@ class Alteration(NamedTuple):
         group_id: the group.
         topics: the existing partitions by topic id; a topic may have no partitions.
         offsets: the start offsets by (topic id, partition).
-        responses: the unfinished response. Its partitions without an error wait for the result of the share
-            coordinator.
+        responses: the topics of the response. Partitions without an error still need the share coordinator's result.
     """
 
     group_id: str
@@ -86,9 +86,9 @@ class Altered(NamedTuple):
     """The result of the first decision of AlterShareGroupOffsets.
 
     Attributes:
-        alteration: its input.
+        alteration: the input of the decision.
         topics: the partitions to initialize.
-        state_epoch: the epoch of their states.
+        state_epoch: the state epoch with which these partitions are initialized.
         result: the share coordinator's response; None before it has arrived.
     """
 
@@ -128,9 +128,10 @@ class Deleting(NamedTuple):
     """The result of the first decision of DeleteShareGroupOffsets.
 
     Attributes:
-        deletion: its input.
-        partitions: the partitions of each topic id whose state must be deleted.
-        responses: the response as far as it is decided: topics without an error wait for the share coordinator.
+        deletion: the input of the decision.
+        partitions: for each topic id, the partitions whose states must be deleted.
+        responses: the topics of the response, which `delete_in_steps` adds. Topics without an error still need the
+            share coordinator's result.
         result: the share coordinator's response; None before it has arrived.
     """
 
@@ -155,7 +156,7 @@ class Deleted(NamedTuple):
 
 
 def _empty_group(shard: GroupShard, group_id: str) -> ShareGroup | None:
-    """Returns the share group, which must have no members; None if there is no group.
+    """Returns the share group with this id if it has no members; None if no group has this id.
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND for a group of another type; NON_EMPTY_GROUP.
@@ -178,16 +179,16 @@ def look_up_altered(
     group_id: str,
     requested_topics: Sequence[AlterShareGroupOffsetsRequestTopic],
 ) -> Generator[int, None, Alteration]:
-    """Looks up the partitions of a request, in steps.
+    """Looks up the topics and partitions of a request, in steps.
 
-    The result has the existing partitions, and the errors of the other partitions in its `responses`.
+    Returns the `Alteration` of the existing partitions. Its `responses` have an error for the other partitions.
     """
     found = Alteration(group_id, {}, {}, [])
     indexes: dict[bytes, set[int]] = {}  # a request may name a topic many times
     names: dict[bytes, str] = {}
     for requested in requested_topics:
         topic = topics.by_name(requested.topic_name)
-        yield NAME_COST
+        yield NAME_COST_US
         topic_id = ZERO_UUID if topic is None else topic.topic_id
         count = 0 if topic is None else topic.partitions
         valid = {
@@ -203,7 +204,7 @@ def look_up_altered(
         for first in range(0, len(requested.partitions), FEW_PARTITIONS):
             some = requested.partitions[first : first + FEW_PARTITIONS]
             rows += [_altered(partition.partition_index, partition.partition_index in valid) for partition in some]
-            yield ROW_COST * len(some)
+            yield ROW_COST_US * len(some)
         found.responses.append(
             AlterShareGroupOffsetsResponseTopic(topic_name=requested.topic_name, topic_id=topic_id, partitions=rows)
         )
@@ -220,10 +221,9 @@ def _altered(index: int, is_known: bool) -> AlterShareGroupOffsetsResponsePartit
 
 
 def begin_alter(shard: GroupShard, alteration: Alteration) -> Outcome:
-    """Decides the first step: adds the existing partitions to the initializing list. Creates the group if it does not
-    exist.
+    """Decides the first step of AlterShareGroupOffsets: adds the partitions to the initializing list.
 
-    Topics that were deleted since they were looked up are left out.
+    Creates the group if it does not exist. Leaves out topics that were deleted after their look-up.
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND for a group of another type; NON_EMPTY_GROUP.
@@ -241,7 +241,7 @@ def begin_alter(shard: GroupShard, alteration: Alteration) -> Outcome:
 
 
 def initialize_in_steps(altered: Altered) -> Generator[int, None, InitializeShareGroupStateRequest]:
-    """Builds the request to the share coordinator, in steps."""
+    """Builds the InitializeShareGroupState request to the share coordinator, in steps."""
     alteration = altered.alteration
     whole = InitializeShareGroupStateRequest(group_id=alteration.group_id, topics=[])
     for topic_id, topic in altered.topics.items():
@@ -255,13 +255,13 @@ def initialize_in_steps(altered: Altered) -> Generator[int, None, InitializeShar
                 )
                 for index in some
             ]
-            yield ROW_COST * len(some)
+            yield ROW_COST_US * len(some)
         whole.topics.append(InitializeStateData(topic_id=topic_id, partitions=rows))  # type: ignore[attr-defined]
     return whole
 
 
 def read_initialized(altered: Altered) -> Generator[int, None, Initialized]:
-    """Adds the share coordinator's results to the response, in steps."""
+    """Returns the input of the second decision, with the share coordinator's results in the response. Runs in steps."""
     assert altered.result is not None
     alteration = altered.alteration
     results: dict[tuple[bytes, int], PartitionResult] = {}
@@ -271,7 +271,7 @@ def read_initialized(altered: Altered) -> Generator[int, None, Initialized]:
         succeeded = frozenset(result.partition for result in topic.partitions if not result.error_code)
         if succeeded:
             done[topic.topic_id] = StateTopic(altered.topics[topic.topic_id].name, succeeded)
-        yield ROW_COST * len(topic.partitions)
+        yield ROW_COST_US * len(topic.partitions)
     for response in alteration.responses:
         for first in range(0, len(response.partitions), FEW_PARTITIONS):
             some = response.partitions[first : first + FEW_PARTITIONS]
@@ -281,12 +281,12 @@ def read_initialized(altered: Altered) -> Generator[int, None, Initialized]:
                     partition.error_code, partition.error_message = result.error_code, result.error_message
                 elif not partition.error_code:  # the topic was deleted
                     partition.error_code, partition.error_message = _UNKNOWN, _UNKNOWN.message
-            yield ROW_COST * len(some)
+            yield ROW_COST_US * len(some)
     return Initialized(alteration.group_id, done, AlterShareGroupOffsetsResponse(responses=alteration.responses))
 
 
 def finish_alter(shard: GroupShard, initialized: Initialized) -> Outcome | AlterShareGroupOffsetsResponse:
-    """Decides the second step: records the partitions that the share coordinator has initialized."""
+    """Decides the second step of AlterShareGroupOffsets: records the initialized partitions."""
     group = shard.groups.get(initialized.group_id)
     if not isinstance(group, ShareGroup):
         return initialized.response
@@ -300,7 +300,7 @@ def finish_alter(shard: GroupShard, initialized: Initialized) -> Outcome | Alter
 
 
 def begin_delete(shard: GroupShard, deletion: Deletion) -> Outcome:
-    """Decides the first step: initialized topics move to the deleting list.
+    """Decides the first step of DeleteShareGroupOffsets: initialized topics move to the deleting list.
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP.
@@ -322,7 +322,10 @@ def begin_delete(shard: GroupShard, deletion: Deletion) -> Outcome:
 
 
 def delete_in_steps(deleting: Deleting) -> Generator[int, None, DeleteShareGroupStateRequest]:
-    """Fills the responses and builds the request to the share coordinator, in steps."""
+    """Builds the DeleteShareGroupState request to the share coordinator, in steps.
+
+    Also adds all topics to `deleting.responses`, with an error for each topic that has no state to delete.
+    """
     whole = DeleteShareGroupStateRequest(group_id=deleting.deletion.group_id, topics=[])
     for name, topic in deleting.deletion.topics:
         if topic is None:
@@ -331,14 +334,14 @@ def delete_in_steps(deleting: Deleting) -> Generator[int, None, DeleteShareGroup
             deleting.responses.append(_refused(name, "the group has no offsets of the topic"))
         else:
             deleting.responses.append(DeleteShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic.topic_id))
-        yield ROW_COST
+        yield ROW_COST_US
     for topic_id, partitions in deleting.partitions.items():
         rows: list[DeletedState] = []
         indexes = sorted(partitions)
         for first in range(0, len(indexes), FEW_PARTITIONS):
             some = indexes[first : first + FEW_PARTITIONS]
             rows += [DeletedState(partition=index) for index in some]
-            yield ROW_COST * len(some)
+            yield ROW_COST_US * len(some)
         whole.topics.append(DeleteStateData(topic_id=topic_id, partitions=rows))  # type: ignore[attr-defined]
     return whole
 
@@ -348,24 +351,24 @@ def _refused(name: str, message: str) -> DeleteShareGroupOffsetsResponseTopic:
 
 
 def read_deleted(deleting: Deleting) -> Generator[int, None, Deleted]:
-    """Adds the share coordinator's results to the response, in steps."""
+    """Returns the input of the second decision, with the share coordinator's results in the response. Runs in steps."""
     assert deleting.result is not None
     failed: dict[bytes, tuple[int, str | None]] = {}
     for topic in deleting.result.results:
         for result in topic.partitions:
             if result.error_code:
                 failed.setdefault(topic.topic_id, (result.error_code, result.error_message))
-        yield ROW_COST * len(topic.partitions)
+        yield ROW_COST_US * len(topic.partitions)
     for response in deleting.responses:
         if response.topic_id in failed:
             response.error_code, response.error_message = failed[response.topic_id]
-        yield ROW_COST
+        yield ROW_COST_US
     done = [topic_id for topic_id in deleting.partitions if topic_id not in failed]
     return Deleted(deleting.deletion.group_id, done, DeleteShareGroupOffsetsResponse(responses=deleting.responses))
 
 
 def finish_delete(shard: GroupShard, deleted: Deleted) -> Outcome | DeleteShareGroupOffsetsResponse:
-    """Decides the second step: topics whose states the share coordinator deleted leave the deleting list."""
+    """Decides the second step of DeleteShareGroupOffsets: removes topics with deleted states from the deleting list."""
     group = shard.groups.get(deleted.group_id)
     if not isinstance(group, ShareGroup):
         return deleted.response

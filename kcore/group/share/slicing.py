@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from kcore.runtime.slices import Slices
 
 FEW_PARTITIONS: Final = 50
-"""Maximum number of names in a request that runs without slices. Longer requests run in steps of this many partitions.
+"""Maximum number of groups, topics and partitions in a request that runs without slices.
 
-The share coordinator has the same maximum for a decision without slices.
+Longer requests run in steps of at most this number of partitions. The share coordinator has the same maximum.
 """
-NAME_COST: Final = 5
-"""The cost of a look-up of a group or topic with its authorization, in microseconds."""
-PARTITION_COST: Final = 60
+NAME_COST_US: Final = 5
+"""The cost of looking up a group or topic and checking its permission, in microseconds."""
+PARTITION_COST_US: Final = 60
 """The cost of one operation of the share coordinator on a partition, in microseconds."""
-ROW_COST: Final = 2
-"""The cost of building or reading the entry of a partition in a message, in microseconds."""
+ROW_COST_US: Final = 2
+"""The cost of building or reading the entry of one partition in a request or response, in microseconds."""
 
 
 def in_slices(
@@ -35,16 +35,16 @@ def in_slices(
     names: int,
     finish: Callable[[Any], Any],
 ) -> Any:
-    """Runs work whose cost depends on the number of names in a request: at once if there are few names, else in slices.
+    """Runs all steps of `work` at once if the request has at most `FEW_PARTITIONS` names, else in slices.
 
     Args:
-        slices: runs the slices; None: all work is done at once.
+        slices: runs the slices; None: all steps run at once.
         api: the API of the request.
         context: the context of the request.
         request: the request.
-        work: decides the request in steps.
-        names: the number of groups, topics and partitions.
-        finish: takes the result of `work`; returns the response, or a `Pending` for it.
+        work: a generator that does a part of the request in steps.
+        names: the number of groups, topics and partitions in the request.
+        finish: called with the result of `work`; returns the response, or a `Pending` for it.
     """
     if slices is None or names <= FEW_PARTITIONS:
         return finish(step(work, -1)[1])

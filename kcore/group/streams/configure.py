@@ -1,7 +1,7 @@
 """The configuration of a topology: the partition counts of its internal topics, the number of tasks, and faults.
 
-A fault of the topics (`TopicFault`) becomes a status of heartbeats. The topology is then not ready, and no task is
-assigned. A fault of the topology itself is an error.
+If topics are missing or have wrong partition counts (`TopicFault`), the topology is not ready, and no task is assigned.
+Heartbeat responses report this as a status. If the topology itself is invalid, the heartbeat fails with an error.
 """
 
 from __future__ import annotations
@@ -20,22 +20,25 @@ if TYPE_CHECKING:
     from kcore.protocol.records.streams_group_topology import Subtopology, TopicInfo
     from kcore.runtime.topics import TopicImage
 
-NAME_COST: Final = 1
-"""The cost of one topic name in a step, in microseconds."""
+NAME_COST_US: Final = 1
+"""The cost of one topic name in each step of the configuration, in microseconds."""
 
 UNDECIDED: Final = 0
 """The partition count in a request that leaves the count of a topic to the coordinator."""
 
 MAX_TASKS: Final = 50_000
-"""Maximum number of tasks of a topology. The assignment takes about 2 µs per task, which delays all other requests."""
+"""Maximum number of tasks of a topology.
+
+The assignor spends about 2 µs on each task, and the node serves no other request meanwhile.
+"""
 
 LISTED_TOPICS: Final = 3
-"""Maximum number of topics that a status names. If there are more topics, the status shows the number of the others."""
+"""Maximum number of topics that a status lists by name. For further topics, the status shows only their number."""
 
 MAX_TEXT: Final = 4_000
-"""Maximum number of characters of a status or message.
+"""Maximum number of characters of a status or error message in a response.
 
-A text on the wire has at most 32,767 bytes, and a single name in the text may already have this length.
+The protocol allows 32,767 bytes, which a single topic name in the text may already reach.
 """
 
 
@@ -51,10 +54,10 @@ class Status(Enum):
 
 
 class TopicFault(NamedTuple):
-    """A fault of the topics for which a topology is not ready.
+    """The reason why a topology is not ready, as a status of heartbeat responses.
 
     Attributes:
-        status: the status of heartbeat responses.
+        status: the kind of status.
         detail: the text of the status.
     """
 
@@ -101,7 +104,7 @@ class ConfiguredTopology(NamedTuple):
         epoch: the topology's epoch.
         subtopologies: by id, in order of the ids; None if their partition counts cannot be decided.
         missing: internal topics that must be created, by name.
-        fault: the fault of the topics for which it is not ready, or None.
+        fault: the reason why the topology is not ready; None if it is ready.
     """
 
     epoch: int
@@ -116,7 +119,7 @@ class ConfiguredTopology(NamedTuple):
 
 
 class _FaultError(Exception):
-    """The exception that carries a `TopicFault` out of the configuration."""
+    """An exception that ends the configuration of a topology because of a `TopicFault`."""
 
     def __init__(self, status: Status, detail: str) -> None:
         super().__init__(detail)
@@ -124,21 +127,21 @@ class _FaultError(Exception):
 
 
 def configure(topology: Topology, topics: TopicImage) -> ConfiguredTopology:
-    """Configures a topology with the existing topics.
+    """Configures a topology: computes its partition counts and tasks from the existing topics.
 
     Raises:
-        KafkaError: STREAMS_INVALID_TOPOLOGY for a loop, a repartition topic without writer or a subtopology without
-            input; UNKNOWN_SERVER_ERROR, as in Kafka, for a co-partition group that names an unknown topic, and for an
-            internal topic with a negative count.
+        KafkaError: STREAMS_INVALID_TOPOLOGY for a loop, a repartition topic that no subtopology writes, or a
+            subtopology without input. As in Kafka, UNKNOWN_SERVER_ERROR for a co-partition group with an unknown topic,
+            or an internal topic with a negative partition count.
     """
     configured: ConfiguredTopology = step(configure_in_steps(topology, topics), -1)[1]
     return configured
 
 
 def configure_in_steps(topology: Topology, topics: TopicImage) -> Generator[int, None, ConfiguredTopology]:
-    """Configures a topology like `configure`, in steps; yields their costs in microseconds.
+    """Configures a topology like `configure`, in steps; yields the cost of each step in microseconds.
 
-    Topics that change between two steps make the result invalid.
+    If a topic changes between two steps, the caller must not use the result.
     """
     try:
         return (yield from _Configuration(topology, topics).steps())
@@ -147,7 +150,7 @@ def configure_in_steps(topology: Topology, topics: TopicImage) -> Generator[int,
 
 
 def shortened(text: str) -> str:
-    """Shortens a text for a client so that it can be encoded; names in the text may be long."""
+    """Shortens a text to about `MAX_TEXT` characters, so that it can be encoded in a response."""
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."
 
 
@@ -168,7 +171,7 @@ def _invalid(message: str) -> KafkaError:
 
 
 class _Configuration:
-    """A configuration in progress, with the partition counts that are decided so far."""
+    """The configuration of one topology in progress, with the partition counts that it has decided so far."""
 
     __slots__ = ("_decided", "_fixed_count", "_parts", "_topics", "_topology")
 
@@ -180,8 +183,8 @@ class _Configuration:
         self._fixed_count: int | None = None
 
     def steps(self) -> Generator[int, None, ConfiguredTopology]:
-        """Decides all counts, and compares them with the existing topics."""
-        cost = NAME_COST * len(self._topology.required_topics)
+        """Decides all partition counts, and compares them with the existing topics; yields the cost of each step."""
+        cost = NAME_COST_US * len(self._topology.required_topics)
         self._check_sources()
         yield cost
         self._decided = self._repartition_counts()
@@ -225,11 +228,13 @@ class _Configuration:
     # ---- repartition topics
 
     def _repartition_counts(self) -> dict[str, int]:
-        """Returns the partition count of each repartition topic: the count that the topology fixes, else the largest
-        count of the inputs of the subtopology that writes to it.
+        """Returns the partition count of each repartition topic.
 
-        Kafka visits all sinks repeatedly until every count is known. The heap visits the sinks in the same order, but
-        each sink only once, when the count of an input of its subtopology is known.
+        The topology may fix the count. Otherwise it is the largest count of the inputs of the subtopology that writes
+        to the topic.
+
+        Kafka visits all sinks repeatedly until every count is known. This method visits the sinks in the same order,
+        by a heap. It visits each sink only once, when the count of an input of its subtopology is known.
         """
         sinks = [(part, name) for part in self._parts for name in part.repartition_sink_topics]
         positions: dict[str, list[int]] = {}
@@ -294,8 +299,10 @@ class _Configuration:
                     self._enforce(names, fixed, flexible)
 
     def _enforce(self, names: set[str], fixed: set[str], flexible: set[str]) -> None:
-        """Gives all repartition topics of a co-partition group the same count, which is the count of the group's other
-        topics if there are any.
+        """Sets the same partition count for all repartition topics of a co-partition group.
+
+        If the co-partition group has other topics, the count is their common partition count. Otherwise it is the count
+        that the topology fixes for repartition topics, or else the largest count in the co-partition group.
         """
         repartition = {name: self._known_count(name) for name in names if name in fixed or name in flexible}
         others = {name: self._known_count(name) for name in names if name not in repartition}
@@ -345,7 +352,7 @@ class _Configuration:
     def _missing(self, parts: Mapping[str, ConfiguredSubtopology]) -> dict[str, InternalTopic]:
         """Returns the internal topics that do not exist.
 
-        Raises an error if an existing topic does not have the decided count.
+        Raises a fault if an existing internal topic does not have the decided partition count.
         """
         missing: dict[str, InternalTopic] = {}
         internal = {name: topic for _, part in sorted(parts.items()) for name, topic in part.internal.items()}
@@ -362,7 +369,10 @@ class _Configuration:
 
 
 def _check_tasks(tasks: int) -> None:
-    """Refuses a topology with too many tasks: many subtopologies that read a few large topics could have billions."""
+    """Raises a fault if there are too many tasks.
+
+    A topology could have billions of tasks, if many subtopologies read the same large topics.
+    """
     if tasks > MAX_TASKS:
         raise _FaultError(
             Status.INCORRECTLY_PARTITIONED_TOPICS, f"the topology has {tasks} tasks, the maximum is {MAX_TASKS}"

@@ -28,13 +28,15 @@ if TYPE_CHECKING:
     from kcore.group.streams.tasks import CurrentAssignment
     from kcore.group.streams.topology import Topology as StoredTopology
 
-MEMBER_COST: Final = 5
-PART_COST: Final = 3
-"""The cost of a subtopology, of the topology or of a member's tasks, in microseconds."""
-INTERNAL_COST: Final = 3
+MEMBER_COST_US: Final = 5
+"""The cost of describing a member without its tasks, in microseconds."""
+PART_COST_US: Final = 3
+"""The cost of converting one subtopology, in the topology or in a list of a member's tasks, in microseconds."""
+INTERNAL_COST_US: Final = 3
+"""The cost of describing an internal topic, in microseconds."""
 
 MemberObjects: TypeAlias = "tuple[str, MemberMetadata, CurrentAssignment, Tasks]"
-"""The id of a member, and the objects that describe it, which never change."""
+"""A member in a description: (member id, metadata, current assignment, target). These objects are immutable."""
 
 
 def describe(group: StreamsGroup) -> Description:
@@ -61,8 +63,10 @@ def _convert(
     topology: StoredTopology | None,
     configured: ConfiguredTopology | None,
 ) -> Generator[int, None, None]:
-    """Adds topology and members to the description, and the topology's topics to `names`; yields the cost of each
-    step."""
+    """Adds the topology and the members to `described`, and the topology's topics to `names`.
+
+    Yields the cost of each step.
+    """
     if topology is not None:
         names.update(topology.required_topics)
         yield len(names) // NAMES_A_MICROSECOND
@@ -70,14 +74,16 @@ def _convert(
     converted = []
     for member_id, metadata, current, target in members:
         tasks = [role for assigned in (current.assigned, target) for role in assigned]
-        yield MEMBER_COST + sum(map(len, tasks)) * PART_COST + len(metadata.client_tags)
+        yield MEMBER_COST_US + sum(map(len, tasks)) * PART_COST_US + len(metadata.client_tags)
         converted.append(_member(member_id, metadata, current, target))
     described.members = converted
 
 
 def _topology(topology: StoredTopology, configured: ConfiguredTopology | None) -> Generator[int, None, Topology]:
-    """Returns the topology of the response: with the decided partition counts if it is ready, else as the members sent
-    it.
+    """Returns the topology for the response. Yields the cost of each step.
+
+    If the topology is ready, the result has the decided partition counts. Otherwise it has the counts that the members
+    sent.
     """
     counts: dict[str, int] = {}
     names: Callable[[Iterable[str]], Iterable[str]] = tuple
@@ -99,7 +105,7 @@ def _topology(topology: StoredTopology, configured: ConfiguredTopology | None) -
         )
         internal = len(part.state_changelog_topics) + len(part.repartition_source_topics)
         external = len(part.source_topics) + len(part.repartition_sink_topics)
-        yield PART_COST + INTERNAL_COST * internal + external // NAMES_A_MICROSECOND
+        yield PART_COST_US + INTERNAL_COST_US * internal + external // NAMES_A_MICROSECOND
     return Topology(epoch=topology.epoch, subtopologies=parts)
 
 

@@ -1,4 +1,4 @@
-"""Topologies with thousands of topics, prepared in steps before the decision about their heartbeat."""
+"""The preparation of a topology with thousands of topics, in steps before the decision about its heartbeat."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from kcore.protocol.messages.streams_group_heartbeat import Topology as RequestedTopology
 
 NAMES_PER_STEP: Final = 500
-NAME_COST: Final = 8
-"""The cost of the hash of one topic, in microseconds."""
+NAME_COST_US: Final = 8
+"""The cost of computing the hash of one topic, in microseconds."""
 
 
 class PreparedTopology(NamedTuple):
-    """A requested topology in the form that the decision needs.
+    """The topology of a request, converted and configured before the decision.
 
     Attributes:
-        topology: the topology.
-        metadata_hash: hash of its topics before it was configured.
-        configured: the configured topology, which is valid while the topics have that hash. None if the topology has an
-            error; the decision then finds the error again.
+        topology: the converted topology.
+        metadata_hash: the hash of its topics from which it was configured.
+        configured: the configured topology, which is valid while the topics have this hash. None if the configuration
+            failed: the decision then configures the topology again, and returns the error.
     """
 
     topology: Topology
@@ -37,14 +37,15 @@ class PreparedTopology(NamedTuple):
 
 
 def prepare(requested: RequestedTopology, metadata: TopicMetadata) -> Generator[int, None, PreparedTopology | None]:
-    """Prepares a requested topology in steps; yields their costs in microseconds.
+    """Prepares a requested topology in steps; yields the cost of each step in microseconds.
 
     Args:
         requested: the topology.
         metadata: the cluster's topics and their hashes.
 
     Returns:
-        The prepared topology; None if the topology has an error. The decision then finds the error again.
+        The prepared topology. None if its conversion failed: the decision then converts it again, and returns the
+        error.
     """
     try:
         topology = yield from from_request_in_steps(requested)
@@ -54,7 +55,7 @@ def prepare(requested: RequestedTopology, metadata: TopicMetadata) -> Generator[
     for first in range(0, len(names), NAMES_PER_STEP):
         some = names[first : first + NAMES_PER_STEP]
         metadata.hash_of(some)  # the hash of each topic is then in the cache
-        yield NAME_COST * len(some)
+        yield NAME_COST_US * len(some)
     metadata_hash = metadata.hash_of(names)
     yield len(names)
     try:

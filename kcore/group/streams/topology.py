@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 
 PARTS_PER_STEP: Final = 100
-PART_COST: Final = 5
-"""The cost of the conversion of one subtopology, in microseconds."""
+PART_COST_US: Final = 5
+"""The cost of converting one subtopology, in microseconds."""
 PART_BYTES: Final = 512
-"""The memory of a subtopology without topics."""
+"""The memory of a subtopology without topics, in bytes."""
 CONFIG_BYTES: Final = 256
-"""The memory of a setting of an internal topic, besides its characters."""
+"""The memory of a setting of an internal topic besides its characters, in bytes."""
 COPARTITION_BYTES: Final = 256
-"""The memory of an empty group of co-partitioned topics."""
+"""The memory of a group of co-partitioned topics without entries, in bytes."""
 
 
 class Topology:
     """A topology as the group's record stores it, and the value of that record. Immutable.
 
     Args:
-        value: the record.
+        value: the value of the group's record.
         size_bytes: the estimated memory of the topology; None: the constructor computes it from `value`.
 
     Attributes:
-        value: the record.
+        value: the value of the group's record.
         epoch: the version of the topology, which the application sets.
         subtopologies: by id.
         required_topics: every topic that must exist before tasks are assigned.
@@ -103,21 +103,20 @@ def named_topics(topology: RequestedTopology) -> Iterator[str]:
 
 
 def from_request(topology: RequestedTopology) -> Topology:
-    """Converts a request's topology to the form of the record.
+    """Converts a request's topology to a `Topology`.
 
     Raises:
-        KafkaError: the error of `refuse_impossible`.
+        KafkaError: `refuse_impossible` refuses the topology.
     """
     converted: Topology = step(from_request_in_steps(topology), -1)[1]
     return converted
 
 
 def refuse_impossible(topology: RequestedTopology) -> None:
-    """Refuses a topology that Kafka cannot represent.
+    """Refuses a topology that cannot be stored, because it has a negative epoch or two subtopologies with the same id.
 
     Raises:
-        KafkaError: UNKNOWN_SERVER_ERROR without a message, as in Kafka, for a negative epoch or two subtopologies with
-            one id.
+        KafkaError: UNKNOWN_SERVER_ERROR without a message, as in Kafka.
     """
     parts = topology.subtopologies
     if topology.epoch < 0 or len({part.subtopology_id for part in parts}) < len(parts):
@@ -125,10 +124,10 @@ def refuse_impossible(topology: RequestedTopology) -> None:
 
 
 def from_request_in_steps(topology: RequestedTopology) -> Generator[int, None, Topology]:
-    """Converts a topology like `from_request`, in steps; yields their costs in microseconds.
+    """Converts a topology like `from_request`, in steps; yields the cost of each step in microseconds.
 
     Raises:
-        KafkaError: the error of `refuse_impossible`.
+        KafkaError: `refuse_impossible` refuses the topology.
     """
     refuse_impossible(topology)
     parts = topology.subtopologies
@@ -138,16 +137,17 @@ def from_request_in_steps(topology: RequestedTopology) -> Generator[int, None, T
         some = [_subtopology(part) for part in parts[first : first + PARTS_PER_STEP]]
         converted += some
         size_bytes += sum(map(_part_bytes, some))
-        yield PART_COST * PARTS_PER_STEP
+        yield PART_COST_US * PARTS_PER_STEP
     return Topology(StreamsGroupTopologyValue(epoch=topology.epoch, subtopologies=tuple(converted)), size_bytes)
 
 
 def is_same(requested: RequestedTopology, topology: Topology) -> bool:
-    """Returns True if a request's topology equals the group's. Every join calls this function, so it creates no
-    `Topology`.
+    """Returns True if a request's topology equals the group's topology.
+
+    Does not convert the requested topology, because every join calls this function.
 
     Raises:
-        KafkaError: the error of `refuse_impossible`.
+        KafkaError: `refuse_impossible` refuses the requested topology.
     """
     refuse_impossible(requested)
     parts = requested.subtopologies
@@ -190,7 +190,7 @@ def _subtopology(part: Any) -> Subtopology:
 
 
 def _part_bytes(part: Subtopology) -> int:
-    """Returns the counted memory of a subtopology, with its configuration."""
+    """Returns the estimated memory of a subtopology for the metadata limit, in bytes."""
     names = (part.subtopology_id, *part.source_topics, *part.source_topic_regex, *part.repartition_sink_topics)
     size_bytes = PART_BYTES + TOPIC_BYTES * (len(names) - 1) + sum(map(len, names))
     for topic in internal_topics(part):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from kcore.client import versions
 from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.interface import Assigned, MemberEvent
-from kcore.client.fetching import EARLIEST, LATEST, FetchSession, Position, Positions, ReadSettings
+from kcore.client.fetching import EARLIEST, LATEST, FetchPosition, FetchPositions, FetchSession, ReadSettings
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.errors import ConnectionClosedError, KafkaError
 from kcore.node._async.backend import Event, SingleTask, guard, monotonic, now_ms, spawn
@@ -69,10 +69,10 @@ SESSION_ERRORS = frozenset(
 class AsyncConsumer:
     """A member of a group that reads the records of its partitions: `async for record in group.consume(["jobs"])`.
 
-    A record counts as processed when the program requests the next record. Partitions move only while the consumer
-    waits for records. So no other member gets a record that is being processed, unless this member is fenced.
+    A record counts as processed when the program requests the next record. Partitions move only while the program waits
+    for records. So no other member receives a record that is being processed, unless this member is fenced.
 
-    One task or thread at a time polls the consumer. Others may commit, pause, seek and close it meanwhile.
+    Only one task or thread at a time may poll the consumer. Others may commit, pause, seek and close it meanwhile.
 
     The consumer joins its group at the first call of `poll`, or at the first step of a loop.
 
@@ -81,17 +81,17 @@ class AsyncConsumer:
         member: the member, not started yet.
         positions: the positions that the member commits.
         read_settings: the isolation, the reset policy and the limits.
-        interceptors: called with records before the program gets them, and with the offsets of successful commits.
+        interceptors: called with records before the program sees them, and with the offsets of successful commits.
     """
 
     member: AsyncMember
-    """The consumer's member of the group, with its state, epoch and id. The consumer polls the member by itself."""
+    """The consumer's member of the group, with its state, epoch and id. The program need not poll the member."""
 
     def __init__(
         self,
         calls: AsyncCalls,
         member: AsyncMember,
-        positions: Positions,
+        positions: FetchPositions,
         read_settings: ReadSettings,
         interceptors: Sequence[ConsumerInterceptor] = (),
     ) -> None:
@@ -308,7 +308,7 @@ class AsyncConsumer:
         """The partitions that the consumer owns, sorted."""
         return self.member.assignment
 
-    def _position(self, partition: Partition) -> tuple[TopicPartition, Position]:
+    def _position(self, partition: Partition) -> tuple[TopicPartition, FetchPosition]:
         key = as_partition(partition)
         state = self._positions.by_partition.get(key)
         if state is None:
@@ -333,11 +333,11 @@ class AsyncConsumer:
 
         Args:
             partition: an assigned partition.
-            offset: the offset of the next record. The leader first validates an `OffsetAndMetadata` with a leader
-                epoch. If the leader's log does not have the record before the offset, the position moves to the first
-                offset at which the logs differ. With reset "none", the next poll raises `LogTruncationError` instead. A
-                datetime stands for the first record at or after it, or for the end of the partition if there is no such
-                record. The next poll looks up the offset of this record.
+            offset: the offset of the next record. If it is an `OffsetAndMetadata` with a leader epoch, the leader first
+                validates it. If the leader's log lacks the record before the offset, the position moves to the first
+                offset at which the logs differ; with reset "none", the next poll raises `LogTruncationError` instead.
+                If it is a datetime, the next poll looks up the first record at or after this time. If there is no such
+                record, the consumer continues at the end of the partition.
 
         Raises:
             KeyError: the partition is not assigned to the consumer.
@@ -419,8 +419,8 @@ class AsyncConsumer:
     def positions(self) -> PartitionDict[OffsetAndMetadata]:
         """Returns the offsets that `commit()` would commit, for example to commit them in a transaction.
 
-        All records that the consumer returned before this call count as processed. The offsets lie after transaction
-        markers and aborted records. Partitions in which the position has not moved are left out.
+        All records that the consumer returned before this call count as processed. The offsets skip transaction markers
+        and aborted records. The result leaves out partitions in which the position has not moved.
         """
         self._processed()
         with self._guard:
@@ -428,9 +428,9 @@ class AsyncConsumer:
 
     @property
     def group_metadata(self) -> GroupMetadata:
-        """Group id, member id, epoch and instance id, with which a transaction commits offsets.
+        """The group id, member id, epoch and instance id with which a transaction commits offsets.
 
-        The values belong to the membership of the last poll; see `Member.group_metadata`.
+        The values describe the membership at the last poll; see `Member.group_metadata`.
 
         Raises:
             CommitFailedError: the consumer has not joined the group yet.
@@ -579,7 +579,7 @@ class AsyncConsumer:
                     self._positions.store(key, version, offset, records)
 
     def _refused(self, key: TopicPartition, offset: int, version: int, code: int) -> None:
-        """Handles the error of one partition."""
+        """Resets the position, looks up the leader again, or stores an error, depending on a partition's error code."""
         if code == ErrorCode.OFFSET_OUT_OF_RANGE and self._reset != "none":
             with self._guard:
                 state = self._positions.by_partition.get(key)

@@ -146,7 +146,7 @@ class AsyncGroups:
         return committed
 
     async def _by_coordinator(self, group_ids: Iterable[str]) -> Mapping[tuple[Broker, str], Sequence[str]]:
-        """Groups ids by coordinator and type of the group; a group that does not exist counts as classic."""
+        """Divides group ids by the coordinator and the type of their groups. Treats a missing group as classic."""
         kinds: dict[str, tuple[Broker, str]] = {}
         for broker in await self._calls.brokers():
             kinds |= {row.group_id: (broker, row.type) for row in await self._list(broker, (), ())}
@@ -203,7 +203,7 @@ class AsyncGroup:
 
     @property
     def group_metadata(self) -> GroupMetadata:
-        """The identity with which a transaction commits offsets of a group without members."""
+        """The identity with which a transaction commits offsets of this group, if the group has no members."""
         return GroupMetadata(self.id)
 
     # ---- offsets
@@ -242,9 +242,9 @@ class AsyncGroup:
 
         Args:
             partitions: the partitions; None: all that the group has committed.
-            stable: True to wait for open transactions that commit offsets of the group. Without `partitions`, the call
-                waits only for partitions with a committed offset. So list a partition in `partitions` if an open
-                transaction may contain its first offset.
+            stable: True to wait until open transactions that commit offsets of the group have ended. Without
+                `partitions`, the call waits only for partitions that already have a committed offset. So list a
+                partition in `partitions` if an open transaction may commit its first offset.
         """
         listed = None if partitions is None else as_partitions(partitions)
         request = offset_fetch_request(self.id, listed, stable)
@@ -354,16 +354,17 @@ class AsyncGroup:
             topics: the topics to subscribe to.
             pattern: a regular expression that selects topics, instead of names.
             protocol: "consumer" (KIP-848: the broker assigns) or "classic" (a member assigns).
-            assignors: classic: names of `kcore.assignors`, or custom assignors, in the order of preference; None:
-                "range" and "cooperative-sticky".
-            server_assignor: consumer: the name of the broker's assignor; None: the broker's default.
+            assignors: for "classic": names of `kcore.assignors`, or custom assignors, in the order of preference;
+                None: "range" and "cooperative-sticky".
+            server_assignor: for "consumer": the name of the broker's assignor; None: the broker's default.
             instance_id: makes the member static, so that it keeps its partitions if it restarts in time.
             rack: the member's rack.
-            session_timeout: classic: the seconds without a heartbeat after which the group removes the member; None:
-                45. A consumer group has the setting consumer.session.timeout.ms for this.
-            heartbeat_interval: classic: seconds between heartbeats; None: 3. A consumer group has the setting
-                consumer.heartbeat.interval.ms for this.
-            rebalance_timeout: the longest time in seconds for handling a rebalance, and between two polls.
+            session_timeout: for "classic": the seconds without a heartbeat after which the group removes the member;
+                None: 45. For "consumer", the group's setting consumer.session.timeout.ms applies.
+            heartbeat_interval: for "classic": seconds between heartbeats; None: 3. For "consumer", the group's setting
+                consumer.heartbeat.interval.ms applies.
+            rebalance_timeout: the time in seconds in which the member must complete its part of a rebalance, and the
+                longest time between two polls.
             metadata_max_age: the seconds after which the member looks up the topics again.
             leave_on_close: True to leave the group when the member is closed; False to keep the membership until its
                 session timeout; None: only dynamic members leave the group.
@@ -430,9 +431,9 @@ class AsyncGroup:
             reset: the position in a partition without a committed offset: "earliest", "latest", or "none" for an
                 error.
             max_records: the largest number of records that `poll` returns.
-            interceptors: called with records before the program gets them, and with the offsets of successful commits.
+            interceptors: called with records before the program sees them, and with the offsets of successful commits.
         """
-        from kcore.client.fetching import Positions, ReadSettings  # noqa: PLC0415 - only consumers need it
+        from kcore.client.fetching import FetchPositions, ReadSettings  # noqa: PLC0415 - only consumers need it
         from kcore.node._async.consumer import AsyncConsumer  # noqa: PLC0415
         from kcore.node._async.member import AsyncMember  # noqa: PLC0415
 
@@ -452,7 +453,7 @@ class AsyncGroup:
             leave_on_close=leave_on_close,
             auto_commit=auto_commit,
         )
-        positions = Positions()
+        positions = FetchPositions()
         member = AsyncMember(
             self._calls,
             settings,

@@ -145,7 +145,7 @@ class Groups:
         return committed
 
     def _by_coordinator(self, group_ids: Iterable[str]) -> Mapping[tuple[Broker, str], Sequence[str]]:
-        """Groups ids by coordinator and type of the group; a group that does not exist counts as classic."""
+        """Divides group ids by the coordinator and the type of their groups. Treats a missing group as classic."""
         kinds: dict[str, tuple[Broker, str]] = {}
         for broker in self._calls.brokers():
             kinds |= {row.group_id: (broker, row.type) for row in self._list(broker, (), ())}
@@ -202,7 +202,7 @@ class Group:
 
     @property
     def group_metadata(self) -> GroupMetadata:
-        """The identity with which a transaction commits offsets of a group without members."""
+        """The identity with which a transaction commits offsets of this group, if the group has no members."""
         return GroupMetadata(self.id)
 
     # ---- offsets
@@ -241,9 +241,9 @@ class Group:
 
         Args:
             partitions: the partitions; None: all that the group has committed.
-            stable: True to wait for open transactions that commit offsets of the group. Without `partitions`, the call
-                waits only for partitions with a committed offset. So list a partition in `partitions` if an open
-                transaction may contain its first offset.
+            stable: True to wait until open transactions that commit offsets of the group have ended. Without
+                `partitions`, the call waits only for partitions that already have a committed offset. So list a
+                partition in `partitions` if an open transaction may commit its first offset.
         """
         listed = None if partitions is None else as_partitions(partitions)
         request = offset_fetch_request(self.id, listed, stable)
@@ -353,16 +353,17 @@ class Group:
             topics: the topics to subscribe to.
             pattern: a regular expression that selects topics, instead of names.
             protocol: "consumer" (KIP-848: the broker assigns) or "classic" (a member assigns).
-            assignors: classic: names of `kcore.assignors`, or custom assignors, in the order of preference; None:
-                "range" and "cooperative-sticky".
-            server_assignor: consumer: the name of the broker's assignor; None: the broker's default.
+            assignors: for "classic": names of `kcore.assignors`, or custom assignors, in the order of preference;
+                None: "range" and "cooperative-sticky".
+            server_assignor: for "consumer": the name of the broker's assignor; None: the broker's default.
             instance_id: makes the member static, so that it keeps its partitions if it restarts in time.
             rack: the member's rack.
-            session_timeout: classic: the seconds without a heartbeat after which the group removes the member; None:
-                45. A consumer group has the setting consumer.session.timeout.ms for this.
-            heartbeat_interval: classic: seconds between heartbeats; None: 3. A consumer group has the setting
-                consumer.heartbeat.interval.ms for this.
-            rebalance_timeout: the longest time in seconds for handling a rebalance, and between two polls.
+            session_timeout: for "classic": the seconds without a heartbeat after which the group removes the member;
+                None: 45. For "consumer", the group's setting consumer.session.timeout.ms applies.
+            heartbeat_interval: for "classic": seconds between heartbeats; None: 3. For "consumer", the group's setting
+                consumer.heartbeat.interval.ms applies.
+            rebalance_timeout: the time in seconds in which the member must complete its part of a rebalance, and the
+                longest time between two polls.
             metadata_max_age: the seconds after which the member looks up the topics again.
             leave_on_close: True to leave the group when the member is closed; False to keep the membership until its
                 session timeout; None: only dynamic members leave the group.
@@ -427,9 +428,9 @@ class Group:
             reset: the position in a partition without a committed offset: "earliest", "latest", or "none" for an
                 error.
             max_records: the largest number of records that `poll` returns.
-            interceptors: called with records before the program gets them, and with the offsets of successful commits.
+            interceptors: called with records before the program sees them, and with the offsets of successful commits.
         """
-        from kcore.client.fetching import Positions, ReadSettings  # noqa: PLC0415 - only consumers need it
+        from kcore.client.fetching import FetchPositions, ReadSettings  # noqa: PLC0415 - only consumers need it
         from kcore.node._sync.consumer import Consumer  # noqa: PLC0415
         from kcore.node._sync.member import Member  # noqa: PLC0415
 
@@ -449,7 +450,7 @@ class Group:
             leave_on_close=leave_on_close,
             auto_commit=auto_commit,
         )
-        positions = Positions()
+        positions = FetchPositions()
         member = Member(
             self._calls,
             settings,

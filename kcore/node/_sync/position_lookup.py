@@ -10,7 +10,7 @@ from typing import Any
 from kcore.client import versions
 from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.base import GroupMemberMachine
-from kcore.client.fetching import EARLIEST, LATEST, Positions, ReadSettings, Unvalidated
+from kcore.client.fetching import EARLIEST, LATEST, FetchPositions, ReadSettings, Unvalidated
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.errors import ConnectionClosedError, KafkaError, LogTruncationError, PartitionErrors
 from kcore.node._sync.backend import now_ms, spawn
@@ -41,7 +41,7 @@ class PositionLookup:
         self,
         calls: Calls,
         machine: GroupMemberMachine,
-        positions: Positions,
+        positions: FetchPositions,
         read_settings: ReadSettings,
         guard: AbstractContextManager[Any],
         fail: Callable[[Exception], None],
@@ -74,7 +74,7 @@ class PositionLookup:
     def _spawn(self, function: Callable[..., Any], versions_before: dict[TopicPartition, int], *args: Any) -> None:
         """Runs a function of this class in the background.
 
-        The function itself ends the lookup of the partitions. If it cannot start, this method ends the lookup.
+        The function itself ends the lookup of the partitions. If the function cannot start, this method ends it.
         """
         try:
             spawn(function, versions_before, *args)
@@ -149,7 +149,7 @@ class PositionLookup:
     def _fetch_committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns committed offsets.
 
-        A member of a consumer group sends its epoch, so that a fenced member gets an error.
+        A member of a consumer group sends its epoch, so that the coordinator refuses a fenced member.
         """
         machine = self._machine
         coordinator = machine.coordinator
@@ -256,7 +256,7 @@ class PositionLookup:
             self._positions.pause(partitions, now_ms() + pause_ms)
 
     def _retry(self, partitions: Iterable[TopicPartition]) -> None:
-        """Pauses partitions, and removes their leaders from the cache, so that the next lookup requests them again."""
+        """Pauses partitions, and removes their leaders from the cache, so that the next lookup requests the leaders."""
         self.pause(partitions)
         for key in partitions:
             self._calls.transport.forget(stand_in(key))
@@ -264,7 +264,7 @@ class PositionLookup:
     # ---- validation
 
     def validate(self, broker: Broker, moved: dict[TopicPartition, Unvalidated]) -> None:
-        """Begins to validate positions, which `Positions.begin_validation` has marked."""
+        """Begins to validate positions, which `FetchPositions.begin_validation` has marked."""
         try:
             spawn(self._validate, broker, moved)
         except BaseException:
@@ -317,5 +317,5 @@ class PositionLookup:
 
 
 def stand_in(key: TopicPartition) -> Any:
-    """Returns a request that represents a partition in calls of `forget`. It is never sent."""
+    """Returns a request about a partition as the argument of `Transport.forget`. The request is never sent."""
     return list_offsets_request({key: LATEST}, "read_committed")

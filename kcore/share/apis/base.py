@@ -30,7 +30,7 @@ Response = TypeVar("Response")
 FEW_PARTITIONS: Final = 50
 """Maximum number of share partitions in a request that is decided without slices."""
 
-PARTITION_COST: Final = 40
+PARTITION_COST_US: Final = 40
 """The cost of the decision about one share partition, in microseconds."""
 
 
@@ -108,7 +108,7 @@ class ShareStateApi(Api[Request, Response]):
             responses = []
             for part in parts:
                 responses.append(self._run_one(context, request, *part))
-                yield PARTITION_COST
+                yield PARTITION_COST_US
             return responses
 
         return slices.requests.run(

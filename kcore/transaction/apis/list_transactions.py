@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 IDS_PER_PART: Final = 500
-ID_COST: Final = 5
+ID_COST_US: Final = 5
 """Estimated time in microseconds to list one transactional id, without the time to match the pattern."""
 MATCH_STEPS_PER_PART: Final = 500_000
 """Number of steps of pattern matching after which a part ends (see `_Selection.divide`)."""
-MATCH_STEPS_PER_COST: Final = 50
+MATCH_STEPS_A_MICROSECOND: Final = 50
 """Number of steps of pattern matching that take about a microsecond."""
 
 
@@ -181,9 +181,9 @@ class _Selection:
                 steps += added
             some.append(transactional_id)
             if self.pattern_fault or len(some) >= IDS_PER_PART or steps >= MATCH_STEPS_PER_PART:
-                yield some, 1 + ID_COST * len(some) + steps // MATCH_STEPS_PER_COST
+                yield some, 1 + ID_COST_US * len(some) + steps // MATCH_STEPS_A_MICROSECOND
                 some, steps = [], 0
-        yield some, 1 + ID_COST * len(some) + steps // MATCH_STEPS_PER_COST
+        yield some, 1 + ID_COST_US * len(some) + steps // MATCH_STEPS_A_MICROSECOND
 
     def matches(self, transactional_id: str, transaction: Any, wall_ms: int) -> bool:
         """Returns True if a transactional id passes all filters."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 FEW_PARTITIONS = 200
 """Maximum number of markers that the handler stages without a pause. It stages more markers in parts."""
-PARTITION_COST = 20
+PARTITION_COST_US = 20
 """Estimated time in microseconds to stage one marker."""
 
 
@@ -132,7 +132,7 @@ class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
                         topics=[WritableTxnMarkerTopic(name=topic.name, partition_indexes=indexes)],
                     )
                     parts.append(((number, at), self._stage(context, WriteTxnMarkersRequest(markers=[some]))))
-                    yield PARTITION_COST * len(indexes)
+                    yield PARTITION_COST_US * len(indexes)
         return parts
 
     def _stage(self, context: RequestContext, request: WriteTxnMarkersRequest) -> Any:

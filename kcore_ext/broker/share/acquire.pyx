@@ -57,7 +57,7 @@ cdef class Acquisition:
 
 
 cdef class AcquiringRuns(RunList):
-    """The runs whose records can be acquired."""
+    """Documented in acquire.pyi."""
 
     def acquire(
         self,
@@ -86,7 +86,7 @@ cdef class AcquiringRuns(RunList):
         """Acquires records; `acquire` documents the arguments."""
         cdef Acquisition acquisition = Acquisition.__new__(Acquisition)
         cdef int64_t base, room, at_end
-        cdef bint was_torn
+        cdef bint was_interrupted
         cdef Acquired acquired
         cdef Lock lock
         acquisition.bases = bounds(batches)
@@ -106,7 +106,7 @@ cdef class AcquiringRuns(RunList):
                 return acquired_of(acquisition)
             acquisition.most = min(max_records, self.end_offset - fetch_offset)
             acquisition.last = min(acquisition.last, self.end_offset - 1)
-        was_torn, self.torn = self.torn, True
+        was_interrupted, self.interrupted = self.interrupted, True
         if base > fetch_offset:
             self.skip_missing(fetch_offset, base)
         acquisition.first = max(base, self.start_offset)
@@ -138,7 +138,7 @@ cdef class AcquiringRuns(RunList):
                 if self.end_offset - self.start_offset >= max_locks:
                     self.advance()  # below the limit, a later write moves the start, as in Kafka
         acquired = acquired_of(acquisition)
-        self.torn = was_torn
+        self.interrupted = was_interrupted
         return acquired
 
     cdef int take_released(self, Acquisition acquisition) except -1:

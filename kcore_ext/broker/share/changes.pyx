@@ -39,7 +39,7 @@ cdef class Change:
         # The write got no result, because an exception has interrupted a callback. Without the following step, the runs
         # would stay in the change forever.
         if not self.ended and self.owner is not None and self.runs is not None and PyList_GET_SIZE(self.runs):
-            self.owner.torn = True
+            self.owner.interrupted = True
 
 
 cdef class ShareRuns(AcquiringRuns):
@@ -62,7 +62,7 @@ cdef class ShareRuns(AcquiringRuns):
         bint allow_renew,
     ):
         """Begins to acknowledge records; `acknowledge` documents arguments and result."""
-        cdef bint was_torn
+        cdef bint was_interrupted
         cdef Change change = Change.__new__(Change)
         cdef int64_t first, last, low, high
         cdef int error = 0, kind
@@ -71,7 +71,7 @@ cdef class ShareRuns(AcquiringRuns):
         change.runs = []
         change.state_batches = []
         change.renewed = []
-        was_torn, self.torn = self.torn, True
+        was_interrupted, self.interrupted = self.interrupted, True
         for batch in batches:
             first, last, kinds = batch.first_offset, batch.last_offset, batch.acknowledge_types
             if last < self.start_offset:
@@ -104,9 +104,9 @@ cdef class ShareRuns(AcquiringRuns):
         change.renewed = None
         if error:
             self.undo(change, max_deliveries)
-            self.torn = was_torn
+            self.interrupted = was_interrupted
             return error
-        self.torn = was_torn
+        self.interrupted = was_interrupted
         return change
 
     cdef int acknowledge_range(
@@ -169,11 +169,11 @@ cdef class ShareRuns(AcquiringRuns):
     def release(self, str member not None, int64_t max_deliveries):
         cdef Change change = Change.__new__(Change)
         cdef Run run
-        cdef bint was_torn = self.torn
+        cdef bint was_interrupted = self.interrupted
         change.owner = self
         change.runs = []
         change.state_batches = []
-        self.torn = True
+        self.interrupted = True
         for run in self.runs:
             if run.state == ACQUIRED and run.lock.member == member:
                 run.changing = True
@@ -181,7 +181,7 @@ cdef class ShareRuns(AcquiringRuns):
                 change.runs.append(run)
                 self.complete_count += self.counted(run)
                 add_state_batch(change.state_batches, run)
-        self.torn = was_torn
+        self.interrupted = was_interrupted
         return change
 
     def finish(self, Change change not None, bint written, int64_t max_deliveries):
@@ -192,12 +192,12 @@ cdef class ShareRuns(AcquiringRuns):
         """Ends a change as `finish` does; returns START_MOVED, BECAME_AVAILABLE, both or 0."""
         cdef Run run
         cdef bint available = False, moved = False
-        cdef bint was_torn = self.torn
+        cdef bint was_interrupted = self.interrupted
         cdef int64_t first = -1, last = -1
-        self.torn = True
+        self.interrupted = True
         if not written:
             available = self.undo(change, max_deliveries) > 0
-            self.torn = was_torn
+            self.interrupted = was_interrupted
             return BECAME_AVAILABLE if available else 0
         change.ended = True
         for run in change.runs:
@@ -213,7 +213,7 @@ cdef class ShareRuns(AcquiringRuns):
         moved = self.advance()
         if self.runs and last >= self.start_offset:
             self.coalesce(max(first, self.start_offset), last)
-        self.torn = was_torn
+        self.interrupted = was_interrupted
         return (START_MOVED if moved else 0) | (BECAME_AVAILABLE if available else 0)
 
     cdef int undo(self, Change change, int64_t max_deliveries) except -1:
@@ -245,8 +245,8 @@ cdef class ShareRuns(AcquiringRuns):
         cdef Run run
         cdef Py_ssize_t at
         cdef int64_t offset
-        cdef bint was_torn = self.torn
-        self.torn = True
+        cdef bint was_interrupted = self.interrupted
+        self.interrupted = True
         lock.expired = True
         for at in range(self.find(lock.first), len(self.runs)):
             run = <Run>self.runs[at]
@@ -266,5 +266,5 @@ cdef class ShareRuns(AcquiringRuns):
             writes.append(rest)
         if writes:
             self.coalesce(max(lock.first, self.start_offset), lock.last)
-        self.torn = was_torn
+        self.interrupted = was_interrupted
         return writes

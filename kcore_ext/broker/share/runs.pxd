@@ -44,7 +44,7 @@ cdef class RunList:
     cdef readonly int64_t end_offset
     cdef readonly int64_t complete_count
     cdef int64_t candidate              # no offset below it can be acquired
-    cdef public bint torn               # set during each change of the runs; an exception leaves it set
+    cdef public bint interrupted        # set during each change of the runs; an exception leaves it set
 
     cdef int64_t next_offset(self) noexcept
     cdef bint may_acquire(self, int64_t max_locks) noexcept
@@ -63,5 +63,5 @@ cdef int add_state_batch(list batches, Run run) except -1
 
 
 cdef inline bint complete(Run run) noexcept:
-    """Returns True if the delivery of a run is complete: no member will get its records again."""
+    """Returns True if the delivery of a run is complete, so that no member receives its records again."""
     return run.state == ACKNOWLEDGED or run.state == ARCHIVED or run.state == NO_DATA

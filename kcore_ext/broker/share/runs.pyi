@@ -2,7 +2,7 @@ from collections.abc import Iterable
 from typing import final
 
 StateBatch = tuple[int, int, int, int]
-"""A batch of records with equal state: first offset, last offset, delivery state, delivery count."""
+"""A range of offsets with equal state, as (first offset, last offset, delivery state, delivery count)."""
 
 @final
 class Lock:
@@ -19,7 +19,10 @@ class Lock:
     def __call__(self) -> None: ...
 
 class RunList:
-    """The runs of a share partition, from its start to its end. A subclass defines `lock_expired`."""
+    """The delivery states of a share partition as a list of runs. A run is a range of offsets with equal state.
+
+    The runs cover all offsets from `start_offset` to `end_offset`. A subclass defines `lock_expired`.
+    """
 
     @property
     def start_offset(self) -> int:
@@ -27,13 +30,13 @@ class RunList:
 
     @property
     def end_offset(self) -> int:
-        """The offset after the last tracked one."""
+        """The offset after the last tracked offset."""
 
     @property
     def complete_count(self) -> int:
-        """The number of acknowledged and archived offsets from the start on."""
+        """The number of acknowledged and archived offsets from `start_offset` on."""
 
-    torn: bool
+    interrupted: bool
     """True while a change of the runs is in progress.
 
     It stays True if an exception interrupts the change. The state must then be loaded again.
@@ -41,7 +44,7 @@ class RunList:
 
     @property
     def tracked(self) -> int:
-        """The number of offsets from the start to the end, including complete ones."""
+        """The number of offsets from `start_offset` to `end_offset`, including offsets whose delivery is complete."""
 
     @property
     def run_count(self) -> int:
@@ -55,29 +58,33 @@ class RunList:
         """
 
     def snapshot(self) -> list[tuple[int, int, int, int, bool, str | None]]:
-        """Returns the runs as tuples (first offset, last offset, state, delivery count, True while a change is written,
-        owner of the lock or None).
+        """Returns the runs as tuples (first offset, last offset, state, delivery count, changing, member).
+
+        `changing` is True while a change of the run is being written. `member` has the lock of the run; None: no lock.
         """
 
     def next_fetch_offset(self) -> int:
         """Returns the first offset that can be acquired; the end offset if no tracked offset can be acquired."""
 
     def can_acquire(self, max_locks: int) -> bool:
-        """Returns False if no tracked offset can be acquired and `max_locks` offsets are already tracked."""
+        """Returns True if a tracked offset can be acquired, or if fewer than `max_locks` offsets are tracked."""
 
     def acquirable(self, first: int, last: int) -> int:
         """Returns the number of offsets in a range that can be acquired, without regard to limits."""
 
     def settle(self) -> bool:
-        """Moves the start after the leading complete offsets. Returns True if it moved."""
+        """Moves `start_offset` to the first offset whose delivery is not complete. Returns True if it moved."""
 
     def move_log_start(self, offset: int) -> bool:
-        """Removes all offsets below the new start of the log. Returns False if the start is already at or above it."""
+        """Removes all offsets below the new start offset of the log.
+
+        Returns False if `start_offset` is already at or above it.
+        """
 
     def drop_locks(self) -> None:
-        """Stops all timers and removes all offsets, because another node or a new object now has the share
+        """Stops all timers and removes all offsets, because another node or a new object now serves the share
         partition.
         """
 
     def lock_expired(self, lock: Lock) -> None:
-        """Handles the expiry of a lock. The subclass defines it."""
+        """Releases the records of a lock that has expired. Subclasses implement this method."""

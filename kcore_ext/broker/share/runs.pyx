@@ -25,11 +25,11 @@ cdef class Lock:
         raise TypeError("a Lock is made by AcquiringRuns.acquire")
 
     def __call__(self):
-        if self.owner.torn:
+        if self.owner.interrupted:
             return
-        self.owner.torn = True      # the timer does not fire again: if the expiry fails, the state is loaded again
+        self.owner.interrupted = True   # the timer does not fire again: if the expiry fails, the state is loaded again
         self.owner.lock_expired(self)
-        self.owner.torn = False
+        self.owner.interrupted = False
 
 
 @cython.final

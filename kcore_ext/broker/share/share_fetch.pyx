@@ -3,7 +3,7 @@
 `kcore.broker.apis.share_fetch` serves every request. The fast path declines (returns None) every request that is not
 the common case, before any change. It declines requests that open, change or end a session, renewals, and requests with
 a refused or unloaded partition. After the acknowledgements are durable, the generic path continues a request that must
-wait for records, or that meets an error. A test compares the two.
+wait for records, or that meets an error. A test compares both paths.
 
 Each acknowledgement becomes one record of this node's share coordinator, without requests and responses between leader
 and coordinator. All records of a round have the same commit.
@@ -28,7 +28,7 @@ from kcore.errors import LogError
 
 cdef enum:
     FAST_PARTITIONS = 1_000     # of a session and a request together; more go to the generic path
-    MAX_WASTED = 8 << 20        # bytes, and other work in bytes, for which a request may acquire no record
+    MAX_DISCARDED = 8 << 20     # maximum `examined_bytes` of a request that are not part of its response
     RECORD_LIMIT = 1            # the acquire mode in which the number of records is exact
     MAX_EPOCH = 0x7FFFFFFF      # of a session
     NOTED_BYTES = 16_384        # longer responses count as memory as soon as they are made
@@ -139,7 +139,7 @@ cdef class FetchRun:
 cdef class Acknowledgement:
     """The acknowledgements of one partition in a request.
 
-    An exception leaves `RunList.torn` set, so that the next request loads the state of the share partition again.
+    An exception leaves `RunList.interrupted` set, so that the next request reloads the share partition.
     """
 
     def __call__(self, error):
@@ -158,9 +158,9 @@ cdef class Acknowledgement:
         """Changes the delivery state, and writes the change."""
         cdef SharePartitionCore share_partition = self.share_partition
         try:
-            share_partition.torn = True
+            share_partition.interrupted = True
             self.write()
-            share_partition.torn = False
+            share_partition.interrupted = False
         except Exception as error:
             self.error = self.run.path._codes.UNKNOWN_SERVER_ERROR
             if self.waits:
@@ -205,9 +205,9 @@ cdef class Acknowledgement:
         cdef bint repeated = False
         try:
             if code:
-                share_partition.torn = True
+                share_partition.interrupted = True
                 share_partition.write_again(self.change, self)
-                share_partition.torn = False
+                share_partition.interrupted = False
                 repeated = True
             else:
                 news = share_partition.end(self.change, True, self.run.settings.max_deliveries)
@@ -399,7 +399,7 @@ cdef class ShareFetchFastPath:
             return None
         share_partition = <SharePartitionCore?><object>found
         if (
-            share_partition.torn
+            share_partition.interrupted
             or share_partition.state is not self._active
             or share_partition.partition is not partition
             or partition.recovering
@@ -469,7 +469,7 @@ cdef class ShareFetchFastPath:
         cdef Py_ssize_t i
         cdef PyObject* values[2]
         cdef list ranges
-        cdef int64_t size = 0, looked = 0, records_left = read(request, self._request, MAX_RECORDS)
+        cdef int64_t size = 0, examined_bytes = 0, records_left = read(request, self._request, MAX_RECORDS)
         cdef int64_t bytes_left = min(
             <int64_t>read(request, self._request, MAX_BYTES), <int64_t>self._room.most_shared_bytes
         )
@@ -484,14 +484,14 @@ cdef class ShareFetchFastPath:
             share_partition = <SharePartitionCore>run.share_partitions[i]
             error = 0
             records, ranges = b"", None
-            if records_left > 0 and (not size or size < bytes_left) and looked - size < MAX_WASTED:
+            if records_left > 0 and (not size or size < bytes_left) and examined_bytes - size < MAX_DISCARDED:
                 try:
                     delivery = share_partition.deliver(
                         run.member_id, batch_size, record_limit, records_left, max(bytes_left - size, <int64_t>1),
                         run.settings,
                     )
                     records_left -= delivery.acquired
-                    looked += share_partition.looked
+                    examined_bytes += share_partition.examined_bytes
                     size += PyBytes_GET_SIZE(delivery.records)
                     records, ranges = delivery.records, delivery.ranges
                 except LogError as failure:

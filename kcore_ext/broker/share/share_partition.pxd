@@ -29,7 +29,7 @@ cdef class SharePartitionCore(ShareRuns):
     cdef public object _services
     cdef public int64_t _state_epoch
     cdef int64_t looked_at              # the number of the last request that the fast path checked
-    cdef readonly int64_t looked        # the work of the last fetch, in bytes that it has read
+    cdef readonly int64_t examined_bytes  # the work of the last fetch, in bytes that it has read
     cdef readonly TimerWheel _wheel
     cdef readonly Now _now
     cdef readonly DeliveryCounters _counters

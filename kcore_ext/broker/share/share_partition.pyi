@@ -36,16 +36,18 @@ class SharePartitionCore(ShareRuns):
     state: SharePartitionState
     error: ErrorCode
     writer: StateWriter | None
-    """The writer of state updates that need no messages; None if the share coordinator is on another node."""
+    """The writer that passes state updates directly to the share coordinator, without WriteShareGroupState requests.
+    None if the coordinator is on another node.
+    """
     _services: ShareServices
     _state_epoch: int
 
     @property
-    def looked(self) -> int:
-        """The work of the last `acquire_records`, in bytes: the size of the log batches that it has read, plus a
-        constant for each.
+    def examined_bytes(self) -> int:
+        """The cost of the last `acquire_records` call, in bytes: the total size of the log batches that it read, plus a
+        constant for each batch.
 
-        Log batches that contain no record for the member count, too.
+        Log batches from which the call acquired no record also count.
         """
 
     def __init__(
@@ -66,7 +68,7 @@ class SharePartitionCore(ShareRuns):
         """Acquires records of an ACTIVE share partition for a member, and reads them.
 
         Args:
-            params: the member, and the form of the ranges.
+            params: the member's id, and the limits for the acquired ranges.
             max_records: the maximum number of records; see `AcquiringRuns.acquire`.
             max_bytes: the maximum size of the records; the first log batch is read even if it is larger.
 
@@ -76,13 +78,13 @@ class SharePartitionCore(ShareRuns):
 
     @abstractmethod
     def _aborted(self, batches: list[bytes], offset: int) -> list[tuple[int, int]]:
-        """Returns the ranges of aborted batches among those that a fetch has read."""
+        """Returns the (first offset, last offset) of each batch in `batches` that belongs to an aborted transaction."""
 
     @abstractmethod
     def _read_more(
         self, batches: list[bytes], size: int, offset: int, end: int, max_records: int, max_bytes: int
     ) -> None:
-        """Extends the first read of a fetch until the batches have enough records to acquire."""
+        """Reads further log batches and appends them to `batches`, until they have enough records to acquire."""
 
     @abstractmethod
     def _drop_after(self, error: Exception) -> None:

@@ -17,7 +17,7 @@ from kcore_ext.util.byte_order cimport read_int32, read_int64
 cdef enum:
     # size of the first read of a fetch; each further read is twice as large, until the fetch has enough records
     FIRST_READ_BYTES = 4_096
-    BATCH_COST = 512            # cost of a log batch besides its size, in bytes whose reading takes as long
+    BATCH_COST_BYTES = 512      # additional cost of each log batch; reading this many bytes takes the same time
     HEADER_BYTES = 61
     LAST_OFFSET_DELTA_AT = 23
 
@@ -85,7 +85,7 @@ cdef class SharePartitionCore(ShareRuns):
             log_start = (<LogCore>partition.log).log_start_offset
         else:
             log_start = partition.log.log_start_offset
-        self.looked = 0
+        self.examined_bytes = 0
         offset, end = self.next_offset(), self.end_of(settings)
         if offset < log_start:
             # As in Kafka, the next fetch delivers records. Acquired records below the log's start stay acquired until a
@@ -96,7 +96,7 @@ cdef class SharePartitionCore(ShareRuns):
             return NOTHING
         batches = self.first_batches(offset, end, min(max_records, max_locks), max_bytes)
         for batch in batches:
-            self.looked += PyBytes_GET_SIZE(<bytes?>batch) + BATCH_COST
+            self.examined_bytes += PyBytes_GET_SIZE(<bytes?>batch) + BATCH_COST_BYTES
         if settings.read_committed and len(batches) and any_aborted(partition.producers):
             aborted = self._aborted(batches, offset)
         try:

@@ -174,7 +174,7 @@ def test_deletions_in_partitions_with_many_producers_are_decided_in_parts(monkey
     """
     monkeypatch.setattr(delete_records, "FEW_PARTITIONS", 4)
     monkeypatch.setattr(delete_records, "PRODUCERS_A_PARTITION", 1)
-    monkeypatch.setattr(sliced, "SLICE_COST", 1)
+    monkeypatch.setattr(sliced, "SLICE_COST_US", 1)
     plane = DataPlane()
     plane.topic("t", 4)
     for index, producers in enumerate((1, 1, 3, 0)):

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import pytest
 
-from kcore.broker.data.append import SURVEY_COST, append
+from kcore.broker.data.append import SURVEY_COST_US, append
 from kcore.broker.data.decompression import BYTES_A_MICROSECOND, MAX_BATCH_BYTES
 from kcore.errors import KafkaError
 from kcore.protocol.compression import STEP_BYTES, CompressionType, compress, decompress
 from kcore.protocol.error_codes import ErrorCode
-from kcore.runtime.sliced import SLICE_COST
+from kcore.runtime.sliced import SLICE_COST_US
 from kcore_ext.batch import CorruptBatchError, parse_header
 from kcore_ext.batch.survey import BatchSurvey, survey
 from tests.broker.data.context import DataPlane, batch_of
@@ -41,9 +41,9 @@ def test_a_long_batch_is_checked_in_steps(plane: DataPlane, codec: CompressionTy
     assert not isinstance(steps, tuple)
     costs, appended = drained(steps)
     assert appended == (0, -1)
-    assert costs.count(SURVEY_COST) >= 14
-    assert costs.count(SLICE_COST) == 1, "the check of the records begins another slice"
-    unpacked = costs[: costs.index(SLICE_COST)]
+    assert costs.count(SURVEY_COST_US) >= 14
+    assert costs.count(SLICE_COST_US) == 1, "the check of the records begins another slice"
+    unpacked = costs[: costs.index(SLICE_COST_US)]
     if codec in {CompressionType.GZIP, CompressionType.SNAPPY}:
         assert len(unpacked) >= 14
         assert max(unpacked) <= 2 * STEP_BYTES // BYTES_A_MICROSECOND
@@ -67,7 +67,7 @@ def test_other_requests_are_served_between_the_slices_of_a_long_batch(plane: Dat
         assert other.responses[0].partition_responses[0].base_offset == slices - 1
         plane.slices.step()
         slices += 1
-    assert slices >= MAX_BATCH_BYTES // BYTES_A_MICROSECOND // SLICE_COST
+    assert slices >= MAX_BATCH_BYTES // BYTES_A_MICROSECOND // SLICE_COST_US
     plane.commit()
     (result,) = pending.response.responses[0].partition_responses
     assert (result.error_code, result.base_offset) == (ErrorCode.NONE, 0)

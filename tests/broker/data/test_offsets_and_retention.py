@@ -31,7 +31,7 @@ from kcore.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kcore.runtime import Pending
-from kcore.runtime.sliced import SLICE_COST
+from kcore.runtime.sliced import SLICE_COST_US
 from kcore_ext.batch import BatchBuilder
 from tests.broker.data.context import DataPlane, batch_of
 from tests.broker.data.test_fetch import plane_with
@@ -314,7 +314,7 @@ def long_log(monkeypatch: pytest.MonkeyPatch, batches: int = 100) -> tuple[DataP
     """
     monkeypatch.setattr(time_index, "WALK_GROUPS", 1)
     monkeypatch.setattr(time_index, "GROUP_BATCHES", 8)
-    monkeypatch.setattr(log_partition, "INDEX_STEP_COST", SLICE_COST)
+    monkeypatch.setattr(log_partition, "INDEX_STEP_COST_US", SLICE_COST_US)
     plane = plane_with(*(stamped(1_000 + number) for number in range(batches)))
     plane.slices.requests.enabled = True
     walks: list[int] = []
@@ -365,7 +365,7 @@ def test_a_search_that_decompresses_much_is_a_slice_of_its_own(monkeypatch: pyte
     """A batch of a few kilobytes can have 16 MB of records: 100 of them in one slice would take seconds."""
     plane = DataPlane()
     plane.topic("t", partitions=3)
-    large = batch_of(bytes(BYTES_A_MICROSECOND * SLICE_COST), compression=1, compress=compress)
+    large = batch_of(bytes(BYTES_A_MICROSECOND * SLICE_COST_US), compression=1, compress=compress)
     for index in range(3):
         plane.send(request(("t", index, large)), 11)
     plane.commit()
@@ -385,7 +385,7 @@ def test_a_search_that_decompresses_much_is_a_slice_of_its_own(monkeypatch: pyte
     while plane.slices:
         plane.slices.step()
         slices += 1
-    assert sum(stepped) > 2 * SLICE_COST
+    assert sum(stepped) > 2 * SLICE_COST_US
     assert slices >= 4, "each search has a slice of its own"
     assert [entry.offset for entry in pending.response.topics[0].partitions] == [0, 0, 0]
 

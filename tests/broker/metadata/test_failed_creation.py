@@ -12,7 +12,7 @@ from kcore.log import FailureReason, LogError, MemoryStorage, PartitionKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kcore.runtime.load_retry import FIRST_PAUSE_MS
-from kcore.runtime.shard import ShardState
+from kcore.runtime.shard_state import ShardState
 from tests.harness import EngineHarness, FailingLog
 from tests.kit import PRODUCE_VERSION, batch, create, produce
 

@@ -31,7 +31,7 @@ GROUP = 32
 
 @pytest.fixture(autouse=True)
 def _short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sliced, "SLICE_COST", 500)
+    monkeypatch.setattr(sliced, "SLICE_COST_US", 500)
 
 
 def quotas(*names: str, validate_only: bool = False) -> AlterClientQuotasRequest:

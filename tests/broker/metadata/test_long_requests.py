@@ -74,7 +74,7 @@ SETTINGS = {
 
 @pytest.fixture(autouse=True)
 def _short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sliced, "SLICE_COST", 1_000)
+    monkeypatch.setattr(sliced, "SLICE_COST_US", 1_000)
 
 
 class Node:

@@ -90,7 +90,7 @@ def test_records_acquired_by_other_members_count_as_work_of_a_fetch(
     served = api.fast_path.served
     # An even epoch begins with partition 0, and an odd one with partition 1.
     assert acquired(world.fetch("m", 2, {0: [(0, 0, RELEASE)]}, max_bytes=1 << 30)) == [(0, 0, 2)]
-    assert world.share_partition(0).looked > 8 << 20
+    assert world.share_partition(0).examined_bytes > 8 << 20
     assert acquired(world.fetch("m", 3, max_bytes=1 << 30)) == [(0, 0, 1)]
     assert (api.fast_path.served > served) is fast
 

@@ -38,7 +38,7 @@ def test_large_loads_count_as_several(monkeypatch: pytest.MonkeyPatch, large: st
 
 def searching_world(monkeypatch: pytest.MonkeyPatch) -> World:
     """Returns a world whose log has 3,000 batches, and in which each step of a search by time is a slice."""
-    monkeypatch.setattr(share_partition, "SLICE_COST", 1)
+    monkeypatch.setattr(share_partition, "SLICE_COST_US", 1)
     world = World(group={"share_auto_offset_reset": "by_duration:PT1H"}, start_offset=-1)
     world.produce(2, wall_ms=world.clock.wall_ms() - 3 * 3_600_000)
     for _ in range(3_000):

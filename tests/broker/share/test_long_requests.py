@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kcore.broker.share import endings
-from kcore.broker.share.share_partitions import DROP_COST
+from kcore.broker.share.share_partitions import DROP_COST_US
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.protocol.messages.share_acknowledge import ShareAcknowledgeResponse
 from kcore.runtime import Pending, RequestContext
@@ -126,7 +126,7 @@ def test_the_end_of_a_long_session_releases_its_records_in_slices() -> None:
 
 
 def test_a_group_without_members_gives_up_many_share_partitions_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endings, "SLICE_COST", 100 * DROP_COST)
+    monkeypatch.setattr(endings, "SLICE_COST_US", 100 * DROP_COST_US)
     world = acquired_world()
     world.engine.slices.requests.enabled = True
     shares = world.engine.share_partitions
@@ -142,7 +142,7 @@ def test_a_group_without_members_gives_up_many_share_partitions_in_slices(monkey
 
 def test_deleted_topics_give_up_their_share_partitions_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one slice, a topic of 10,000 partitions would be looked up in each of 1,000 groups."""
-    monkeypatch.setattr(endings, "SLICE_COST", 100 * DROP_COST)
+    monkeypatch.setattr(endings, "SLICE_COST_US", 100 * DROP_COST_US)
     world = acquired_world()
     world.create_topic("other")
     world.engine.slices.requests.enabled = True

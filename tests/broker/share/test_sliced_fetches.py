@@ -23,8 +23,8 @@ AVAILABLE, ACQUIRED = 0, 1
 def costly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes each partition count as 50, so that each fetch of this test is a long one."""
     monkeypatch.setattr(share_fetch, "FEW_FETCHED", 100)
-    monkeypatch.setattr(share_fetch, "LOOK_UP_COST", 100)
-    monkeypatch.setattr(share_fetch, "ACQUIRE_COST", 150)
+    monkeypatch.setattr(share_fetch, "LOOK_UP_COST_US", 100)
+    monkeypatch.setattr(share_fetch, "ACQUIRE_COST_US", 150)
 
 
 def loaded_world(records: int = 1) -> World:

@@ -81,7 +81,7 @@ def test_the_deletion_ends_if_the_log_refuses_a_part(context: OffsetsContext, mo
 
 def test_a_long_deletion_runs_in_slices(context: OffsetsContext, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one slice, the deletion of ten groups with 8,000 offsets each would take 116 ms."""
-    monkeypatch.setattr("kcore.group.apis.delete_groups.OFFSET_COST", 10_000)
+    monkeypatch.setattr("kcore.group.apis.delete_groups.OFFSET_COST_US", 10_000)
     context.slices.requests.enabled = True
     monkeypatch.setattr(context, "finish", lambda: None)
     request = DeleteGroupsRequest(groups_names=["g"])

@@ -534,8 +534,8 @@ class Counting:
 @pytest.mark.parametrize("hidden", ["-", "t1"])
 def test_the_topics_of_a_described_group_are_authorized_in_slices(hidden: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one slice, the checks of 10,000 topics would take 25 ms."""
-    monkeypatch.setattr(describe_share_group_offsets, "NAME_COST", 2_000)
-    monkeypatch.setattr(describe_share_group_offsets, "PARTITION_COST", 2_000)
+    monkeypatch.setattr(describe_share_group_offsets, "NAME_COST_US", 2_000)
+    monkeypatch.setattr(describe_share_group_offsets, "PARTITION_COST_US", 2_000)
     names = [f"t{number}" for number in range(60)]
     world = World(dict.fromkeys(names, 1))
     Member(world, "m").join(*names)

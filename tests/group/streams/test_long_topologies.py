@@ -41,11 +41,11 @@ def few_topics_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes heartbeats with more than 10 names, instead of 1,000, run in slices, and makes each step a slice."""
     monkeypatch.setattr(streams_group_heartbeat, "LONG_TOPOLOGY", 10)
     monkeypatch.setattr(streams_group_heartbeat, "NAMES_PER_STEP", 25)
-    monkeypatch.setattr(streams_group_heartbeat, "NAME_COST", 1_000)
+    monkeypatch.setattr(streams_group_heartbeat, "NAME_COST_US", 1_000)
     monkeypatch.setattr(preparation, "NAMES_PER_STEP", 25)
-    monkeypatch.setattr(preparation, "NAME_COST", 1_000)
+    monkeypatch.setattr(preparation, "NAME_COST_US", 1_000)
     monkeypatch.setattr(topologies, "PARTS_PER_STEP", 25)
-    monkeypatch.setattr(topologies, "PART_COST", 1_000)
+    monkeypatch.setattr(topologies, "PART_COST_US", 1_000)
 
 
 def make_world(*, sliced: bool = True, **settings: Any) -> World:

@@ -58,14 +58,14 @@ def _early_registration() -> list[Patch]:
     return [(controller.Controller, "_decide", decide)]
 
 
-def _settled_as(durable: bool) -> list[Patch]:
-    def settle(self: Any) -> None:
+def _resolved_as(durable: bool) -> list[Patch]:
+    def resolve_write(self: Any) -> None:
         if self._unknown is not None:
-            self._intercept("settle")
+            self._intercept("resolve_write")
             self._unknown[0].is_durable = durable
             self._unknown = None
 
-    return [(memory_store.MemorySharedStorage, "settle", settle)]
+    return [(memory_store.MemorySharedStorage, "resolve_write", resolve_write)]
 
 
 def _remote_markers_lost() -> list[Patch]:
@@ -95,8 +95,8 @@ CLUSTER_MUTANTS = (
     Mutant(
         "early-registration", "a new incarnation is registered while it leads partitions", _early_registration, True
     ),
-    Mutant("unknown-as-failed", "a write with an unknown result counts as failed", lambda: _settled_as(False), True),
-    Mutant("unknown-as-durable", "a write with an unknown result counts as durable", lambda: _settled_as(True), True),
+    Mutant("unknown-as-failed", "a write with an unknown result counts as failed", lambda: _resolved_as(False), True),
+    Mutant("unknown-as-durable", "a write with an unknown result counts as durable", lambda: _resolved_as(True), True),
     Mutant("remote-markers-lost", "markers for partitions of other nodes are not sent", _remote_markers_lost, True),
     Mutant(
         "producer-block-shared",

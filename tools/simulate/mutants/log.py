@@ -7,7 +7,7 @@ from typing import Any
 
 from kcore.broker.data import partition as data_partition
 from kcore.log import engine as log_engine
-from kcore.log import journal, journal_file, lmdb_storage
+from kcore.log import journal, journal_file, lmdb_writer
 from kcore.runtime import commit
 from tools.simulate.mutants.mutant import Mutant, Patch
 
@@ -88,7 +88,7 @@ def _area_reused_before_its_move() -> list[Patch]:
 
 
 def _failed_write_counts_as_durable() -> list[Patch]:
-    original = lmdb_storage.LmdbStorage._determine_result
+    original = lmdb_writer.LmdbWriter._resolve
 
     def determine(self: Any) -> None:
         write_set = self._write_set
@@ -96,12 +96,12 @@ def _failed_write_counts_as_durable() -> list[Patch]:
         if write_set is not None:
             write_set.is_durable = True
 
-    return [(lmdb_storage.LmdbStorage, "_determine_result", determine)]
+    return [(lmdb_writer.LmdbWriter, "_resolve", determine)]
 
 
 def _journal_identity_reused() -> list[Patch]:
     class System:
-        """A replacement of the module `os` without random numbers."""
+        """A replacement of the module `os` whose `urandom` always returns the same bytes."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(_SYSTEM, name)

@@ -1,4 +1,4 @@
-"""The statements of a round: the transaction that stores one write set, if this node still leads its partitions."""
+"""The database transaction that stores one write set, if this node still leads the partitions of the write set."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class NodeIdentity(NamedTuple):
     epoch: int
 
 
-class Round:
-    """A write set with the parameters of its statements.
+class WriteTransaction:
+    """A write set with the statements and parameters of its database transaction.
 
     Attributes:
         write_set: the write set.
-        number: the number of this round; 0 if the round only appends batches, so that one statement stores it.
+        number: the number of this transaction; 0 if it only appends batches, so that one statement stores it.
         owned: the numbers of the partitions that the node must lead -> leader epoch.
     """
 
@@ -71,7 +71,7 @@ class Round:
         return [(sealed.number, sealed.bases[0]) for sealed in self.write_set.partitions if sealed.bases]
 
     def append_parameters(self, session: int) -> tuple[list[bytes], int]:
-        """Returns the parameters of `APPEND` for a round that only appends batches.
+        """Returns the parameters of `APPEND` for a transaction that only appends batches.
 
         Args:
             session: the session token.
@@ -90,12 +90,12 @@ class Round:
         ]
         return parameters, len(batches)
 
-    def transaction(self, session: int) -> list[Statement]:
-        """Returns the statements of a round that does more than append batches."""
+    def statements(self, session: int) -> list[Statement]:
+        """Returns the statements of a transaction that does more than append batches."""
         write_set = self.write_set
         checks = self.checks()
         made: list[Statement] = [
-            (sql.BEGIN_ROUND, {"round": self.number, "node": checks["node"], "session": session}),
+            (sql.BEGIN_NUMBERED, {"number": self.number, "node": checks["node"], "session": session}),
             (sql.CHECK_OWNED, checks),
         ]
         if write_set.cluster is not None:
