@@ -73,7 +73,7 @@ async def test_a_round_that_cannot_be_passed_to_the_thread_is_committed_inline(
     await node.begin()
     await node.serve()
     assert await codes(node, "f") == [0]
-    writer = node.driver._threads.writer
+    writer = node.driver._threads._writer
     assert writer is not None, "the round before was written on the thread"
     put = FailsOnce(writer.do, MemoryError())
     monkeypatch.setattr(writer, "do", put)

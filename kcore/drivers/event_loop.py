@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.drivers.alarm import Alarm
 from kcore.drivers.forks import refuse_in_child
-from kcore.drivers.log_threads import WriteTask
-from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Gathering, LogThreads
+from kcore.drivers.log_threads import LogThreads, WriteTask
+from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Gathering
 from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
 from kcore.late_timers import LateTimers
 from kcore.metrics import RoundTimes

@@ -10,6 +10,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from kcore.drivers.offload import call_on_thread
 from kcore.errors import LogError
 from kcore.process_logging import log_failure
 
@@ -164,3 +165,60 @@ def reclaim_on(writer: Writer, reclaim: Callable[[], bool]) -> None:
             )
 
     writer.do(run)
+
+
+class LogThreads:
+    """The threads of an event loop's driver: one writes commits and frees space, another one empties the journal.
+
+    Args:
+        log: the log.
+
+    Attributes:
+        usable: True if a thread may write commits. False if commits do not wait for the device, if no thread can be
+            started, or if the driver is ending.
+    """
+
+    def __init__(self, log: LogEngine) -> None:
+        self.usable = log.durability == "fsync"
+        self._writer: Writer | None = None
+        self._mover = JournalMover(log)
+
+    def started_writer(self) -> Writer | None:
+        """Returns the writing thread, and starts it if necessary; None if the thread is not usable."""
+        if self._writer is None and self.usable:
+            try:
+                self._writer = Writer()
+            except RuntimeError as error:
+                logger.warning(
+                    "driver: the thread for background commits cannot be started: %s; "
+                    "every commit blocks the event loop from now on",
+                    error,
+                )
+                self.usable = False
+        return self._writer
+
+    def reclaim_beside(self, reclaim: Callable[[], bool]) -> bool:
+        """Runs `reclaim` on the writing thread until it returns False. The thread may write commits between two calls.
+
+        Returns:
+            False if there is no such thread.
+        """
+        writer = self.started_writer()
+        if writer is None:
+            return False
+        reclaim_on(writer, reclaim)
+        return True
+
+    def stop(self) -> None:
+        """Waits until the threads have done their work, and ends them."""
+        if self._writer is not None:
+            self._writer.stop()
+        self._mover.stop()
+
+    async def stop_beside(self) -> None:
+        """Ends the threads without blocking the event loop. No thread writes commits from now on."""
+        writer, self._writer = self._writer, None
+        self.usable = False
+        if writer is not None:
+            await call_on_thread(writer.stop)
+        await call_on_thread(self._mover.stop)

@@ -1,19 +1,11 @@
-"""Work beside an event loop: the policy that offloads commits, the threads for the log, and threads of single calls."""
+"""Work beside an event loop: the policy that offloads commits, and threads of single calls."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
-
-from kcore.drivers.log_threads import JournalMover, Writer, reclaim_on
-
-if TYPE_CHECKING:
-    from kcore.log import LogEngine
-
-logger = logging.getLogger(__name__)
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -100,64 +92,6 @@ class Gathering:
         """Records the number of calls of a round that ends, so that the next round waits for as many."""
         self._likely = max(waiting, 1)
         self._waiting = self._idle_turns = 0
-
-
-class LogThreads:
-    """The threads of an event loop's driver: one writes commits and frees space, another one empties the journal.
-
-    Args:
-        log: the log.
-
-    Attributes:
-        usable: True if a thread may write commits. False if commits do not wait for the device, if no thread can be
-            started, or if the driver is ending.
-        writer: the thread that writes commits; None before its first use.
-    """
-
-    def __init__(self, log: LogEngine) -> None:
-        self.usable = log.durability == "fsync"
-        self.writer: Writer | None = None
-        self._mover = JournalMover(log)
-
-    def started_writer(self) -> Writer | None:
-        """Returns the writing thread, and starts it if necessary; None if the thread is not usable."""
-        if self.writer is None and self.usable:
-            try:
-                self.writer = Writer()
-            except RuntimeError as error:
-                logger.warning(
-                    "driver: the thread for background commits cannot be started: %s; "
-                    "every commit blocks the event loop from now on",
-                    error,
-                )
-                self.usable = False
-        return self.writer
-
-    def reclaim_beside(self, reclaim: Callable[[], bool]) -> bool:
-        """Runs `reclaim` on the writing thread until it returns False. The thread may write commits between two calls.
-
-        Returns:
-            False if there is no such thread.
-        """
-        writer = self.started_writer()
-        if writer is None:
-            return False
-        reclaim_on(writer, reclaim)
-        return True
-
-    def stop(self) -> None:
-        """Waits until the threads have done their work, and ends them."""
-        if self.writer is not None:
-            self.writer.stop()
-        self._mover.stop()
-
-    async def stop_beside(self) -> None:
-        """Ends the threads without blocking the event loop. No thread writes commits from now on."""
-        writer, self.writer = self.writer, None
-        self.usable = False
-        if writer is not None:
-            await call_on_thread(writer.stop)
-        await call_on_thread(self._mover.stop)
 
 
 async def call_on_thread(call: Callable[[], T], discard: Callable[[T], object] | None = None) -> T:
