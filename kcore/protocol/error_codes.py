@@ -169,6 +169,8 @@ COORDINATOR_AWAY: Final = frozenset(
 )
 """Errors that report a missing or loading coordinator. The client then looks up the coordinator again."""
 
+NEW_TOPIC_ERRORS: Final = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+"""Error codes of a topic that may be so new that the brokers do not have its metadata yet."""
 
 RETRIABLE: Final = frozenset(
     {

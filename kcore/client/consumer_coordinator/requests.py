@@ -11,12 +11,9 @@ from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.interface import MemberSettings, Outgoing
 from kcore.client.consumer_coordinator.topic_metadata import TopicMetadata
 from kcore.errors import KafkaError
-from kcore.protocol.error_codes import RETRIABLE, ErrorCode
+from kcore.protocol.error_codes import NEW_TOPIC_ERRORS, RETRIABLE
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-
-NEW_TOPIC_ERRORS = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-"""Error codes of a topic that may be so new that the brokers do not have its metadata yet."""
 
 
 class MemberRequests(ABC):

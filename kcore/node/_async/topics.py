@@ -43,7 +43,7 @@ from kcore.node.types import (
     to_ms,
 )
 from kcore.protocol.compression import CompressionType
-from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.error_codes import NEW_TOPIC_ERRORS, ErrorCode
 from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kcore.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -207,7 +207,7 @@ class AsyncTopics:
     async def exists(self, name: str) -> bool:
         """Returns True if the topic exists."""
         (row,) = (await self._calls.metadata([name])).topics
-        if row.error_code not in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
+        if row.error_code and row.error_code not in NEW_TOPIC_ERRORS:
             raise KafkaError.of(row.error_code)
         return row.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -254,7 +254,7 @@ class AsyncTopic:
         until_s = monotonic() + NEW_TOPIC_S
         while True:
             (row,) = (await self._calls.metadata([self.name])).topics
-            if row.error_code and row.error_code not in _NEW_TOPIC_ERRORS:
+            if row.error_code and row.error_code not in NEW_TOPIC_ERRORS:
                 raise error_about(row.error_code, f"topic {self.name!r}")
             ready = [each for each in row.partitions if each.leader_id >= 0]
             if (len(ready) >= partitions and not row.error_code) or monotonic() > until_s:
@@ -535,6 +535,3 @@ async def offsets_of(
         return list_offsets_request(requested, isolation, calls.transport.leader_epoch)
 
     return await calls.call_leaders(timestamps, make_request, listed_offsets)
-
-
-_NEW_TOPIC_ERRORS = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})

@@ -22,7 +22,7 @@ from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord
 from kcore.node.requests import error_about, produce_request, record_size
 from kcore.node.types import HeaderList, RecordMetadata, TopicPartition, to_bytes
 from kcore.protocol.compression import CompressionType, compress
-from kcore.protocol.error_codes import RETRIABLE, ErrorCode
+from kcore.protocol.error_codes import NEW_TOPIC_ERRORS, RETRIABLE, ErrorCode
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore_ext.client.accumulator import Accumulator, PartitionQueue, ProducerBatch
 
@@ -38,7 +38,6 @@ GATHER_S = 0.01
 """Minimum time in seconds between two requests to a broker that has not responded to the first request. Batches that
 become due in this time go into the second request."""
 SHORTEST_PAUSE_S = 0.0001  # of the send loop: a timer may fire early, and the loop would then run many times
-BEING_CREATED = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
 NOT_STORED = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -269,7 +268,7 @@ class Producer:
                 with self._guard:
                     self._accumulator.add_topic(topic, len(row.partitions))
                 return
-            if row.error_code not in BEING_CREATED or monotonic() >= until_s:
+            if row.error_code not in NEW_TOPIC_ERRORS or monotonic() >= until_s:
                 raise error_about(row.error_code, f"topic {topic!r}")
             sleep(0.1)
 
