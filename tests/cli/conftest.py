@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,6 +55,15 @@ def populate(target: Target) -> str:
     target.send(produce("lines", batch([b"one", b"two", b"three"])), 9)
     target.send(commit("simple", {("lines", 0): 2, ("lines", 1): 0}, metadata="note"), 9)
     return stable_alone(target, "crew", session_ms=30_000)[0]
+
+
+@contextmanager
+def folder_to_repair(path: Path, settings: Mapping[str, str]) -> Iterator[Path]:
+    """Creates a folder with the data of `populate`. At the end, checks that no repair has left a staging folder."""
+    with kcore.open(path, config=settings) as engine:
+        populate(engine)
+    yield path
+    assert not (path / "data.mdb.repair").exists()
 
 
 class CommandTarget(NamedTuple):

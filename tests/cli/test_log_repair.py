@@ -32,7 +32,7 @@ from kcore.log.lmdb_layout import (
 )
 from kcore.protocol.records import CONSUMER_OFFSETS
 from kcore.protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
-from tests.cli.conftest import populate
+from tests.cli.conftest import folder_to_repair
 from tests.cli.test_log_verify import change, found, raw, records
 from tests.kit import QUICK, batch, commit, committed, produce, producer_id
 from tests.log.damaged_folders import served_values
@@ -45,11 +45,9 @@ OFFSETS = {("lines", 0): 2, ("lines", 1): 0}
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    path = tmp_path / "data"
-    with kcore.open(path, config=SETTINGS) as engine:
-        populate(engine)
-    return path
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with folder_to_repair(tmp_path / "data", SETTINGS) as path:
+        yield path
 
 
 def repair(run: Run, folder: Path, *options: str) -> list[dict[str, Any]]:
@@ -462,10 +460,3 @@ def test_a_failed_repair_leaves_a_copy_only_if_it_replaced_the_file(
     assert sorted(os.listdir(folder.parent)) == (["data", "data.damaged-1"] if replaced else ["data"])
     kept = folder.parent / "data.damaged-1" if replaced else folder
     assert (kept / "data.mdb").read_bytes() == before
-
-
-@pytest.fixture(autouse=True)
-def _no_leftovers(folder: Path) -> Iterator[None]:
-    """Checks that no test leaves a staging folder behind."""
-    yield
-    assert not (folder / "data.mdb.repair").exists()

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import kcore
 from kcore.log import DataFolderError, LmdbLogEngine, PartitionKey
 from kcore.log.lmdb_layout import FORMAT_KEY, JOURNAL_KEY, META_DB, OLD_JOURNAL_DB, U32, U64
-from tests.cli.conftest import populate
+from tests.cli.conftest import folder_to_repair
 from tests.cli.test_log_repair import OFFSETS, SETTINGS, VALUES, Run, append_ten, edit, repair, served
 from tests.cli.test_log_verify import change, raw, records, topic_id
 from tests.log.journals import AREA_BYTES, IDENTITY, JOURNAL_BYTES, encoded, entry, leave_journal
@@ -20,18 +19,9 @@ FOREIGN = bytes(range(16, 32))
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    path = tmp_path / "data"
-    with kcore.open(path, config=SETTINGS) as engine:
-        populate(engine)
-    return path
-
-
-@pytest.fixture(autouse=True)
-def _no_leftovers(folder: Path) -> Iterator[None]:
-    """Checks that no test leaves a staging folder behind."""
-    yield
-    assert not (folder / "data.mdb.repair").exists()
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with folder_to_repair(tmp_path / "data", SETTINGS) as path:
+        yield path
 
 
 def appended(folder: Path, count: int) -> list[tuple[int, int, bytes]]:
