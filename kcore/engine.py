@@ -39,7 +39,7 @@ from kcore.group.streams.services import StreamsServices
 from kcore.group.topics import GroupTopics
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine, PartitionLog
 from kcore.log.data_folder import volume_bytes
-from kcore.process_logging import log_failure
+from kcore.process_logging import log_failure, log_name
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.protocol.uuids import to_hex, version_4
 from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, ShardState, Slices
@@ -530,9 +530,11 @@ class Engine:
                 log_failure(
                     logger,
                     error,
-                    "engine: the timer %r raised an error; %s",
-                    timer.payload,
-                    "it fires again" if isinstance(error, MemoryError) else "it does not fire again",
+                    "engine: the timer of %s raised an error; %s",
+                    log_name(timer.payload),
+                    "it fires again"
+                    if isinstance(error, MemoryError)
+                    else "it does not fire again; please report the error",
                 )
             if is_enough is not None and is_enough():
                 break

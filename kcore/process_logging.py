@@ -11,6 +11,7 @@ never logged.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import time
@@ -128,6 +129,25 @@ def log_failure(logger: logging.Logger, error: BaseException, message: str, *val
     """
     with contextlib.suppress(Exception):
         logger.error(message, *values, exc_info=error)
+
+
+def log_name(subject: object) -> str:
+    """Returns the name of a function, a generator or another object for log lines, such as `Periodic._run`.
+
+    The name of an object whose class defines no `__repr__` is the name of its class. The function never raises an
+    `Exception`, because handlers of errors call it.
+
+    Args:
+        subject: the object.
+    """
+    with contextlib.suppress(Exception):
+        while isinstance(subject, functools.partial):
+            subject = subject.func
+        name = getattr(subject, "__qualname__", None)
+        if isinstance(name, str):
+            return name
+        return type(subject).__qualname__ if type(subject).__repr__ is object.__repr__ else repr(subject)
+    return "an unknown object"
 
 
 class TextFormatter(logging.Formatter):

@@ -17,7 +17,7 @@ from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Gat
 from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
 from kcore.late_timers import LateTimers
 from kcore.metrics import RoundTimes
-from kcore.process_logging import log_failure
+from kcore.process_logging import log_failure, log_name
 from kcore.runtime import Pending
 from kcore_ext.runtime.clock import RoundClock
 from kcore_ext.util.lock import Lock
@@ -268,7 +268,13 @@ class AsyncDriver:
                 try:
                     callback()
                 except Exception as error:
-                    log_failure(logger, error, "driver: the callback %r raised an error", callback)
+                    log_failure(
+                        logger,
+                        error,
+                        "driver: the callback %s raised an error after a round; the other callbacks still run; please "
+                        "report the error",
+                        log_name(callback),
+                    )
             if pipeline.dirty and not pipeline.committing:
                 self.round_is_open()
             if self.engine.slices and not self._slicing:
@@ -365,7 +371,8 @@ class AsyncDriver:
             log_failure(
                 logger,
                 error,
-                "driver: a commit could not be passed to the commit thread; the event loop's thread writes it",
+                "driver: cannot pass the commit to the thread for background commits; the event loop's thread writes "
+                "the commit, which delays other requests",
             )
             task.write()
             pipeline.finish_background(task.background_commit)

@@ -80,7 +80,8 @@ class JournalMover:
             except RuntimeError as error:
                 logger.warning(
                     "driver: cannot start the thread that moves journal entries to the log: %s; from now on, the next "
-                    "commit after the journal is full moves them, and takes longer",
+                    "commit after the journal is full moves them, and takes longer; check the process's limit of "
+                    "threads (ulimit -u), and restart kcore",
                     error,
                 )
                 self._log.move_beside(None)
@@ -190,8 +191,8 @@ class LogThreads:
                 self._writer = Writer()
             except RuntimeError as error:
                 logger.warning(
-                    "driver: the thread for background commits cannot be started: %s; "
-                    "every commit blocks the event loop from now on",
+                    "driver: cannot start the thread for background commits: %s; from now on, every commit blocks the "
+                    "event loop; check the process's limit of threads (ulimit -u), and restart kcore",
                     error,
                 )
                 self.usable = False

@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kcore.errors import EngineInterruptedError
 from kcore.log.errors import FailureReason, FencedWriteError, LogError
-from kcore.process_logging import log_failure
+from kcore.process_logging import log_failure, log_name
 from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.failed_requests import request_name
 from kcore_ext.runtime.shard import PipelineCore, ShardCore
 
 if TYPE_CHECKING:
@@ -39,6 +41,10 @@ _REMEDIES: Final = {
     FailureReason.DISK_FULL: "; free space on the disk: writes then succeed again, without a restart",
 }
 """Reason of a failed write -> the advice to the operator, which ends the log line."""
+
+
+MAX_NAMES: Final = 5
+"""Maximum number of participants of a failed commit that a log line names."""
 
 
 class Participant(Protocol):
@@ -213,7 +219,9 @@ class CommitPipeline(PipelineCore):
         log_failure(
             logger,
             error,
-            "commit: a change could not be added to the commit; the commit is not written, and its requests fail",
+            "commit: a change cannot be added to the commit of %s; kcore does not write this commit, and the clients "
+            "of its requests get an error and try again",
+            _names(self._participants),
         )
 
     def commit(self) -> bool:
@@ -369,7 +377,7 @@ class CommitPipeline(PipelineCore):
             self._log_interrupted = False
             logger.warning(
                 "commit: after an interrupted commit, the log has read its file again; the shards of failed commits "
-                "load their state again"
+                "load their state again, and commits are possible again"
             )
             self._fail(participants, responses, _INTERRUPTED_CHANGE)
 
@@ -384,11 +392,20 @@ class CommitPipeline(PipelineCore):
 
     def _failed_after_commit(self, participant: Participant, error: Exception) -> None:
         log_failure(
-            logger, error, "commit: %r raised an error after its records became durable; the records stay", participant
+            logger,
+            error,
+            "commit: %r raised an error after its records became durable; the records stay; please report the error",
+            participant,
         )
 
     def _response_failed(self, pending: Pending, error: Exception) -> None:
-        log_failure(logger, error, "commit: cannot complete the response to %s", pending.api.name)
+        with contextlib.suppress(Exception):  # no memory for the name: other responses are still to be completed
+            log_failure(
+                logger,
+                error,
+                "commit: cannot complete the response to %s; please report the error",
+                request_name(pending.api, pending.context),
+            )
 
     def _fail(
         self, participants: dict[Participant, None], responses: list[tuple[Pending, Any]], error: BaseException
@@ -400,7 +417,13 @@ class CommitPipeline(PipelineCore):
         """
         self.failures += 1
         if not isinstance(error, LogError):
-            log_failure(logger, error, "commit: an unexpected error; the commit is not written, and its requests fail")
+            log_failure(
+                logger,
+                error,
+                "commit: an unexpected error in the commit of %s; its requests fail, and their clients try again; "
+                "please report the error",
+                _names(participants),
+            )
             error = _as_log_error(error)
         elif not self.uncertain:
             self._log_refusal(error)
@@ -478,12 +501,22 @@ class CommitPipeline(PipelineCore):
                 log_failure(
                     logger,
                     failure,
-                    "commit: %r could not return to its last durable state after a failed commit",
+                    "commit: %r could not return to its last durable state after a failed commit; kcore tries twice, "
+                    "and then refuses all writes until it is restarted",
                     participant,
                 )
             else:
                 return True
         return False
+
+
+def _names(participants: dict[Participant, None]) -> str:
+    """Returns the names of the first participants, for log lines. It does not raise an `Exception`."""
+    with contextlib.suppress(Exception):  # no memory for the names
+        names = [log_name(participant) for participant in islice(participants, MAX_NAMES)]
+        more = len(participants) - len(names)
+        return ", ".join(names) + (f" and {more} more" if more else "")
+    return "unknown partitions"
 
 
 def _as_log_error(error: BaseException) -> LogError:

@@ -47,11 +47,16 @@ def internal_error_response(api: Api[Any, Any], context: RequestContext, request
     """
     if isinstance(error, LogError):
         logger.error(
-            "%s failed because of an error of the log; the client gets %s and tries again: %s",
+            "%s failed because of an error of the log; the client gets %s and tries again; if this repeats, check the "
+            "disk: %s",
             request_name(api, context),
             api.storage_error.name,
             error,
         )
         return api.error(context, request, api.storage_error)
-    logger.error("%s failed; the client gets UNKNOWN_SERVER_ERROR", request_name(api, context), exc_info=error)
+    logger.error(
+        "%s failed; the client gets UNKNOWN_SERVER_ERROR; please report the error",
+        request_name(api, context),
+        exc_info=error,
+    )
     return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kcore.errors import KafkaError
 from kcore.log.errors import CorruptLogError, LogError
-from kcore.process_logging import limited_logger, log_failure
+from kcore.process_logging import limited_logger, log_failure, log_name
 from kcore.protocol.compression import compress
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.failed_requests import request_name
@@ -17,24 +17,19 @@ from kcore.runtime.loader import LoadReport, ReadableLog, ReadAhead, Replay, Sha
 from kcore.runtime.machine import Outcome, ShardContext, StateMachine
 from kcore.runtime.pending import Pending
 from kcore.runtime.shard_state import TRANSITIONS, ShardState
+from kcore.runtime.shard_timer import ShardTimer
 from kcore_ext.runtime.shard import ShardCore
 
 if TYPE_CHECKING:
     from kcore.clock import Now
     from kcore.runtime.api import Api, RequestContext
     from kcore.runtime.commit import CommitPipeline
-    from kcore.runtime.shard_timer import ShardTimer
     from kcore.runtime.slices import Slices
     from kcore_ext.runtime.timer_wheel import Timer, TimerWheel
 
 logger = limited_logger(__name__)
 
 M = TypeVar("M", bound=StateMachine)
-
-
-def _name_of(action: Callable[[], object]) -> object:
-    """Returns the name of an action for log lines, such as `ExpirationTimer.fire`."""
-    return getattr(getattr(action, "func", action), "__qualname__", action)
 
 
 def _unchanged(outcome: Outcome) -> Outcome:
@@ -175,7 +170,7 @@ class Shard(ShardCore, Generic[M]):
         log_failure(
             logger,
             error,
-            "shard %s-%d: %s failed; the client gets UNKNOWN_SERVER_ERROR",
+            "shard %s-%d: %s failed; the client gets UNKNOWN_SERVER_ERROR; please report the error",
             self.topic,
             self.index,
             request_name(api, context),
@@ -207,25 +202,26 @@ class Shard(ShardCore, Generic[M]):
             log_failure(
                 logger,
                 error,
-                "shard %s-%d: %s failed; none of its records are written",
+                "shard %s-%d: the action %s failed; none of its records are written; please report the error",
                 self.topic,
                 self.index,
-                name or _name_of(action),
+                log_name(action) if name is None else name,
             )
         if outcome is not None and outcome.records:
             refused = self._append(outcome)
             if refused is not None:
-                self._unwritten(name or _name_of(action), refused)
+                self._unwritten(log_name(action) if name is None else name, refused)
         if self._outbox:
             self._release()
         return refused
 
-    def _unwritten(self, name: object, refused: ErrorCode) -> None:
+    def _unwritten(self, action: object, refused: ErrorCode) -> None:
         logger.error(
-            "shard %s-%d: no records of the action %s are written, because of %s",
+            "shard %s-%d: the records of %s were refused with %s, and none of them is written; an earlier line of this "
+            "shard has the cause",
             self.topic,
             self.index,
-            name,
+            f"the action {action}" if isinstance(action, str | ShardTimer) else "a component of this node",
             refused.name,
         )
         self._refuse_pending(refused)
@@ -272,7 +268,8 @@ class Shard(ShardCore, Generic[M]):
 
     def _unencodable(self, error: Exception) -> ErrorCode:
         logger.error(
-            "shard %s-%d: a record cannot be encoded; nothing of its request is written",
+            "shard %s-%d: a record cannot be encoded; none of the records of its request is written; please report the "
+            "error",
             self.topic,
             self.index,
             exc_info=error,
@@ -281,8 +278,8 @@ class Shard(ShardCore, Generic[M]):
 
     def _too_large(self, size_bytes: int) -> ErrorCode:
         logger.error(
-            "shard %s-%d: the records of a request take %d bytes, more than the topic's max.message.bytes; the "
-            "request is refused",
+            "shard %s-%d: the records of a request or a timer take %d bytes, more than the topic's max.message.bytes; "
+            "none of them is written; raise the setting if the group or transaction is this large on purpose",
             self.topic,
             self.index,
             size_bytes,
@@ -303,7 +300,7 @@ class Shard(ShardCore, Generic[M]):
             logger,
             error,
             "shard %s-%d: the log cannot store a batch or a marker of a transaction; the sender gets "
-            "KAFKA_STORAGE_ERROR",
+            "KAFKA_STORAGE_ERROR and tries again",
             self.topic,
             self.index,
         )
@@ -315,7 +312,8 @@ class Shard(ShardCore, Generic[M]):
         log_failure(
             logger,
             error,
-            "shard %s-%d: a record could not be replayed; the commit fails, and the shard loads its state again",
+            "shard %s-%d: a record cannot be replayed; the commit fails, and the shard loads its state again; please "
+            "report the error",
             self.topic,
             self.index,
         )
@@ -354,7 +352,7 @@ class Shard(ShardCore, Generic[M]):
             logger,
             error,
             "shard %s-%d: a request failed after it changed the state in memory; the shard loads its state again "
-            "after the next commit",
+            "after the next commit; please report the error",
             self.topic,
             self.index,
         )
@@ -385,7 +383,7 @@ class Shard(ShardCore, Generic[M]):
 
     def in_slices(self, work: Iterator[Outcome | None]) -> None:
         """Runs `work` between rounds, one item for each slice, until the shard is unloaded or loaded again."""
-        self._slices.add(self._sliced(work, self.generation))
+        self._slices.add(self._sliced(work, self.generation), self)
 
     def _sliced(self, work: Iterator[Outcome | None], generation: int) -> Iterator[None]:
         while self.generation == generation and self.state is ShardState.ACTIVE:
@@ -394,7 +392,7 @@ class Shard(ShardCore, Generic[M]):
             except StopIteration:
                 return
             if outcome is not None:
-                self.perform(partial(_unchanged, outcome), getattr(work, "__qualname__", work))
+                self.perform(partial(_unchanged, outcome), log_name(work))
             yield
 
     # ---- life cycle
@@ -408,7 +406,7 @@ class Shard(ShardCore, Generic[M]):
         self._check_transition(ShardState.LOADING, "load")
         self.generation += 1
         # Queued first: a shard that is LOADING without a queued load would stay LOADING forever.
-        self._slices.add(self._load(self.generation))
+        self._slices.add(self._load(self.generation), self)
         self._transition(ShardState.LOADING, "load")
 
     def restart(self, reason: str) -> None:
@@ -474,7 +472,7 @@ class Shard(ShardCore, Generic[M]):
 
         A later load continues after the replayed records (`continue_from`).
         """
-        self._slices.add(self._ahead.begin(log, self._new_replay(), self))
+        self._slices.add(self._ahead.begin(log, self._new_replay(), self), self)
 
     def stop_reading_ahead(self) -> Replay | None:
         """Ends `read_ahead`; returns its replay, or None if the replay is unusable."""
@@ -554,7 +552,7 @@ class Shard(ShardCore, Generic[M]):
             log_failure(
                 logger,
                 error,
-                "shard %s-%d: an error while unloading the state; waiting requests fail",
+                "shard %s-%d: an error while unloading the state; waiting requests fail, and their clients try again",
                 self.topic,
                 self.index,
             )

@@ -28,6 +28,9 @@ class ShardTimer(ABC):
     generation: int
     timer: Timer | None
 
+    def __repr__(self) -> str:
+        return type(self).__qualname__
+
     @abstractmethod
     def fire(self) -> Outcome | None:
         """Decides the consequences of the timeout, from the state at the time of firing."""
@@ -35,7 +38,7 @@ class ShardTimer(ABC):
     def __call__(self) -> None:
         """Fires the timer, unless the shard was reloaded since it was armed. The driver calls it."""
         if self.generation == self.shard.generation:
-            self.shard.perform(self.fire)
+            self.shard.perform(self.fire, self)
 
     def disarm(self) -> None:
         """Cancels the timer, if there is one, and drops the reference to it.

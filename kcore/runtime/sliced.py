@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kcore.errors import KafkaError
-from kcore.runtime.failed_requests import internal_error_response
+from kcore.runtime.failed_requests import internal_error_response, request_name
 from kcore.runtime.pending import Pending
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class SlicedRequests:
 
     def _start(self, pending: SlicedPending) -> None:
         self._running += 1
-        self._slices.add(self._run(pending))
+        self._slices.add(self._run(pending), pending)
 
     def _run(self, pending: SlicedPending) -> Iterator[None]:
         try:
@@ -210,6 +210,9 @@ class SlicedPending(Pending):
         self._result: Any = None
         self._awaited: Pending | None = None
         self.cost = 0
+
+    def __repr__(self) -> str:
+        return request_name(self.api, self.context)
 
     def abandon(self) -> None:
         """Handles the disconnection of the client."""

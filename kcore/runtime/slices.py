@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from kcore.process_logging import log_failure
+from kcore.process_logging import log_failure, log_name
 from kcore.runtime.sliced import SlicedRequests
 
 logger = logging.getLogger(__name__)
@@ -36,15 +37,21 @@ class Slices:
     __slots__ = ("_work", "requests")
 
     def __init__(self) -> None:
-        self._work: deque[Iterator[None]] = deque()
+        self._work: deque[tuple[Iterator[None], object]] = deque()
         self.requests = SlicedRequests(self)
 
     def __len__(self) -> int:
         return len(self._work)
 
-    def add(self, work: Iterator[None]) -> None:
-        """Queues `work`; its first slice runs at a later `step`."""
-        self._work.append(work)
+    def add(self, work: Iterator[None], subject: object = None) -> None:
+        """Queues `work`; its first slice runs at a later `step`.
+
+        Args:
+            work: the generator.
+            subject: the object of the work for log lines, such as the partition that is recovered; None: the name of
+                the generator says all.
+        """
+        self._work.append((work, subject))
 
     def step(self) -> bool:
         """Runs one slice.
@@ -55,19 +62,21 @@ class Slices:
         queue = self._work
         if not queue:
             return False
-        work = queue[0]
+        work, subject = queue[0]
         try:
             next(work)
         except StopIteration:
             queue.popleft()
         except Exception as error:
             queue.popleft()
-            log_failure(
-                logger,
-                error,
-                "background work: %s failed; the rest of this work is dropped",
-                getattr(work, "__qualname__", work),
-            )
+            with contextlib.suppress(Exception):  # no memory for the name: other work must continue
+                log_failure(
+                    logger,
+                    error,
+                    "background work: %s%s failed; kcore drops the rest of this work; please report the error",
+                    log_name(work),
+                    "" if subject is None else f" of {subject}",
+                )
         else:
             queue.rotate(-1)  # needs no memory: unfinished work is never lost
         return bool(queue)

@@ -14,7 +14,7 @@ from kcore.group.classic.member import Member, PendingMember
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.member import ConsumerMember
 from kcore.group.consumer.timers import MemberTimer
-from kcore.process_logging import log_failure
+from kcore.process_logging import log_failure, log_name
 from kcore.protocol.api_keys import ApiKey, api_name
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.heartbeat import HeartbeatResponse
@@ -274,7 +274,9 @@ class ObservedEngine(Engine):
             try:
                 payload()
             except Exception as error:
-                log_failure(logger, error, "engine: the timer %r raised an error", payload)
+                log_failure(
+                    logger, error, "engine: the timer of %s raised an error; please report it", log_name(payload)
+                )
             if group is not None:
                 self.recorder.look(self, group.group_id, cause)
             if is_enough is not None and is_enough():

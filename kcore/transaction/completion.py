@@ -197,6 +197,9 @@ class MarkerTimer(ShardTimer):
         self.machine = machine
         self.transactional_id = transactional_id
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.transactional_id}>"
+
     def __call__(self) -> None:
         """Fires the timer, then writes the markers of prepared transactions."""
         super().__call__()

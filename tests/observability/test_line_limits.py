@@ -94,8 +94,11 @@ def test_refused_records_of_sliced_work_name_the_work(
     bench.shard.in_slices(resolve_patterns())
     for _ in range(200):
         bench.slices.step()
-    refused = [line for line in caplog.messages if "no records of the action" in line]
+    refused = [line for line in caplog.messages if "were refused with" in line]
     work, code = resolve_patterns.__qualname__, ErrorCode.UNKNOWN_SERVER_ERROR.name
-    line = f"shard __counters-0: no records of the action {work} are written, because of {code}"
+    line = (
+        f"shard __counters-0: the records of the action {work} were refused with {code}, and none of them is written; "
+        "an earlier line of this shard has the cause"
+    )
     assert refused == [line] * LINES_BURST
     assert len(caplog.messages) == 2 * LINES_BURST

@@ -105,8 +105,8 @@ def test_an_error_that_kcore_handles_and_logs_is_a_failure(monkeypatch: pytest.M
 
     monkeypatch.setattr(Housekeeping, "_retain", fails)
     result = run_plan(draw_plan(4))
-    line = "logged: background work: Periodic._run failed; the rest of this work is dropped: TypeError('planted')"
-    assert str(result.failure) == f"exceptions: {line}"
+    line = "background work: Periodic._run of Housekeeping.enforce_retention failed; kcore drops the rest of this work"
+    assert str(result.failure) == f"exceptions: logged: {line}; please report the error: TypeError('planted')"
     assert logging.getLogger("kcore").propagate
 
 

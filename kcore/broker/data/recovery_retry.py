@@ -71,4 +71,4 @@ class _Recovery:
             self._retry.end()
             return
         self._partition.begin_recovery()
-        self._slices.add(self.run())
+        self._slices.add(self.run(), self._partition)

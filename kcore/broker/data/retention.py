@@ -14,6 +14,7 @@ from kcore.broker.compaction.schedule import Cleaner
 from kcore.broker.configs.log_config import NO_LIMIT_MS
 from kcore.broker.data.segments import Segments
 from kcore.log.errors import LogError
+from kcore.process_logging import log_name
 
 if TYPE_CHECKING:
     from kcore.broker.data.partition import Partition
@@ -75,7 +76,7 @@ class Periodic:
     def __call__(self) -> None:
         """Starts a run when the timer fires, unless one is in progress, and arms the timer again."""
         if not self._running:
-            self._slices.add(self._run())
+            self._slices.add(self._run(), log_name(self._work))
             self._running = True
         self._arm()
 

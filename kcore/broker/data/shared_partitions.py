@@ -85,7 +85,7 @@ class SharedPartitions(Partitions):
         self._replace(topic, before, partition)
         if partition.recovering and not topic.internal:
             # A coordinator's partition recovers during the load of its shard, which reads the log anyway.
-            self.slices.add(self._recover(partition))
+            self.slices.add(self._recover(partition), partition)
         return partition
 
     def resign(self, key: PartitionKey) -> None:

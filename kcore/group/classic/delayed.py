@@ -32,6 +32,9 @@ class DelayedJoin(ShardTimer):
     def __init__(self, group: ClassicGroup) -> None:
         self.group = group
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.group.group_id}>"
+
     def fire(self) -> Outcome | None:
         """Ends the join phase: the members that have joined form the generation."""
         return self.group.join_phase_timed_out()
@@ -72,6 +75,9 @@ class DelayedSync(ShardTimer):
     def __init__(self, group: ClassicGroup, generation_id: int) -> None:
         self.group = group
         self.generation_id = generation_id
+
+    def __repr__(self) -> str:
+        return f"<DelayedSync of {self.group.group_id}>"
 
     def fire(self) -> Outcome | None:
         """Removes the members that have not synced."""

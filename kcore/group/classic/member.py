@@ -115,6 +115,9 @@ class PendingMember(ShardTimer):
         self.group = group
         self.member_id = member_id
 
+    def __repr__(self) -> str:
+        return f"<PendingMember {self.member_id} of {self.group.group_id}>"
+
     def fire(self) -> Outcome | None:
         """Removes a member id that was never used to join."""
         return self.group.expire_pending(self)

@@ -46,6 +46,9 @@ class MemberTimer(ShardTimer):
         operation.timer = shard.context.schedule(shard.now.now_ms + max(delay_ms, 0), operation)
         return operation
 
+    def __repr__(self) -> str:
+        return f"<MemberTimer {self.awaited.name} of {self.member!r}>"
+
     def fire(self) -> Outcome | None:
         """Removes the member, because it did not act before the timer expired."""
         self.timer = None

@@ -38,6 +38,9 @@ class RevocationTimer(ShardTimer):
         operation.timer = shard.context.schedule(shard.now.now_ms + delay_ms, operation)
         return operation
 
+    def __repr__(self) -> str:
+        return f"<RevocationTimer of {self.member!r}>"
+
     def fire(self) -> Outcome | None:
         """Removes the member that has not confirmed the revocation."""
         self.timer = None
@@ -63,6 +66,9 @@ class InitialDelay(ShardTimer):
         self._machine = machine
         self.group_id = group_id
         self.timer = None
+
+    def __repr__(self) -> str:
+        return f"<InitialDelay of {self.group_id}>"
 
     def cancel(self) -> None:
         """Ends the delay without an assignment."""

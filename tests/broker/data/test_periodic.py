@@ -19,7 +19,7 @@ def test_housekeeping_continues_after_a_run_that_could_not_be_queued() -> None:
     queued: list[Iterator[None]] = []
     has_memory = False
 
-    def add(work: Iterator[None]) -> None:
+    def add(work: Iterator[None], subject: object) -> None:
         if not has_memory:
             raise MemoryError
         queued.append(work)
