@@ -80,7 +80,7 @@ class ShareAcknowledgeApi(ShareApi[ShareAcknowledgeRequest, ShareAcknowledgeResp
                     sessions.close(session_key)
                 response = self._respond(context, session_key.group_id, results)
             except Exception as error:
-                response = self.failed_late("ShareAcknowledge", error, _SERVER_ERROR)
+                response = self.failed_late(context, error, _SERVER_ERROR)
             pending.complete(response)
 
         work = self.acknowledge(context, session_key, acknowledgements, request.is_renew_ack, acknowledged)

@@ -235,7 +235,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         except Exception as error:
             if not pending.done:
                 pending.complete(_SERVER_ERROR)
-            self.fetch_failed(error)
+            self.fetch_failed(pending.context, error)
 
     def _acknowledged(self, run: _Run, pending: ShareFetchPending, results: Results) -> None:
         """Fetches for a request whose acknowledgements are complete, unless its connection is closed."""
@@ -247,7 +247,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         except Exception as error:
             response = _SERVER_ERROR
             try:  # noqa: SIM105 - `suppress` would need memory
-                self.fetch_failed(error)
+                self.fetch_failed(pending.context, error)
             except Exception:
                 pass  # no memory for the call: the response is more important
         if response is not pending and not pending.done:
@@ -282,14 +282,15 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         }
         return self._fetch(run, pending)
 
-    def fetch_failed(self, error: Exception) -> ShareFetchResponse:
+    def fetch_failed(self, context: RequestContext, error: Exception) -> ShareFetchResponse:
         """Logs an internal error after durable acknowledgements. Returns the response of the request."""
-        return self.failed_late("ShareFetch", error, _SERVER_ERROR)
+        return self.failed_late(context, error, _SERVER_ERROR)
 
     def unreadable(self, share_partition: SharePartition, error: LogError) -> None:
         """Logs a share partition whose records cannot be read; the client gets KAFKA_STORAGE_ERROR."""
         logger.error(
-            "share partition %r: cannot read the log, and the client gets KAFKA_STORAGE_ERROR: %s",
+            "share partition %r: cannot read the log, and the client gets KAFKA_STORAGE_ERROR; if this repeats, check "
+            "the log with `kcore log verify`: %s",
             share_partition,
             error,
         )
@@ -345,7 +346,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
                     break
                 yield
         except Exception as error:
-            response = self.fetch_failed(error)
+            response = self.fetch_failed(fetch.context, error)
         if not isinstance(response, Pending) and not result.done:
             result.complete(response)
 

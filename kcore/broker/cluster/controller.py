@@ -130,7 +130,11 @@ class Controller:
             elif isinstance(result, LogError):
                 logger.warning("controller: cannot fence node %d; the next poll tries again: %s", node_id, result)
             elif result:
-                logger.warning("controller: fenced node %d, whose lease has expired", node_id)
+                logger.warning(
+                    "controller: fenced node %d, because its lease has expired; the node registers again when it runs "
+                    "and reaches the cluster's store",
+                    node_id,
+                )
                 self._membership.refresh_soon()
 
         try:

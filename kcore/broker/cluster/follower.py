@@ -53,13 +53,21 @@ class MetadataFollower:
                     if header.base_offset >= machine.replayed_to and header.record_count:
                         machine.follow(batch, header.record_count)
         except LogError as error:
-            log_failure(logger, error, "cluster: the metadata log cannot be read; the next poll tries again")
+            log_failure(
+                logger,
+                error,
+                "cluster: this node cannot read the metadata log at offset %d; the next poll of the cluster tries "
+                "again; if this repeats, check the cluster's store",
+                machine.replayed_to,
+            )
             return False
         except Exception as error:
             log_failure(
                 logger,
                 error,
-                "cluster: a record of the metadata log cannot be replayed; the node loads the metadata log again",
+                "cluster: this node cannot replay the metadata log after offset %d, and loads the metadata log again; "
+                "if this repeats, report the error",
+                machine.replayed_to,
             )
             shard.restart("a followed record could not be replayed")
             return False

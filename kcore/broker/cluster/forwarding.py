@@ -222,8 +222,10 @@ class Forwarder:
                 log_failure(
                     logger,
                     error,
-                    "cluster: cannot retry to forward %s to the controller; the client gets NOT_CONTROLLER",
+                    "cluster: cannot forward %s of client %r to the controller again; the client gets NOT_CONTROLLER "
+                    "and tries again",
                     api_name(request.API_KEY),
+                    context.client_id,
                 )
                 pending.fail(ErrorCode.NOT_CONTROLLER)
 
@@ -244,8 +246,15 @@ class Forwarder:
             try:
                 response = response_class(request.API_KEY).decode(envelope.response_data, context.api_version, position)
             except (DecodeError, MemoryError) as error:  # the caller waits for `done`
-                name = api_name(request.API_KEY)
-                log_failure(logger, error, "cluster: cannot decode the controller's response to %s", name)
+                log_failure(
+                    logger,
+                    error,
+                    "cluster: cannot decode the response of the controller, node %d, to %s of client %r; this node "
+                    "handles the response as lost; check that all nodes run the same version of kcore",
+                    controller,
+                    api_name(request.API_KEY),
+                    context.client_id,
+                )
                 done(None)
                 return
             done(response)

@@ -222,10 +222,15 @@ class LeadershipKeeper(MetadataListener):
             self._changed = {**changed, **self._changed}
             if not isinstance(error, Exception):
                 raise
-            log_failure(
-                logger, error, "cluster: this node could not apply a change of partition leaders; it tries again"
-            )
             self._retry()
+            log_failure(
+                logger,
+                error,
+                "cluster: this node cannot put the new leaders of %d partitions (first: %r) into effect, and tries "
+                "again",
+                len(changed),
+                next(iter(changed), None),
+            )
 
     def _apply(self, changed: Iterable[PartitionKey]) -> None:
         """Puts the leaders of partitions into effect. After an exception, it can be called again."""
@@ -385,7 +390,7 @@ class LeadershipKeeper(MetadataListener):
                 topic, epoch = self._led[key]
                 logger.warning(
                     "cluster: the store refused a commit, because this node no longer leads partition %s-%d, which it "
-                    "led in leader epoch %d",
+                    "led in leader epoch %d; the clients of the failed requests find the new leader and try again",
                     topic,
                     key.partition,
                     epoch,

@@ -87,7 +87,8 @@ def log_error_of(error: BaseException) -> LogError:
     log_failure(
         logger,
         error,
-        "cluster: an unexpected error in a call to the cluster's store; the call fails, and its caller tries again",
+        "cluster: an unexpected error in a call to the cluster's store; the call fails, and its caller tries again; "
+        "please report the error",
     )
     return LogError(f"unexpected: {error}")
 
@@ -231,7 +232,14 @@ class Membership:
 
     def _failed_call(self, error: LogError, what: str) -> None:
         self._steady_from_ms = self._clock.monotonic_ms() + self.timing.ttl_ms
-        log_failure(logger, error, "cluster: node %d cannot %s; it tries again", self.lease.holder, what)
+        log_failure(
+            logger,
+            error,
+            "cluster: node %d cannot %s; it tries again; if this repeats, check the cluster's store and the network "
+            "to it",
+            self.lease.holder,
+            what,
+        )
 
     # ---- renewals
 
@@ -282,7 +290,12 @@ class Membership:
                 raise
             # The next renewal is scheduled already. An exception would make the timer run again and schedule another.
             log_failure(
-                logger, error, "cluster: node %d cannot start to renew %s; it tries again", self.lease.holder, what
+                logger,
+                error,
+                "cluster: node %d cannot start to renew %s; it tries again; check the process's limits of threads and "
+                "memory",
+                self.lease.holder,
+                what,
             )
 
     def _renewed(self, result: list[bool] | LogError, sent_ms: int) -> None:
@@ -319,7 +332,10 @@ class Membership:
             return
         self.local.ended = True
         logger.error(
-            "cluster: node %d was fenced; it serves no requests until it has registered again", self.lease.holder
+            "cluster: node %d was fenced: the cluster's store refuses its lease. The node serves no requests until it "
+            "has registered again. If this repeats, check whether the process is paused, overloaded or disconnected "
+            "from the store",
+            self.lease.holder,
         )
         if self.controller is not None:
             self.resign_controller()
@@ -348,7 +364,8 @@ class Membership:
                 log_failure(
                     logger,
                     error,
-                    "cluster: node %d cannot read the state of the cluster; it tries again",
+                    "cluster: node %d cannot read the state of the cluster; it tries again; if this repeats, check the "
+                    "cluster's store",
                     self.lease.holder,
                 )
 

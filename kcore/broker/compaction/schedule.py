@@ -153,7 +153,10 @@ class Cleaner:
             except (LogError, CorruptBatchError) as error:
                 self.failures += 1
                 logger.warning(
-                    "compaction: cannot compact partition %r; a later check tries again: %s", partition, error
+                    "compaction: cannot compact partition %r; a later check tries again; if this repeats, check the "
+                    "log with `kcore log verify`: %s",
+                    partition,
+                    error,
                 )
             until_pause -= 1
             if not until_pause:

@@ -287,14 +287,18 @@ class BrokerConfig(MetadataListener):
                 if setting_name.startswith(LISTENER_PREFIX):
                     logger.warning(
                         "broker: the stored dynamic setting %s has no effect, because listener names in setting names "
-                        "must be in lower case; delete the setting",
+                        "must be in lower case; delete the setting with kafka-configs",
                         setting_name,
                     )
                 continue
             try:
                 value = read_value(setting, text)
             except InvalidValueError as error:
-                logger.warning("broker: ignoring a setting that is not valid in this version: %s", error)
+                logger.warning(
+                    "broker: ignoring a stored dynamic setting that is not valid in this version: %s; alter or delete "
+                    "the setting with kafka-configs",
+                    error,
+                )
                 continue
             fault = beyond_bounds(self.config, setting_name, value) if setting_name in BOUNDED else None
             if fault is not None:

@@ -256,7 +256,12 @@ class GroupConfigs(MetadataListener):
             try:
                 value = None if row is None else read_value(row.setting, text)
             except InvalidValueError as error:
-                logger.warning("group %s: ignoring a setting that is not valid in this version: %s", group_id, error)
+                logger.warning(
+                    "group %s: ignoring a setting that is not valid in this version: %s; alter or delete the setting "
+                    "with kafka-configs",
+                    group_id,
+                    error,
+                )
                 continue
             if row is None:
                 continue  # a later version set it

@@ -94,7 +94,12 @@ class TopicConfigs(MetadataListener):
             try:
                 merged[name] = read_value(row.setting, text)
             except InvalidValueError as error:
-                logger.warning("topic %s: ignoring a setting that is not valid in this version: %s", topic, error)
+                logger.warning(
+                    "topic %s: ignoring a setting that is not valid in this version: %s; alter or delete the setting "
+                    "with kafka-configs",
+                    topic,
+                    error,
+                )
         self._cache[topic] = self._broker_changes, merged
         return merged
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from kcore.broker.data.after_commit import complete_with
 from kcore.broker.data.fetch import available_bytes, divergence, refusal
 from kcore.process_logging import log_failure
+from kcore.runtime.failed_requests import request_name
 from kcore.runtime.pending import Pending
 from kcore_ext.runtime.purgatory import DelayedOperation
 
@@ -122,8 +123,9 @@ class DueFetches:
                     log_failure(
                         logger,
                         error,
-                        "fetch: cannot check for new data for a waiting Fetch request; the client gets the response "
-                        "after max_wait_ms",
+                        "fetch: cannot check for new data for the waiting %r; the client gets the response after "
+                        "max_wait_ms; please report the error",
+                        operation,
                     )
                 if examined >= MAX_AT_ONCE:
                     examined = 0
@@ -193,6 +195,9 @@ class DelayedFetch(DelayedOperation):
         self.fetch_context = fetch_context
         self.pending_appends = pending_appends
         self.cost = len(items)
+
+    def __repr__(self) -> str:
+        return request_name(self.pending.api, self.pending.context)
 
     def watch(self) -> None:
         """Subscribes the fetch to progress of its partitions."""

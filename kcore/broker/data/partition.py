@@ -238,7 +238,11 @@ class Partition(PartitionCore):
         try:
             return decode(self.log.read_snapshot()), snapshot.offset
         except (ValueError, CorruptLogError):
-            logger.exception("partition %r: the producer snapshot is damaged; replaying the whole log", self)
+            logger.exception(
+                "partition %r: the producer snapshot is damaged; kcore ignores it and replays the whole log; check the "
+                "disk",
+                self,
+            )
             return None
 
     def _forget_compacted_transactions(self, producers: ProducerStates) -> Iterator[None]:

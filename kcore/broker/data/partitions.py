@@ -224,7 +224,11 @@ class Partitions(MetadataListener):
                     outdated.pop()
             except MemoryError as error:
                 log_failure(
-                    logger, error, "partitions: out of memory while applying changed topic settings; kcore tries again"
+                    logger,
+                    error,
+                    "partitions: out of memory while applying changed settings of topic %s; kcore tries again; reduce "
+                    "the load, or add memory to the machine",
+                    outdated[-1] if outdated else "",
                 )
             yield
 
@@ -244,7 +248,7 @@ class Partitions(MetadataListener):
         self._open_until(topic, min(size, len(topic.partitions) + OPENED_AT_ONCE))
         if len(topic.partitions) < size:
             self.opening.add(topic)
-            self.slices.add(self._open_rest(topic))
+            self.slices.add(self._open_rest(topic), topic.name)
 
     def _open_rest(self, topic: TopicPartitions) -> Iterator[None]:
         """Opens the remaining logs of a topic in slices, until the topic is deleted or its creation fails."""
@@ -255,7 +259,8 @@ class Partitions(MetadataListener):
                 log_failure(
                     logger,
                     error,
-                    "partitions: out of memory while opening the partitions of topic %s; kcore tries again",
+                    "partitions: out of memory while opening the partitions of topic %s; kcore tries again; reduce the "
+                    "load, or add memory to the machine",
                     topic.name,
                 )
             yield
@@ -283,4 +288,4 @@ class Partitions(MetadataListener):
                 self._pipeline.enlist(partition)
             if partition.recovering and not topic.internal:
                 # A coordinator's partition recovers during the load of its shard, which reads the log anyway.
-                self.slices.add(self._recover(partition))
+                self.slices.add(self._recover(partition), partition)

@@ -14,6 +14,7 @@ from kcore.broker.data.transaction_verifier import (
 from kcore.errors import CloseConnectionError, KafkaError
 from kcore.process_logging import log_failure
 from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.failed_requests import request_name
 from kcore.runtime.pending import Pending
 
 if TYPE_CHECKING:
@@ -181,8 +182,9 @@ class TransactionalProduce:
                 log_failure(
                     logger,
                     error,
-                    "Produce failed after the transaction coordinator verified the transaction; the client gets "
-                    "UNKNOWN_SERVER_ERROR",
+                    "%s failed after the transaction coordinator verified the transaction; the client gets "
+                    "UNKNOWN_SERVER_ERROR; please report the error",
+                    request_name(self._api, self._context),
                 )
             if self._request.acks:  # with acks=0 there is no response, and the connection stays open after the wait
                 result = self._api.error(self._context, self._request, ErrorCode.UNKNOWN_SERVER_ERROR)

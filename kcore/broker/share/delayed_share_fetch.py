@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.broker.data.after_commit import complete_with
 from kcore.broker.share.states import SharePartitionState
 from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.failed_requests import request_name
 from kcore.runtime.pending import Pending
 from kcore_ext.runtime.purgatory import DelayedOperation
 
@@ -89,6 +90,9 @@ class DelayedShareFetch(DelayedOperation):
         self._respond = respond
         self._due_fetches = due_fetches
         self._watched = False
+
+    def __repr__(self) -> str:
+        return request_name(self.pending.api, self.pending.context)
 
     def watch(self) -> None:
         """Subscribes the fetch to new records of its partitions."""

@@ -38,16 +38,17 @@ class Endings:
     def __init__(self, slices: Slices, now: Now) -> None:
         self._slices = slices
         self._now = now
-        self._queue: deque[Work] = deque()
+        self._queue: deque[tuple[Work, object]] = deque()
         self._round_ms = -1
         self._count = 0  # of the share partitions that have ended in this round
 
-    def add(self, work: Work, count: int) -> None:
+    def add(self, work: Work, count: int, subject: object) -> None:
         """Runs `work` at once if it is short and no other work waits; else in slices.
 
         Args:
             work: yields the cost of each step in microseconds.
             count: the number of share partitions that it ends.
+            subject: the group, session or topics whose share partitions end, for log lines.
         """
         if self._round_ms != self._now.now_ms:
             self._round_ms = self._now.now_ms
@@ -56,20 +57,21 @@ class Endings:
         if not self._slices.requests.enabled or (not self._queue and self._count <= MAX_IN_A_ROUND):
             step(work, -1)
             return
-        self._queue.append(work)
+        self._queue.append((work, subject))
         if len(self._queue) == 1:
             self._slices.add(self._run())
 
     def _run(self) -> Iterator[None]:
         while self._queue:
             try:
-                done = step(self._queue[0], SLICE_COST_US)[0]
+                done = step(self._queue[0][0], SLICE_COST_US)[0]
             except Exception as error:
                 log_failure(
                     logger,
                     error,
-                    "share sessions: cannot release some acquired records of closed sessions; other members get these "
-                    "records after their locks expire",
+                    "share sessions: cannot release some acquired records of %s; other members get these records after "
+                    "their locks expire; please report the error",
+                    self._queue[0][1],
                 )
                 done = True
             if done:

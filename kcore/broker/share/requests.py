@@ -10,6 +10,7 @@ from kcore.process_logging import limited_logger, log_failure
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.api import Api
+from kcore.runtime.failed_requests import request_name
 from kcore_ext.broker.share.acknowledgements import valid
 
 if TYPE_CHECKING:
@@ -227,11 +228,11 @@ class ShareApi(Api[Request, Response]):
 
     # ---- responses
 
-    def failed_late(self, name: str, error: Exception, response: Response) -> Response:
+    def failed_late(self, context: RequestContext, error: Exception, response: Response) -> Response:
         """Logs an internal error after durable acknowledgements; returns `response`. It does not raise.
 
         Args:
-            name: the name of the request.
+            context: the context of the request.
             error: the error.
             response: the response of the request.
         """
@@ -239,8 +240,9 @@ class ShareApi(Api[Request, Response]):
             log_failure(
                 logger,
                 error,
-                "%s failed after the acknowledgements of the request were stored; the client gets UNKNOWN_SERVER_ERROR",
-                name,
+                "%s failed after the acknowledgements of the request were stored; the client gets "
+                "UNKNOWN_SERVER_ERROR; please report the error",
+                request_name(self, context),
             )
         except Exception:
             pass  # no memory for a line of the log: the response is more important

@@ -244,7 +244,7 @@ class SharePartition(SharePartitionCore):
         if stored_error or result.start_offset != -1 or slices is None or not searches_by_time(self.settings.reset):
             self._end_load(result, stored_error, lambda: step(search, -1)[1])
         else:
-            slices.add(self._search(result, search))
+            slices.add(self._search(result, search), self)
 
     def _search(self, result: Any, search: Work) -> Iterator[None]:
         """Searches for the start offset in slices and then ends the load, unless the load has already ended."""
@@ -282,7 +282,7 @@ class SharePartition(SharePartitionCore):
                     logger,
                     error,
                     "share partition %r: an internal error while applying the stored state; a later fetch loads the "
-                    "state again",
+                    "state again; please report the error",
                     self,
                 )
                 code = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -331,7 +331,8 @@ class SharePartition(SharePartitionCore):
             log_failure(
                 logger,
                 error,
-                "share partition %r: an internal error; the next fetch loads the share partition's state again",
+                "share partition %r: an internal error; the next fetch loads the share partition's state again; please "
+                "report the error",
                 self,
             )
         except Exception:

@@ -169,7 +169,11 @@ class SharePartitions(MetadataListener):
             return
         more = f" ({self._omitted_warnings} more since the last warning)" if self._omitted_warnings else ""
         logger.warning(
-            "share partition %r: cannot load its state; consumers get %s%s", share_partition, error.name, more
+            "share partition %r: cannot load its state; consumers get %s%s; if this repeats, look for errors in the "
+            "log of the share coordinator's node",
+            share_partition,
+            error.name,
+            more,
         )
         self._next_warning_ms = now_ms + WARNING_INTERVAL_MS
         self._omitted_warnings = 0
@@ -221,7 +225,7 @@ class SharePartitions(MetadataListener):
 
     def _give_up(self, group_id: str) -> None:
         """Drops the share partitions of a group, after the sessions that ended earlier have released their records."""
-        self._endings.add(self._dropping(group_id), len(self.by_group.get(group_id, ())))
+        self._endings.add(self._dropping(group_id), len(self.by_group.get(group_id, ())), f"group {group_id!r}")
 
     def _dropping(self, group_id: str) -> Work:
         for share_partition in list(self.by_group.get(group_id, {}).values()):
@@ -230,7 +234,7 @@ class SharePartitions(MetadataListener):
 
     def _release(self, session: ShareSession) -> None:
         self.releasing.add(session.key)
-        self._endings.add(self._releasing(session), len(session.partitions))
+        self._endings.add(self._releasing(session), len(session.partitions), session.key)
 
     def _releasing(self, session: ShareSession) -> Work:
         group_id, member_id = session.key
@@ -252,7 +256,7 @@ class SharePartitions(MetadataListener):
         self._deleted_topics.add(topic.topic_id)
         if not self._drops_deleted:
             self._drops_deleted = True
-            self._endings.add(self._dropping_deleted(), len(self))
+            self._endings.add(self._dropping_deleted(), len(self), "deleted topics")
 
     def _dropping_deleted(self) -> Work:
         """Drops the share partitions of deleted topics in slices.

@@ -187,16 +187,15 @@ def test_failed_loads_log_one_warning_in_ten_seconds(caplog: pytest.LogCaptureFi
 
     fetch()
     assert len(caplog.messages) == 1
-    assert caplog.messages[0].endswith("cannot load its state; consumers get INVALID_REQUEST")
+    assert "cannot load its state; consumers get INVALID_REQUEST; if this repeats" in caplog.messages[0]
     world.engine.advance(9_999)
     fetch()
     assert len(caplog.messages) == 1
     world.engine.advance(1)
     fetch()
     assert len(caplog.messages) == 2
-    assert caplog.messages[1].endswith(
-        "cannot load its state; consumers get INVALID_REQUEST (99 more since the last warning)"
-    )
+    warning = "cannot load its state; consumers get INVALID_REQUEST (99 more since the last warning)"
+    assert warning in caplog.messages[1]
 
 
 def test_a_deleted_log_start_moves_the_share_partition() -> None:
