@@ -422,7 +422,12 @@ class ClusterEngine(Engine):
             if self.log.controller_epoch != lease.epoch:
                 self.log.adopt([Leadership(METADATA, lease.epoch)])
         except LogError as error:
-            logger.warning("cluster: the controller cannot take over the metadata log, and tries again: %s", error)
+            logger.warning(
+                "cluster: node %d, the controller in epoch %d, cannot take over the metadata log, and tries again: %s",
+                self.config.node_id,
+                lease.epoch,
+                error,
+            )
             return
         if not self.follower.catch_up() or shard.state is not ShardState.ACTIVE:
             return

@@ -208,7 +208,13 @@ class Supervisor:
             child.send(ALL_END)
         _, late = await asyncio.wait(keeping, timeout=END_S)
         if late:
-            logger.error("cluster: %d processes have not ended after %d s and are killed", len(late), int(END_S))
+            nodes = [child.start.node_id for child, task in zip(self._children, keeping, strict=True) if task in late]
+            logger.error(
+                "cluster: the processes of nodes %s have not ended after %d s, and kcore kills them; the next start "
+                "recovers their logs",
+                ", ".join(map(str, nodes)),
+                int(END_S),
+            )
             for child in self._children:
                 child.kill()
             await asyncio.wait(late)
@@ -238,7 +244,8 @@ class Supervisor:
                 notify(self._path)  # the other nodes check at once, and find the locks of this process free
                 pause_s = child.next_pause_s()
                 logger.error(
-                    "cluster: the process of node %d has ended with status %d; it starts again in %.1f s",
+                    "cluster: the process of node %d has ended with status %d; it starts again in %.1f s; the earlier "
+                    "log lines of the process have the cause",
                     *(node_id, status, pause_s),
                 )
                 with contextlib.suppress(TimeoutError):
@@ -265,7 +272,10 @@ class Supervisor:
             for child in self._children:
                 node_id = child.start.node_id
                 if child.is_serving and now_ms > max(self._deadline_ms(node_id) + HANGING_MS, patient_until_ms):
-                    logger.error("cluster: the process of node %d does not renew its lease and is killed", node_id)
+                    logger.error(
+                        "cluster: the process of node %d does not renew its lease; kcore kills it and starts it again",
+                        node_id,
+                    )
                     child.kill()
 
     def _deadline_ms(self, node_id: int) -> int:

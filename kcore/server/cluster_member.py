@@ -123,13 +123,19 @@ class ClusterMember:
                 log_failure(
                     logger,
                     error,
-                    "cluster: node %d was fenced, and a program that runs with the node could not be stopped",
+                    "cluster: node %d was fenced, and kcore could not stop a program that runs with the node; the "
+                    "node starts again",
                     node_id,
                 )
             try:
                 await self.node.abort()
             except _TEMPORARY as error:
-                log_failure(logger, error, "cluster: node %d was fenced, and its server could not be stopped", node_id)
+                log_failure(
+                    logger,
+                    error,
+                    "cluster: node %d was fenced, and kcore could not stop its server; the node starts again",
+                    node_id,
+                )
             if interrupted and not self._survives_interrupts:
                 return
             logger.warning(
@@ -146,7 +152,12 @@ class ClusterMember:
                 await self._start(node)
             except _TEMPORARY as error:
                 log_failure(
-                    logger, error, "cluster: node %d cannot start again yet, and tries again", self._config.node_id
+                    logger,
+                    error,
+                    "cluster: node %d cannot start again yet, and tries again after %g s; if this repeats, check the "
+                    "cluster's store and the ports of the listeners",
+                    self._config.node_id,
+                    RESTART_S,
                 )
             else:
                 return node

@@ -117,7 +117,7 @@ def test_an_incarnation_that_fails_to_end_is_followed_by_the_next_one(
     fake._call = fail  # type: ignore[method-assign, assignment]
     asyncio.run(run())
     assert fake.calls[:6] == ["start 1", "attach 1", "detach 1", "abort 1", "start 2", "attach 2"]
-    assert "could not be stopped" in caplog.text
+    assert "kcore could not stop" in caplog.text
 
 
 def test_a_first_start_that_fails_ends_the_node(fake: type[FakeNode]) -> None:

@@ -190,7 +190,7 @@ def test_producers_and_consumers_continue_after_a_kill_a_pause_or_a_stop(nodes: 
     # Every partition is written again: the killed node's after its lease has ended.
     wait_until(lambda: len(load.sent) > before + 2_000, "records after the fault")
     if fault == "pause":
-        fenced = f"controller: fenced node {victim.node_id}, whose lease has expired"
+        fenced = f"controller: fenced node {victim.node_id}, because its lease has expired"
         logs = [node.log for node in nodes.nodes.values()]
         wait_until(lambda: any(fenced in log.read_text() for log in logs), "the paused node is fenced")
         victim.send(signal.SIGCONT)

@@ -49,7 +49,11 @@ class Listener:
                         error,
                     )
             except Exception:
-                logger.exception("cluster: the listener for PostgreSQL's notifications failed; kcore starts it again")
+                logger.exception(
+                    "cluster: the listener for PostgreSQL's notifications failed; kcore starts it again after %g s, "
+                    "and only polls the database meanwhile; please report the error",
+                    RETRY_S,
+                )
             self._stopped.wait(RETRY_S)
 
     def _listen(self) -> None:
