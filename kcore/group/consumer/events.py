@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.group.consumer.states import MemberState
+from kcore.process_logging import log_name
 
 if TYPE_CHECKING:
     from kcore.group.consumer.assignment import Owned
@@ -128,7 +129,10 @@ class GroupEvents:
                     watcher(event)
                 except Exception:
                     logger.exception(
-                        "group %s: a watcher of the group's events raised an error and missed one event", group_id
+                        "group %s: the watcher %s of the group's events raised an error and missed one event; correct "
+                        "the watcher",
+                        group_id,
+                        log_name(watcher),
                     )
 
     def failed(self, error: LogError) -> None:

@@ -112,7 +112,7 @@ def _resolution(shard: GroupShard, group_id: str, visible: Callable[[str], bool]
         names = [topic.name for topic in metadata.topics.all()]
         matches: dict[str, list[str]] = {regex: [] for regex in group.subscriptions.regexes}
         for regex in matches:
-            for batch in _matching(regex, names):
+            for batch in _matching(regex, names, group_id):
                 allowed = batch if visible is None else [*filter(visible, batch)]
                 metadata.hash_of(allowed)  # the decision then finds the hash of each topic in the cache
                 matches[regex] += allowed
@@ -127,7 +127,7 @@ def _resolution(shard: GroupShard, group_id: str, visible: Callable[[str], bool]
         shard.regex_jobs.discard(group_id)
 
 
-def _matching(regex: str, names: list[str]) -> Iterator[list[str]]:
+def _matching(regex: str, names: list[str], group_id: str = "") -> Iterator[list[str]]:
     """Yields the names that a pattern matches, in bounded slices.
 
     A pattern that does not compile matches nothing. Requests with such a pattern are refused, but a log of another
@@ -137,7 +137,9 @@ def _matching(regex: str, names: list[str]) -> Iterator[list[str]]:
         pattern = _compiled(regex)
     except KafkaError as error:
         logger.error(
-            "consumer groups: the stored subscription pattern %r is not valid, so its subscribers get no topics: %s",
+            "group %s: the stored subscription pattern %r is not valid, so its subscribers get no topics; subscribe "
+            "with another pattern: %s",
+            group_id,
             regex,
             error.message,
         )

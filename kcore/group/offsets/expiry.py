@@ -50,7 +50,9 @@ def run(shard: GroupShard) -> Iterator[Outcome | None]:
         yield from expire(shard)
     except Exception:
         logger.exception(
-            "offsets: expired offsets could not be removed; kcore tries again after offsets.retention.check.interval.ms"
+            "offsets: %r cannot remove expired offsets; kcore tries again after offsets.retention.check.interval.ms; "
+            "please report the error",
+            shard.context.shard,
         )
     schedule_expiration(shard)
 

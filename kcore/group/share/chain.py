@@ -48,7 +48,10 @@ class Chained(Pending):
         except KafkaError as error:
             self.complete(self.api.error(self.context, self.request, error.code, error.message))
         except Exception:
-            logger.exception("%s failed; the client gets UNKNOWN_SERVER_ERROR", request_name(self.api, self.context))
+            logger.exception(
+                "%s failed; the client gets UNKNOWN_SERVER_ERROR; please report the error",
+                request_name(self.api, self.context),
+            )
             self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
