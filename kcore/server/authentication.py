@@ -199,7 +199,11 @@ class ServerKeys:
             try:
                 security.reload_keys()
             except ConfigError as error:
-                logger.error("listeners: cannot reload keys; the previous keys stay in use: %s", error)
+                logger.error(
+                    "listeners: cannot reload keys; the previous keys stay in use; correct the files or the settings: "
+                    "%s",
+                    error,
+                )
             else:
                 if security.tls is not None:
                     logger.info("listener %s: reloaded keys and certificates", security.name)

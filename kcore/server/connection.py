@@ -224,7 +224,12 @@ class Connection(ConnectionCore, asyncio.Protocol):
         elif isinstance(error, DecodeError):
             self._refuse(f"cannot decode the request: {error}")
         else:
-            logger.error("connection from %s: internal error while serving a request", self.client_host, exc_info=error)
+            logger.error(
+                "connection %d from %s closed: internal error while serving a request; please report the error",
+                self.connection_id,
+                self.client_host,
+                exc_info=error,
+            )
             self._refuse("internal server error")
 
     def _continue_later(self) -> None:
@@ -248,7 +253,13 @@ class Connection(ConnectionCore, asyncio.Protocol):
     def _flush_failed(self, error: Exception) -> None:
         """Closes the connection, because sending its responses raised `error`."""
         self.abort()
-        log_failure(logger, error, "connection from %s closed: cannot send responses", self.client_host)
+        log_failure(
+            logger,
+            error,
+            "connection %d from %s closed: cannot send responses; the client connects again",
+            self.connection_id,
+            self.client_host,
+        )
 
     # ---- called by the request queue (Owner)
 
@@ -306,7 +317,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
     ) -> None:
         """Encodes a long response in slices."""
         long = LongResponse(self, slot, route, api, context, request, version, correlation_id)
-        self.server.engine.slices.add(self._while_open(long.write(response)))
+        self.server.engine.slices.add(self._while_open(long.write(response)), self.client_host)
         self.server.driver.round_is_open()  # the end of the round begins the slices
 
     def _while_open(self, work: Iterator[None]) -> Iterator[None]:
@@ -322,7 +333,13 @@ class Connection(ConnectionCore, asyncio.Protocol):
         if isinstance(error, CloseConnectionError):
             self._refuse(str(error))
         else:
-            logger.error("connection from %s closed: cannot encode a response", self.client_host, exc_info=error)
+            logger.error(
+                "connection %d from %s closed: cannot encode a response; the client connects again; please report the "
+                "error",
+                self.connection_id,
+                self.client_host,
+                exc_info=error,
+            )
             self._refuse("a response cannot be encoded")
         self.arrived()
 

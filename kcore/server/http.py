@@ -136,7 +136,7 @@ class HttpServer:
         except BadQueryError:
             page = BAD_QUERY
         except Exception:
-            logger.exception("HTTP server: cannot make a page; the client gets status 500")
+            _log_failed_page(connection.path)
             page = (500, PLAIN, "internal server error\n")
         self._work.popleft()
         if page is None and connection in self.connections:
@@ -145,7 +145,9 @@ class HttpServer:
             try:
                 connection.respond(method, page)
             except Exception:  # otherwise no call would continue with the other documents
-                logger.exception("HTTP server: cannot send a page; the connection is closed")
+                logger.exception(
+                    "HTTP server: cannot send page %r; the connection is closed; load the page again", connection.path
+                )
                 connection.abort()
         if self._work:
             asyncio.get_running_loop().call_soon(self._slice)
@@ -183,16 +185,25 @@ def _static(name: str, content_type: str) -> Page:
     return 200, content_type, read_static(name)
 
 
-class HttpConnection(asyncio.Protocol):
-    """One connection, which serves one request."""
+def _log_failed_page(path: str) -> None:
+    logger.exception("HTTP server: cannot make page %r; the client gets status 500; please report the error", path)
 
-    __slots__ = ("_buffer", "_responded", "_server", "_time_limit", "_transport")
+
+class HttpConnection(asyncio.Protocol):
+    """One connection, which serves one request.
+
+    Attributes:
+        path: the path of the request; empty until the request is complete.
+    """
+
+    __slots__ = ("_buffer", "_responded", "_server", "_time_limit", "_transport", "path")
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._transport: Any = None
         self._buffer = b""
         self._responded = False
+        self.path = ""
         self._time_limit: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -240,6 +251,7 @@ class HttpConnection(asyncio.Protocol):
             self.respond("GET", (405, PLAIN, "only GET and HEAD\n"))
             return
         path, _, query = target.partition("?")
+        self.path = path
         if path not in PROBES and self._is_rebound(headers):
             self.respond(method, MISDIRECTED)
             return
@@ -293,7 +305,7 @@ class HttpConnection(asyncio.Protocol):
             self._server.observer.settle()
             self.respond(method, page())
         except Exception:
-            logger.exception("HTTP server: cannot make a page; the client gets status 500")
+            _log_failed_page(self.path)
             self.respond(method, (500, PLAIN, "internal server error\n"))
 
     def respond(self, method: str, page: Page) -> None:

@@ -105,7 +105,11 @@ class RequestMemory:
                     if not isinstance(error, Exception):
                         raise
                     log_failure(
-                        logger, error, "server: cannot pause or resume the reading of a connection, and tries again"
+                        logger,
+                        error,
+                        "connection %d from %s: cannot pause or resume the reading of requests, and tries again",
+                        connection.connection_id,
+                        connection.client_host,
                     )
                     delay_s = CHECK_INTERVAL_S
                     break

@@ -172,7 +172,12 @@ class Server:
                 import_late(name)
                 yield
         except (ImportError, OSError) as error:
-            logger.warning("server: cannot import all APIs, retrying in %g s: %s", PRELOAD_AGAIN_S, error)
+            logger.warning(
+                "server: cannot import all APIs, and tries again in %g s; if this repeats, check the limit of open "
+                "files (ulimit -n): %s",
+                PRELOAD_AGAIN_S,
+                error,
+            )
             self._preload_later(PRELOAD_AGAIN_S)
         else:
             self._drop_reserve()

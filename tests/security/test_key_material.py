@@ -422,8 +422,9 @@ def test_keys_that_vanish_later_stay_in_use(
     rotated.live.call(rotated.live.server.engine.control.broker_config.keys.reload)  # type: ignore[union-attr]
     assert rotated.name(authority.file) == "second"
     assert (
-        "listeners: cannot reload keys; the previous keys stay in use: listener SSL: ssl.keystore.location="
-        in caplog.text
+        "listeners: cannot reload keys; the previous keys stay in use; correct the files or the settings: listener "
+        "SSL: "
+        "ssl.keystore.location=" in caplog.text
     )
 
 
