@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from kcore.node.types import HeaderList, OffsetAndMetadata, Record, RecordMetadata, TopicPartition
+from kcore.process_logging import log_name
 
 T = TypeVar("T")
 
@@ -74,7 +75,11 @@ def intercept(calls: Iterable[Callable[[T], T]], value: T) -> T:
         try:
             value = call(value)
         except Exception:
-            logger.exception("client: an interceptor raised an error; the records stay as they were before its call")
+            logger.exception(
+                "client: the interceptor's method %s raised an error; the records stay as they were before its call; "
+                "correct the interceptor",
+                log_name(call),
+            )
     return value
 
 
@@ -84,4 +89,7 @@ def notify(calls: Iterable[Callable[[], None]]) -> None:
         try:
             call()
         except Exception:
-            logger.exception("client: an interceptor raised an error; the client continues")
+            logger.exception(
+                "client: the interceptor's method %s raised an error; the client continues; correct the interceptor",
+                log_name(call),
+            )

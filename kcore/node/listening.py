@@ -163,7 +163,13 @@ class LoopThreadDriver:
                 except (KeyboardInterrupt, SystemExit) as error:
                     if closing.done():
                         raise
-                    log_failure(logger, error, "engine: a callback raised %r on the engine's thread", error)
+                    log_failure(
+                        logger,
+                        error,
+                        "engine: a callback of the program raised %r on the engine's thread; the engine continues; "
+                        "call `close` to end it",
+                        error,
+                    )
         except BaseException as error:
             self._failure = error
         finally:

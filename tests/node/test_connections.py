@@ -189,7 +189,10 @@ async def test_a_handler_that_fails_is_logged_and_the_others_get_their_responses
         stub.respond(*await stub.take(2))
         assert await future == EMPTY
         assert not connection.closed
-    assert [record.message for record in caplog.records] == ["client: the handler of a response raised an error"]
+    assert [record.message for record in caplog.records] == [
+        f"client: the handler {fail.__qualname__} raised an error when it received {type(EMPTY).__name__}; the "
+        "connection continues; please report the error"
+    ]
 
 
 async def test_an_interrupt_in_a_handler_closes_the_connection_and_completes_every_request() -> None:

@@ -90,7 +90,9 @@ async def test_no_step_follows_the_last_step_or_a_failed_one(last: Any, caplog: 
     assert steps.stepper._timer is None
     messages = [record.message for record in caplog.records]
     assert messages == (
-        ["client: Steps.step failed, and its background task has ended"] if isinstance(last, MemoryError) else []
+        ["client: the background task Steps.step failed and has ended; please report the error"]
+        if isinstance(last, MemoryError)
+        else []
     )
 
 
@@ -170,7 +172,8 @@ async def test_a_callback_that_fails_is_logged_and_later_commits_succeed(
             await member.commit({(name, 0): 1}, on_done=fail)
             await member.commit({(name, 0): 2})
         assert [record.message for record in caplog.records] == [
-            "client: the callback of an offset commit raised an error; the member continues"
+            f"client: the callback {fail.__qualname__} of an offset commit raised an error; the member continues; "
+            "correct the callback"
         ]
 
 
@@ -190,7 +193,7 @@ async def test_a_failed_step_ends_the_member_and_every_wait(
             await member.commit({(name, 0): OffsetAndMetadata(1)})
         assert await member.wait(60.0) is True
     assert [record.message for record in caplog.records] == [
-        "client: AsyncMember._step failed, and its background task has ended"
+        "client: the background task AsyncMember._step failed and has ended; please report the error"
     ]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kcore.errors import ConnectionClosedError
+from kcore.process_logging import log_name
 
 logger = logging.getLogger(__name__)
 
@@ -41,4 +42,9 @@ def call_with_result(on_done: OnDone, response: Any, error: BaseException | None
     try:
         on_done(response, error)
     except Exception:
-        logger.exception("client: the handler of a response raised an error")
+        logger.exception(
+            "client: the handler %s raised an error when it received %s; the connection continues; please report the "
+            "error",
+            log_name(on_done),
+            type(response if error is None else error).__name__,
+        )

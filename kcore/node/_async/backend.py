@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from kcore.client.aio.results import OnDone, report_result
 from kcore.embed import AsyncEngine as EmbeddedEngine
+from kcore.process_logging import log_name
 
 __all__ = [
     "AsyncLock",
@@ -171,7 +172,9 @@ class Stepper:
                 self._set_timer(pause_s)
                 return
         except Exception:
-            logger.exception("client: %s failed, and its background task has ended", self._step.__qualname__)
+            logger.exception(
+                "client: the background task %s failed and has ended; please report the error", log_name(self._step)
+            )
         except BaseException:
             self._end()
             raise
@@ -233,7 +236,9 @@ async def _logged(function: Callable[..., Awaitable[Any]], *args: Any) -> None:
     except CancelledError:
         raise
     except Exception:
-        logger.exception("client: the background task %s failed and has ended", function.__name__.strip("_"))
+        logger.exception(
+            "client: the background task %s failed and has ended; please report the error", log_name(function)
+        )
 
 
 _tasks: set[Task] = set()

@@ -9,6 +9,7 @@ from typing import Any
 
 from kcore.errors import ConcurrentCallError, ReentrantCallError
 from kcore.node._async.backend import caller, guard
+from kcore.process_logging import log_name
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,11 @@ class CallbackCallers:
             with self.running(owner):
                 function(argument)
         except Exception:
-            logger.exception("client: the callback of an offset commit raised an error; the member continues")
+            logger.exception(
+                "client: the callback %s of an offset commit raised an error; the member continues; correct the "
+                "callback",
+                log_name(function),
+            )
 
     def require_outside(self, target: str, owner: object = None, *, closing: bool = False) -> bool:
         """Refuses to close an object from a callback, because the close would wait for the end of the callback.

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from kcore.client.aio.results import OnDone
 from kcore.embed import SyncEngine as EmbeddedEngine
 from kcore.errors import KcoreError
+from kcore.process_logging import log_name
 from kcore_ext.util.lock import Lock, RLock
 
 __all__ = [
@@ -185,7 +186,10 @@ class Task:
         try:
             self._function(*self._args)
         except Exception:
-            logger.exception("client: the background thread %s failed and has ended", self._thread.name)
+            logger.exception(
+                "client: %s failed, and its background thread has ended; please report the error",
+                log_name(self._function),
+            )
 
     def join(self) -> None:
         """Waits until the function has ended, unless this thread runs it."""

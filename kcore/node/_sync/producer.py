@@ -341,7 +341,11 @@ class Producer:
                 pause_s = backoff_s(0)
                 self._expire(monotonic(), error)
             except Exception as error:  # for example MemoryError; if the loop ended, no wait would end
-                logger.exception("client: an internal error of a producer; it tries again, until its records expire")
+                logger.exception(
+                    "client: an internal error of the producer with producer id %d; it tries again, until its records "
+                    "expire; please report the error",
+                    self._id[0],
+                )
                 pause_s = backoff_s(0)
                 self._expire(monotonic(), error)
             self._wakeup.wait(pause_s)
