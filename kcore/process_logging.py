@@ -131,6 +131,13 @@ def log_failure(logger: logging.Logger, error: BaseException, message: str, *val
         logger.error(message, *values, exc_info=error)
 
 
+def next_step(error: BaseException) -> str:
+    """Returns the end of a log line about an unexpected error: the advice to the operator; "" after an interrupt."""
+    if isinstance(error, MemoryError):
+        return "; the process is out of memory: reduce the load, or add memory to the machine"
+    return "; please report the error" if isinstance(error, Exception) else ""
+
+
 def log_name(subject: object) -> str:
     """Returns the name of a function, a generator or another object for log lines, such as `Periodic._run`.
 

@@ -17,7 +17,7 @@ from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Gat
 from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
 from kcore.late_timers import LateTimers
 from kcore.metrics import RoundTimes
-from kcore.process_logging import log_failure, log_name
+from kcore.process_logging import log_failure, log_name, next_step
 from kcore.runtime import Pending
 from kcore_ext.runtime.clock import RoundClock
 from kcore_ext.util.lock import Lock
@@ -271,9 +271,9 @@ class AsyncDriver:
                     log_failure(
                         logger,
                         error,
-                        "driver: the callback %s raised an error after a round; the other callbacks still run; please "
-                        "report the error",
+                        "driver: the callback %s raised an error after a round; the other callbacks still run%s",
                         log_name(callback),
+                        next_step(error),
                     )
             if pipeline.dirty and not pipeline.committing:
                 self.round_is_open()

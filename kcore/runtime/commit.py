@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kcore.errors import EngineInterruptedError
 from kcore.log.errors import FailureReason, FencedWriteError, LogError
-from kcore.process_logging import log_failure, log_name
+from kcore.process_logging import log_failure, log_name, next_step
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.failed_requests import request_name
 from kcore_ext.runtime.shard import PipelineCore, ShardCore
@@ -394,8 +394,9 @@ class CommitPipeline(PipelineCore):
         log_failure(
             logger,
             error,
-            "commit: %r raised an error after its records became durable; the records stay; please report the error",
+            "commit: %r raised an error after its records became durable; the records stay%s",
             participant,
+            next_step(error),
         )
 
     def _response_failed(self, pending: Pending, error: Exception) -> None:
@@ -403,8 +404,9 @@ class CommitPipeline(PipelineCore):
             log_failure(
                 logger,
                 error,
-                "commit: cannot complete the response to %s; please report the error",
+                "commit: cannot complete the response to %s%s",
                 request_name(pending.api, pending.context),
+                next_step(error),
             )
 
     def _fail(
@@ -420,9 +422,9 @@ class CommitPipeline(PipelineCore):
             log_failure(
                 logger,
                 error,
-                "commit: an unexpected error in the commit of %s; its requests fail, and their clients try again; "
-                "please report the error",
+                "commit: an unexpected error in the commit of %s; its requests fail, and their clients try again%s",
                 _names(participants),
+                next_step(error),
             )
             error = _as_log_error(error)
         elif not self.uncertain:

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import CloseConnectionError, KafkaError, LogError
-from kcore.process_logging import fields, limited_logger
+from kcore.process_logging import fields, limited_logger, next_step
 from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -55,8 +55,9 @@ def internal_error_response(api: Api[Any, Any], context: RequestContext, request
         )
         return api.error(context, request, api.storage_error)
     logger.error(
-        "%s failed; the client gets UNKNOWN_SERVER_ERROR; please report the error",
+        "%s failed; the client gets UNKNOWN_SERVER_ERROR%s",
         request_name(api, context),
+        next_step(error),
         exc_info=error,
     )
     return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kcore.errors import KafkaError
 from kcore.log.errors import CorruptLogError, LogError
-from kcore.process_logging import limited_logger, log_failure, log_name
+from kcore.process_logging import limited_logger, log_failure, log_name, next_step
 from kcore.protocol.compression import compress
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.failed_requests import request_name
@@ -170,10 +170,11 @@ class Shard(ShardCore, Generic[M]):
         log_failure(
             logger,
             error,
-            "shard %s-%d: %s failed; the client gets UNKNOWN_SERVER_ERROR; please report the error",
+            "shard %s-%d: %s failed; the client gets UNKNOWN_SERVER_ERROR%s",
             self.topic,
             self.index,
             request_name(api, context),
+            next_step(error),
         )
         return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
 
@@ -202,10 +203,11 @@ class Shard(ShardCore, Generic[M]):
             log_failure(
                 logger,
                 error,
-                "shard %s-%d: the action %s failed; none of its records are written; please report the error",
+                "shard %s-%d: the action %s failed; none of its records are written%s",
                 self.topic,
                 self.index,
                 log_name(action) if name is None else name,
+                next_step(error),
             )
         if outcome is not None and outcome.records:
             refused = self._append(outcome)
@@ -268,10 +270,10 @@ class Shard(ShardCore, Generic[M]):
 
     def _unencodable(self, error: Exception) -> ErrorCode:
         logger.error(
-            "shard %s-%d: a record cannot be encoded; none of the records of its request is written; please report the "
-            "error",
+            "shard %s-%d: a record cannot be encoded; none of the records of its request is written%s",
             self.topic,
             self.index,
+            next_step(error),
             exc_info=error,
         )
         return ErrorCode.UNKNOWN_SERVER_ERROR
@@ -312,10 +314,10 @@ class Shard(ShardCore, Generic[M]):
         log_failure(
             logger,
             error,
-            "shard %s-%d: a record cannot be replayed; the commit fails, and the shard loads its state again; please "
-            "report the error",
+            "shard %s-%d: a record cannot be replayed; the commit fails, and the shard loads its state again%s",
             self.topic,
             self.index,
+            next_step(error),
         )
         return ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -352,9 +354,10 @@ class Shard(ShardCore, Generic[M]):
             logger,
             error,
             "shard %s-%d: a request failed after it changed the state in memory; the shard loads its state again "
-            "after the next commit; please report the error",
+            "after the next commit%s",
             self.topic,
             self.index,
+            next_step(error),
         )
         return self._lost
 
@@ -444,7 +447,8 @@ class Shard(ShardCore, Generic[M]):
             report.elapsed_ms = self._now.update() - started_ms
             if report.unknown:
                 logger.warning(
-                    "shard %s-%d: the load skipped %d records of unknown types, perhaps of a newer version",
+                    "shard %s-%d: the load skipped %d records of unknown types, perhaps of a newer version; to use "
+                    "these records, run the version of kcore that wrote them",
                     self.topic,
                     self.index,
                     report.unknown,

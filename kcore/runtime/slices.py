@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from kcore.process_logging import log_failure, log_name
+from kcore.process_logging import log_failure, log_name, next_step
 from kcore.runtime.sliced import SlicedRequests
 
 logger = logging.getLogger(__name__)
@@ -73,9 +73,10 @@ class Slices:
                 log_failure(
                     logger,
                     error,
-                    "background work: %s%s failed; kcore drops the rest of this work; please report the error",
+                    "background work: %s%s failed; kcore drops the rest of this work%s",
                     log_name(work),
                     "" if subject is None else f" of {subject}",
+                    next_step(error),
                 )
         else:
             queue.rotate(-1)  # needs no memory: unfinished work is never lost

@@ -12,7 +12,7 @@ import errno
 import socket
 from typing import TYPE_CHECKING, Final
 
-from kcore.process_logging import limited_logger
+from kcore.process_logging import limited_logger, next_step
 from kcore.server.log_limits import QuietLog
 
 if TYPE_CHECKING:
@@ -238,9 +238,10 @@ class Acceptor:
                 self._quota.release(connection.client_host)
             if not isinstance(error, OSError):
                 logger.error(
-                    "listener %s: an internal error while accepting a connection from %s; the connection is closed",
+                    "listener %s: an internal error while accepting a connection from %s; the connection is closed%s",
                     self._security.name,
                     connection.client_host,
+                    next_step(error),
                     exc_info=error,
                 )
 

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import CloseConnectionError
-from kcore.process_logging import limited_logger, log_failure
+from kcore.process_logging import limited_logger, log_failure, next_step
 from kcore.protocol import DecodeError
 from kcore.runtime import RequestContext
 from kcore.runtime.peers import NODE_PREFIX
@@ -225,9 +225,10 @@ class Connection(ConnectionCore, asyncio.Protocol):
             self._refuse(f"cannot decode the request: {error}")
         else:
             logger.error(
-                "connection %d from %s closed: internal error while serving a request; please report the error",
+                "connection %d from %s closed: internal error while serving a request%s",
                 self.connection_id,
                 self.client_host,
+                next_step(error),
                 exc_info=error,
             )
             self._refuse("internal server error")
@@ -334,10 +335,10 @@ class Connection(ConnectionCore, asyncio.Protocol):
             self._refuse(str(error))
         else:
             logger.error(
-                "connection %d from %s closed: cannot encode a response; the client connects again; please report the "
-                "error",
+                "connection %d from %s closed: cannot encode a response; the client connects again%s",
                 self.connection_id,
                 self.client_host,
+                next_step(error),
                 exc_info=error,
             )
             self._refuse("a response cannot be encoded")

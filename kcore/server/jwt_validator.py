@@ -159,7 +159,8 @@ class KeySet:
             self._refresh_at_s = now_s + min(self._retry_s * 2 ** min(self._failures, 30), self._max_retry_s)
             self._failures += 1
             logger.warning(
-                "OAUTHBEARER: cannot read the issuer's keys from %s: %s: %s; %d keys stay in use; kcore tries again",
+                "OAUTHBEARER: cannot read the issuer's keys from %s: %s: %s; %d keys stay in use; kcore tries again; "
+                "check the URL and the network",
                 self._url, type(error).__name__, error, len(self._keys),
             )  # fmt: skip
         else:

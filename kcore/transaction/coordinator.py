@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KafkaError
+from kcore.process_logging import next_step
 from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore.runtime.late_shards import LateShards
 from kcore.runtime.peers import pending_code
@@ -102,10 +103,11 @@ class TransactionCoordinator(CoordinatorCore, LateShards[TransactionShard]):
         """Returns the code for an addition that raised an unexpected error."""
         logger.error(
             "transaction coordinator %s-%d: adding partitions to the transaction of %r failed; the producer gets "
-            "UNKNOWN_SERVER_ERROR",
+            "UNKNOWN_SERVER_ERROR%s",
             shard.topic,
             shard.index,
             transactional_id,
+            next_step(error),
             exc_info=error,
         )
         return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kcore.cluster.store import METADATA
 from kcore.log.errors import FencedWriteError, LogError
-from kcore.process_logging import log_failure
+from kcore.process_logging import log_failure, next_step
 from kcore_ext.runtime.lease import LocalLease
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def log_error_of(error: BaseException) -> LogError:
     log_failure(
         logger,
         error,
-        "cluster: an unexpected error in a call to the cluster's store; the call fails, and its caller tries again; "
-        "please report the error",
+        "cluster: an unexpected error in a call to the cluster's store; the call fails, and its caller tries again%s",
+        next_step(error),
     )
     return LogError(f"unexpected: {error}")
 

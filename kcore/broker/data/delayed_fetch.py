@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kcore.broker.data.after_commit import complete_with
 from kcore.broker.data.fetch import available_bytes, divergence, refusal
-from kcore.process_logging import log_failure
+from kcore.process_logging import log_failure, next_step
 from kcore.runtime.failed_requests import request_name
 from kcore.runtime.pending import Pending
 from kcore_ext.runtime.purgatory import DelayedOperation
@@ -124,8 +124,9 @@ class DueFetches:
                         logger,
                         error,
                         "fetch: cannot check for new data for the waiting %r; the client gets the response after "
-                        "max_wait_ms; please report the error",
+                        "max_wait_ms%s",
                         operation,
+                        next_step(error),
                     )
                 if examined >= MAX_AT_ONCE:
                     examined = 0

@@ -12,7 +12,7 @@ from kcore.broker.data.transaction_verifier import (
     produce_error,
 )
 from kcore.errors import CloseConnectionError, KafkaError
-from kcore.process_logging import log_failure
+from kcore.process_logging import log_failure, next_step
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.failed_requests import request_name
 from kcore.runtime.pending import Pending
@@ -183,8 +183,9 @@ class TransactionalProduce:
                     logger,
                     error,
                     "%s failed after the transaction coordinator verified the transaction; the client gets "
-                    "UNKNOWN_SERVER_ERROR; please report the error",
+                    "UNKNOWN_SERVER_ERROR%s",
                     request_name(self._api, self._context),
+                    next_step(error),
                 )
             if self._request.acks:  # with acks=0 there is no response, and the connection stays open after the wait
                 result = self._api.error(self._context, self._request, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from kcore.process_logging import log_failure
+from kcore.process_logging import log_failure, next_step
 from kcore.runtime.sliced import SLICE_COST_US, step
 
 if TYPE_CHECKING:
@@ -69,9 +69,10 @@ class Endings:
                 log_failure(
                     logger,
                     error,
-                    "share sessions: cannot release some acquired records of %s; other members get these records after "
-                    "their locks expire; please report the error",
+                    "share sessions: cannot release some acquired records of %s; other members get these records "
+                    "after their locks expire%s",
                     self._queue[0][1],
+                    next_step(error),
                 )
                 done = True
             if done:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from kcore.broker.share.sessions import SessionKey, TopicIdPartition
-from kcore.process_logging import limited_logger, log_failure
+from kcore.process_logging import limited_logger, log_failure, next_step
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.api import Api
@@ -241,8 +241,9 @@ class ShareApi(Api[Request, Response]):
                 logger,
                 error,
                 "%s failed after the acknowledgements of the request were stored; the client gets "
-                "UNKNOWN_SERVER_ERROR; please report the error",
+                "UNKNOWN_SERVER_ERROR%s",
                 request_name(self, context),
+                next_step(error),
             )
         except Exception:
             pass  # no memory for a line of the log: the response is more important

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from kcore.broker.share.aborted import aborted_ranges
 from kcore.broker.share.settings import initial_offset, searches_by_time
 from kcore.broker.share.states import TRANSITIONS, SharePartitionState
-from kcore.process_logging import log_failure
+from kcore.process_logging import log_failure, next_step
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.read_share_group_state import PartitionData as ReadPartition
 from kcore.protocol.messages.read_share_group_state import ReadShareGroupStateRequest, ReadStateData
@@ -282,8 +282,9 @@ class SharePartition(SharePartitionCore):
                     logger,
                     error,
                     "share partition %r: an internal error while applying the stored state; a later fetch loads the "
-                    "state again; please report the error",
+                    "state again%s",
                     self,
+                    next_step(error),
                 )
                 code = ErrorCode.UNKNOWN_SERVER_ERROR
         if code is not ErrorCode.NONE:
@@ -331,9 +332,9 @@ class SharePartition(SharePartitionCore):
             log_failure(
                 logger,
                 error,
-                "share partition %r: an internal error; the next fetch loads the share partition's state again; please "
-                "report the error",
+                "share partition %r: an internal error; the next fetch loads the share partition's state again%s",
                 self,
+                next_step(error),
             )
         except Exception:
             pass  # no memory for a line of the log
