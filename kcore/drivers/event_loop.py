@@ -72,7 +72,7 @@ class AsyncDriver:
         self._ends: list[Callable[[], None]] = []
         self._pauses: list[Callable[[bool], None]] = []
         self._round = False
-        self.round_clock = RoundClock(engine.now, self.round_is_open)
+        self.round_clock = RoundClock(engine.now, self.schedule_round_end)
         self._alarm = Alarm(loop, engine, self._ring)
         self._timers = LateTimers(loop, engine.clock, engine.now, self._fire_timers)
         self._slicing = False
@@ -92,7 +92,7 @@ class AsyncDriver:
         self._closing = False
         self._backlog: list[Callable[[], None]] = []  # runs after the pause
         self._ended: asyncio.Future[None] | None = None  # completed at the end of a round or background commit
-        engine.pipeline.when_dirty(self.round_is_open)
+        engine.pipeline.when_dirty(self.schedule_round_end)
         engine.slices.requests.enabled = True
         engine.consumer_groups.background = self.compute_beside
         if self._threads.usable:
@@ -182,9 +182,9 @@ class AsyncDriver:
     def _open_measured_round(self, times: RoundTimes) -> None:
         if not self._round:
             times.began()
-            self.round_is_open()
+            self.schedule_round_end()
 
-    def round_is_open(self) -> None:
+    def schedule_round_end(self) -> None:
         """Schedules the end of the open round for this turn of the loop."""
         if not self._round:
             self.loop.call_soon(self._end_round)
@@ -222,7 +222,7 @@ class AsyncDriver:
             self._inside = False
             if pipeline.dirty:
                 with contextlib.suppress(Exception):  # if memory is short, the next request or timer opens the round
-                    self.round_is_open()
+                    self.schedule_round_end()
             return
         self._break()
 
@@ -263,7 +263,7 @@ class AsyncDriver:
                     self._times.passed()
             self._round = False
             if self.round_clock.read:
-                self.round_is_open()
+                self.schedule_round_end()
             for callback in self._ends:
                 try:
                     callback()
@@ -276,7 +276,7 @@ class AsyncDriver:
                         next_step(error),
                     )
             if pipeline.dirty and not pipeline.committing:
-                self.round_is_open()
+                self.schedule_round_end()
             if self.engine.slices and not self._slicing:
                 self.loop.call_soon(self._slice)
                 self._slicing = True
@@ -397,7 +397,7 @@ class AsyncDriver:
             self._handle_engine_error(error)
             raise
         finally:
-            self.round_is_open()
+            self.schedule_round_end()
             self._report_end()
         if self._paused and pipeline.allows_background_commit:  # else the pause lasts until the open round is written
             self._resume()
@@ -411,7 +411,7 @@ class AsyncDriver:
         self._slicing = False
         if self._closed or self._closing or self._broken or self._paused:
             return
-        self.round_is_open()  # first: the end of the round schedules the next slice, even if this one raises
+        self.schedule_round_end()  # first: the end of the round schedules the next slice, even if this one raises
         self._enter()
         try:
             self.engine.now.update()
@@ -438,7 +438,7 @@ class AsyncDriver:
             return
         if self._paused:  # the end of the pause opens a round, which sets the alarm
             return
-        self.round_is_open()  # first: the end of the round sets the next alarm, even if a timer raises
+        self.schedule_round_end()  # first: the end of the round sets the next alarm, even if a timer raises
         self._enter()
         try:
             end_s = time.perf_counter() + MAX_TIMERS_S
@@ -509,7 +509,7 @@ class AsyncDriver:
 
     def start(self) -> None:
         """Starts to run timers and slices, including the loads that were queued before."""
-        self.round_is_open()
+        self.schedule_round_end()
 
     def advance(self, ms: int) -> None:
         """Moves a manual clock, fires the due timers, and commits their decisions."""
@@ -542,7 +542,7 @@ class AsyncDriver:
     async def _next_end(self) -> None:
         """Waits for the end of a round or of a background commit."""
         if not self.engine.pipeline.committing:
-            self.round_is_open()
+            self.schedule_round_end()
         self._ended = self._ended or self.loop.create_future()
         await asyncio.shield(self._ended)
 

@@ -319,7 +319,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         """Encodes a long response in slices."""
         long = LongResponse(self, slot, route, api, context, request, version, correlation_id)
         self.server.engine.slices.add(self._while_open(long.write(response)), self.client_host)
-        self.server.driver.round_is_open()  # the end of the round begins the slices
+        self.server.driver.schedule_round_end()  # the end of the round begins the slices
 
     def _while_open(self, work: Iterator[None]) -> Iterator[None]:
         """Runs `work` until the connection closes."""

@@ -91,7 +91,7 @@ class Server:
         self.memory = RequestMemory(limit_bytes, self.connections, self.loop) if limit_bytes >= 0 else None
         self.unserved = UnservedMemory(self.config.kcore_max_request_memory_bytes)
         self.quota = ConnectionQuota(self.config, self.engine.client_quotas)
-        self.flushes = FlushQueue(driver.round_is_open)
+        self.flushes = FlushQueue(driver.schedule_round_end)
         self.turns = Turns(self.loop, at_end=self.flushes.renew_time_budget)
         self.unauthenticated = UnauthenticatedMemory()
         self.acceptors: list[Acceptor] = []
@@ -158,7 +158,7 @@ class Server:
 
         def begin() -> None:
             self.engine.slices.add(self.preload_modules())
-            self.driver.round_is_open()
+            self.driver.schedule_round_end()
 
         self._preload = self.loop.call_later(delay_s, begin)
 

@@ -284,7 +284,7 @@ class Broker(Checks):
     def _advance(self, ms: int) -> None:
         _ = self.node
         self._driver.advance(ms)
-        self.call(lambda _: self._driver.driver.round_is_open())  # its end sends responses and sets a timer
+        self.call(lambda _: self._driver.driver.schedule_round_end())  # its end sends responses and sets a timer
 
     # ---- protocol faults
 

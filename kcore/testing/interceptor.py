@@ -291,7 +291,7 @@ class Interceptor:
     def _wait(self, fault: Fault, context: RequestContext, request: Any, go: Callable[[], None]) -> None:
         if fault.action == "delay":
             self._engine.wheel.add(self._engine.now.now_ms + round(fault.seconds * 1000), go)
-            self._server.driver.round_is_open()
+            self._server.driver.schedule_round_end()
         else:
             self.held.append(HeldRequest(context, request, go))
 

@@ -205,7 +205,7 @@ async def test_a_response_that_a_write_completes_needs_no_further_turn(begins_ro
 
     def arrived(response: Any) -> None:
         completed.append(response)
-        driver.round_is_open()
+        driver.schedule_round_end()
         if begins_round:
             driver.begin_round()
 
