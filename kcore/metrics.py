@@ -132,12 +132,12 @@ class RoundTimes:
         """Marks the beginning of a round."""
         self._began = self._clock()
 
-    def passed(self) -> None:
+    def ended_without_commit(self) -> None:
         """Marks the end of a round whose responses wait for no commit."""
         self._processed(self._clock())
         self._held = -1.0
 
-    def held(self) -> None:
+    def ended_during_commit(self) -> None:
         """Marks the end of a turn whose responses still wait, because a background commit is being written."""
         began = self._processed(self._clock())
         if self._held < 0:
@@ -165,7 +165,7 @@ class RoundTimes:
             self.flush.observe(now - self._background_since)
             self.purgatory.observe(now - since, waiting)
 
-    def ended(self, waiting: int, commit: Callable[[], bool]) -> None:
+    def commit_inline(self, waiting: int, commit: Callable[[], bool]) -> None:
         """Commits a round inline, and measures the commit.
 
         Args:

@@ -260,7 +260,7 @@ class AsyncDriver:
                 if served:
                     self._offload_policy.served()
                 if self._times is not None:
-                    self._times.passed()
+                    self._times.ended_without_commit()
             self._round = False
             if self.round_clock.read:
                 self.schedule_round_end()
@@ -332,13 +332,13 @@ class AsyncDriver:
             if not pipeline.allows_background_commit:
                 self._pause()
             if self._times is not None:
-                self._times.held()
+                self._times.ended_during_commit()
             return
         now_s = time.perf_counter()
         if in_background:
             if self._gathering.should_wait(pipeline.waiting, now_s, self._offload_policy.average_write_s):
                 if self._times is not None:
-                    self._times.held()
+                    self._times.ended_during_commit()
                 return
             self._gathering.end(pipeline.waiting)
         should_offload = self._threads.usable and self._offload_policy.should_offload(now_s)
@@ -347,7 +347,7 @@ class AsyncDriver:
         if self._times is None:
             pipeline.commit()
         else:
-            self._times.ended(pipeline.waiting, pipeline.commit)
+            self._times.commit_inline(pipeline.waiting, pipeline.commit)
         self._offload_policy.wrote(time.perf_counter() - now_s)
 
     def _start_background(self, now_s: float) -> bool:
