@@ -166,7 +166,7 @@ class Shard(ShardCore, Generic[M]):
             return api.error(context, request, error.code, error.message)
         self._refuse_pending(ErrorCode.UNKNOWN_SERVER_ERROR)
         if isinstance(error, MemoryError):
-            self.start_over(error)  # the decision may have changed a part of the soft state
+            self.reload_after_round(error)  # the decision may have changed a part of the soft state
         log_failure(
             logger,
             error,
@@ -199,7 +199,7 @@ class Shard(ShardCore, Generic[M]):
             self._refuse_pending(refused)
             outcome = None
             if isinstance(error, MemoryError):
-                self.start_over(error)
+                self.reload_after_round(error)
             log_failure(
                 logger,
                 error,
@@ -361,7 +361,7 @@ class Shard(ShardCore, Generic[M]):
         )
         return self._lost
 
-    def start_over(self, error: Exception) -> None:
+    def reload_after_round(self, error: Exception) -> None:
         """Discards the shard's memory and loads the log again after the open round, because soft state is
         incomplete.
         """

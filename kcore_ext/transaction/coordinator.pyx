@@ -190,7 +190,7 @@ cdef class TransactionShardCore:
                     self.send(transactional_id)
         except Exception as error:
             # The log contains the prepared ids, so a load of the log starts writing their markers again.
-            shard.start_over(error)
+            shard.reload_after_round(error)
         shard._pipeline.changing -= 1
         return 0
 

@@ -251,7 +251,7 @@ def test_the_persister_repeats_only_the_partitions_that_failed() -> None:
     failed = shards.get(0)
     assert failed is not None
     world.engine.commit()
-    failed.start_over(MemoryError())
+    failed.reload_after_round(MemoryError())
     data = [WritePartition(partition=index, state_epoch=1, leader_epoch=-1, start_offset=1) for index in range(8)]
     request = WriteShareGroupStateRequest(
         group_id="g", topics=[WriteStateData(topic_id=world.topic_id(), partitions=data)]

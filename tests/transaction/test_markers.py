@@ -258,7 +258,7 @@ def test_a_marker_of_a_failed_round_is_written_again_after_a_load(monkeypatch: p
     monkeypatch.setattr(LocalMarkers, "put", put)
     for shard, local in zip(shards, markers, strict=True):
         shard.machine.services.markers = local
-        shard.start_over(MemoryError())
+        shard.reload_after_round(MemoryError())
     world.engine.commit()
     world.settle()
     world.advance(5_000)
