@@ -65,7 +65,7 @@ cdef class ProducersCore:
         bint transactional,
     ) except -1
     cdef int put(self, int64_t producer_id, int16_t epoch, Written* batch, bint transactional) except -1
-    cdef ProducerEntry touch(self, int64_t producer_id, int64_t offset)
+    cdef ProducerEntry prepare_change(self, int64_t producer_id, int64_t offset)
     cdef int settle(self, int64_t high_watermark) except -1
     cdef int make_room(self) except -1
     cdef void forget_notes(self)

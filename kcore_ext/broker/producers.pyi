@@ -113,13 +113,13 @@ class ProducersCore:
     def add_data(self, producer_id: int, epoch: int, batch: BatchMetadata, transactional: bool) -> None:
         """Applies an appended or replayed batch."""
 
-    def _touch(self, producer_id: int, offset: int) -> ProducerEntry:
+    def _prepare_change(self, producer_id: int, offset: int) -> ProducerEntry:
         """Returns the entry of a producer that is about to change, and stores the entry's current state for a rollback.
 
         Creates the entry if it is missing.
         """
 
-    def _has_notes_of(self, producer_id: int) -> bool:
+    def _has_pending_append(self, producer_id: int) -> bool:
         """Returns True if the producer's last append is not durable, so that it may be rolled back."""
 
     def durable_entries(self) -> list[ProducerEntry]:

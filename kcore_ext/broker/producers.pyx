@@ -268,7 +268,7 @@ cdef class ProducersCore:
         return self.put(producer_id, epoch, &written, transactional)
 
     cdef int put(self, int64_t producer_id, int16_t epoch, Written* batch, bint transactional) except -1:
-        cdef State* now = &self.touch(producer_id, batch.base_offset).now
+        cdef State* now = &self.prepare_change(producer_id, batch.base_offset).now
         if epoch != now.epoch:
             now.epoch = epoch
             now.count = 0
@@ -288,10 +288,10 @@ cdef class ProducersCore:
 
     # ---- appends that are not durable
 
-    def _touch(self, int64_t producer_id, int64_t offset):
-        return self.touch(producer_id, offset)
+    def _prepare_change(self, int64_t producer_id, int64_t offset):
+        return self.prepare_change(producer_id, offset)
 
-    cdef ProducerEntry touch(self, int64_t producer_id, int64_t offset):
+    cdef ProducerEntry prepare_change(self, int64_t producer_id, int64_t offset):
         cdef Note* note
         cdef ProducerEntry entry
         cdef object key = producer_id
@@ -338,7 +338,7 @@ cdef class ProducersCore:
             self.notes = NULL
             self.room = 0
 
-    def _has_notes_of(self, int64_t producer_id):
+    def _has_pending_append(self, int64_t producer_id):
         cdef Py_ssize_t i
         for i in range(self.first, self.count):
             if self.notes[i].producer_id == producer_id:

@@ -251,7 +251,7 @@ class ProducerStates(ProducersCore):
         self, producer_id: int, epoch: int, offset: int, timestamp_ms: int, coordinator_epoch: int, commit: bool
     ) -> None:
         """Applies an appended or replayed end marker: ends the producer's transaction."""
-        entry = self._touch(producer_id, offset)
+        entry = self._prepare_change(producer_id, offset)
         if epoch != entry.epoch:
             entry.epoch = epoch
             entry.batches = ()
@@ -363,7 +363,7 @@ class ProducerStates(ProducersCore):
             if entry is None:
                 continue
             idle = entry.txn_first_offset < 0 and wall_ms - entry.last_timestamp_ms >= expiration_ms
-            if idle and not self._has_notes_of(producer_id):
+            if idle and not self._has_pending_append(producer_id):
                 del self.entries[producer_id]
                 self.owners.pop(producer_id, None)
             until_pause -= 1
