@@ -63,11 +63,12 @@ class Sweep:
         delete_retention_ms: int,
         max_merged_bytes: int,
     ) -> None: ...
-    def judge(self, batch: bytes, decompress: Decompress, work: int = ...) -> tuple[int, int, bytes] | None:
+    def remaining_records(self, batch: bytes, decompress: Decompress, work: int = ...) -> tuple[int, int, bytes] | None:
         """Determines the records of a batch that remain, without removing any record.
 
         Args:
-            batch: the batch. If an earlier call of `sweep` or `judge` has read a part of it, this call reads the rest.
+            batch: the batch. If an earlier call of `sweep` or `remaining_records` has read a part of it, this call
+                reads the rest.
             decompress: decompresses records.
             work: maximum number of records to read; by default all.
 

@@ -272,7 +272,7 @@ cdef class Sweep:
         self.at = self.kept = self.tombstones = 0
         return 0
 
-    def judge(self, bytes batch not None, decompress, Py_ssize_t work=NO_LIMIT):
+    def remaining_records(self, bytes batch not None, decompress, Py_ssize_t work=NO_LIMIT):
         self.examine(batch, decompress, work)
         if self.reader is not None:
             return None

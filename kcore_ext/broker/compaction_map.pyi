@@ -106,7 +106,7 @@ class OffsetMap:
             IndexError: the batch does not exist.
         """
 
-    def stretch(self, index: int, shortest: int) -> tuple[int, bool]:
+    def next_sequence(self, index: int, shortest: int) -> tuple[int, bool]:
         """Finds the end of a sequence of batches that the sweep can treat alike: remove all, or read all.
 
         A batch without live records can be removed without reading it.

@@ -31,7 +31,7 @@ cdef enum:
     BATCH_BYTES = 16
     LARGE_PACKED_BYTES = 4096           # compressed bytes that may become 4 MB and take 10 ms with gzip
     WORK_BYTES = 512                    # bytes of a batch that count as one work unit, like a record
-    STRETCH_BATCHES = 4096              # maximum number of batches in a stretch
+    SEQUENCE_BATCHES = 4096             # maximum number of batches in a sequence
 
 ENTRY_BYTES = 96
 """Approximate memory of an entry in bytes, without the bytes of its key. It includes a share of the free slots."""
@@ -258,9 +258,9 @@ cdef class OffsetMap:
             raise IndexError(f"there is no batch {index} among {self.count}")
         return self.batches[index].base_offset
 
-    def stretch(self, Py_ssize_t index, Py_ssize_t shortest):
+    def next_sequence(self, Py_ssize_t index, Py_ssize_t shortest):
         cdef Py_ssize_t at = max(index, 0), gone = 0
-        cdef Py_ssize_t stop = min(self.count, at + max(STRETCH_BATCHES, shortest))
+        cdef Py_ssize_t stop = min(self.count, at + max(SEQUENCE_BATCHES, shortest))
         while at < stop and self.batches[at].live <= 0:
             at += 1
         if at - index >= shortest:

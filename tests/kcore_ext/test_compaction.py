@@ -58,7 +58,7 @@ def test_the_map_equals_a_dictionary_and_counts_the_remaining_records_of_each_ba
     assert found.count == len(run)
     at, goes = 0, []
     while at < found.count:
-        stop, gone = found.stretch(at, 1)
+        stop, gone = found.next_sequence(at, 1)
         assert stop > at
         goes += [not gone] * (stop - at)
         at = stop
@@ -82,17 +82,17 @@ def test_short_runs_of_removed_batches_are_read_with_their_neighbours() -> None:
     keys = [b"a", b"x", b"a", b"a", b"y", b"a", b"a", b"a", b"z", b"a"]
     found.survey([(at, keyed(at, key)) for at, key in enumerate(keys)], 0, 0, 100, 1 << 40, decompress)
 
-    def stretches(shortest: int) -> list[tuple[int, bool]]:
-        at, found_stretches = 0, []
+    def sequences(shortest: int) -> list[tuple[int, bool]]:
+        at, found_sequences = 0, []
         while at < found.count:
-            found_stretches.append(found.stretch(at, shortest))
-            at = found_stretches[-1][0]
-        return found_stretches
+            found_sequences.append(found.next_sequence(at, shortest))
+            at = found_sequences[-1][0]
+        return found_sequences
 
-    assert stretches(1) == [(1, True), (2, False), (4, True), (5, False), (8, True), (10, False)]
-    assert stretches(2) == [(2, False), (4, True), (5, False), (8, True), (10, False)]
-    assert stretches(3) == [(5, False), (8, True), (10, False)]
-    assert stretches(4) == [(10, False)]
+    assert sequences(1) == [(1, True), (2, False), (4, True), (5, False), (8, True), (10, False)]
+    assert sequences(2) == [(2, False), (4, True), (5, False), (8, True), (10, False)]
+    assert sequences(3) == [(5, False), (8, True), (10, False)]
+    assert sequences(4) == [(10, False)]
 
 
 def test_a_survey_ends_at_its_limits() -> None:
@@ -125,9 +125,9 @@ def test_a_large_batch_is_surveyed_and_judged_in_parts(work: int) -> None:
     assert not parts.within_batch
     for key in (b"a", b"b", b"c"):
         assert parts.offset_of(key) == whole.offset_of(key)
-    assert parts.stretch(0, 1) == whole.stretch(0, 1)
+    assert parts.next_sequence(0, 1) == whole.next_sequence(0, 1)
     sweep = Sweep(whole, {}, 1_000, DAY_MS, 1 << 16)
-    judged = [sweep.judge(run[0][1], decompress, work) for _ in range(-(-len(keys) // work))]
+    judged = [sweep.remaining_records(run[0][1], decompress, work) for _ in range(-(-len(keys) // work))]
     assert judged == [None] * (len(judged) - 1) + [(2, 0, b"\x00\x01\x00\x01\x00")]
     added = OffsetMap(1 << 20)
     assert added.add(run[0][1], decompress, work) <= max(work - 1, 0)
@@ -144,8 +144,8 @@ def test_batches_of_producers_and_batches_cut_by_the_log_start_are_read() -> Non
     found.step_over(4)
     found.add(keyed(5, b"a"), decompress)
     found.survey([(6, keyed(6, b"a"))], 0, 1, 100, 1 << 20, decompress)
-    assert [found.stretch(at, 1) for at in range(3)] == [(2, False), (2, False), (3, True)]
-    assert found.stretch(3, 1) == (6, False)
+    assert [found.next_sequence(at, 1) for at in range(3)] == [(2, False), (2, False), (3, True)]
+    assert found.next_sequence(3, 1) == (6, False)
     assert [found.base_offset(at) for at in range(6)] == [0, 2, 3, 4, 5, 6]
     with pytest.raises(IndexError, match="no batch 6 among 6"):
         found.base_offset(6)
@@ -242,9 +242,9 @@ def test_a_sweep_stops_at_a_batch_that_python_must_decide() -> None:
     work = 1 << 20
     assert sweep.sweep(run, 0, 1, work, decompress)[:2] == (0, 1), "the log begins at 1"
     assert sweep.sweep(run, 1, 2, work, decompress)[:2] == (2, 3)
-    assert sweep.judge(run[2][1], decompress) == (0, 0, b"\x00")
+    assert sweep.remaining_records(run[2][1], decompress) == (0, 0, b"\x00")
     assert sweep.sweep(run, 3, 4, work, decompress)[:2] == (3, 4)
-    assert sweep.judge(run[3][1], decompress) == (2, 0, b"\x01\x01\x00")
+    assert sweep.remaining_records(run[3][1], decompress) == (2, 0, b"\x01\x01\x00")
     assert sweep.sweep(run, 4, 7, work, decompress)[:2] == (4, 7)
     assert sweep.sweep(run, 5, 8, work, decompress)[:2] == (6, 9)
     sweep.flush()

@@ -271,7 +271,7 @@ class CompactionPass:
             position = yield from self._read(start, first_dirty, position)
         at = 0
         while at < surveyed.count and position >= 0:
-            stop, removable = surveyed.stretch(at, self._rules.unread_batches)
+            stop, removable = surveyed.next_sequence(at, self._rules.unread_batches)
             upto = surveyed.base_offset(stop) if stop < surveyed.count else end
             if removable:
                 position = yield from self._remove(at, stop, upto)
@@ -372,12 +372,12 @@ class CompactionPass:
         unpack = yield from self._unpacked(header, batch, self._settle)
         if unpack is None:
             return False
-        judged = sweep.judge(batch, unpack, self._rules.slice_records)
-        while judged is None:
+        remaining = sweep.remaining_records(batch, unpack, self._rules.slice_records)
+        while remaining is None:
             if not (yield from self._pause_in_batch()):
                 return False
-            judged = sweep.judge(batch, unpack, self._rules.slice_records)
-        kept, tombstones, stays = judged
+            remaining = sweep.remaining_records(batch, unpack, self._rules.slice_records)
+        kept, tombstones, stays = remaining
         if not kept:
             self._empty(header, batch)
             return True
