@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from kcore.cli import output, target
 from kcore.cli.log_verify import verify
 from kcore.errors import KcoreError
-from kcore.inspect.damage import FolderReader, contents
+from kcore.inspect.damage import FolderRules, contents
 from kcore.log import Finding
 from kcore.log.repair import repair_folder
 from kcore.log.repair_plan import Loss
@@ -40,25 +40,25 @@ def run(options: argparse.Namespace) -> int:
         LogError: the disk is full, or the repair failed; the folder is unchanged.
     """
     target.require_folder(options.data, "restore a backup of the database")
-    readers: list[FolderReader] = []
+    rules: list[FolderRules] = []
 
-    def make_reader() -> FolderReader:
-        readers.append(FolderReader())
-        return readers[-1]
+    def make_rules() -> FolderRules:
+        rules.append(FolderRules())
+        return rules[-1]
 
     def confirm(losses: list[Loss]) -> bool:
-        _print(losses, readers[-1], options.format)
+        _print(losses, rules[-1], options.format)
         return options.yes or _prompt(len(losses))
 
     try:
         result = repair_folder(
-            options.data, make_reader, check=_check, copy_to=options.copy_to, dry_run=options.dry_run, confirm=confirm
+            options.data, make_rules, check=_check, copy_to=options.copy_to, dry_run=options.dry_run, confirm=confirm
         )
     finally:
-        for reader in readers:
-            reader.close()
+        for each in rules:
+            each.close()
     if options.dry_run:
-        _print(result.losses, readers[-1], options.format)
+        _print(result.losses, rules[-1], options.format)
     return _conclude(options, changed=result.changed, copy=result.copy, losses=len(result.losses))
 
 
@@ -74,12 +74,12 @@ def _prompt(losses: int) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _print(losses: list[Loss], reader: FolderReader, form: str) -> None:
+def _print(losses: list[Loss], rules: FolderRules, form: str) -> None:
     rows = []
     for loss in losses:
         key = loss.partition
-        name = None if key is None else f"{reader.names.get(key.topic_id, key.topic_id.hex())}-{key.partition}"
-        topic = None if key is None else reader.names.get(key.topic_id)
+        name = None if key is None else f"{rules.names.get(key.topic_id, key.topic_id.hex())}-{key.partition}"
+        topic = None if key is None else rules.names.get(key.topic_id)
         lost: object = contents(loss, topic, SHOWN_IN_JSON if form == "json" else SHOWN_IN_TEXT)
         if form != "json":
             lost = "; ".join(contents(loss, topic, SHOWN_IN_TEXT)) or None

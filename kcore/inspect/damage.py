@@ -40,8 +40,8 @@ _UNREADABLE = (KcoreError, CorruptBatchError, DecodeError, ValueError, IndexErro
 Batches = Callable[[PartitionPlan], Iterator[tuple[int, bytes]]]
 
 
-class FolderReader:
-    """The reader of one damaged folder; implements `kcore.log.repair_plan.Reader`.
+class FolderRules:
+    """The rules for the repair of one damaged folder; implements `kcore.log.repair_plan.RepairRules`.
 
     Attributes:
         names: topic id -> name, including deleted topics.
@@ -55,7 +55,7 @@ class FolderReader:
         self._highest_producer_id = -1
         self._rehearsal: Rehearsal | None = None
 
-    def judge(self, key: PartitionKey, base: int, batch: bytes) -> str | None:
+    def refusal(self, key: PartitionKey, base: int, batch: bytes) -> str | None:
         """Returns the reason why an undamaged batch cannot be loaded, or None."""
         try:
             validate(batch, decompress=decompress)

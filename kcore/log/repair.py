@@ -43,7 +43,7 @@ from kcore.log.lmdb_layout import (
 )
 from kcore.log.lmdb_salvage import Salvage
 from kcore.log.node_journals import journal_folders, node_folder
-from kcore.log.repair_plan import Loss, PartitionPlan, Plan, Reader, make_plan
+from kcore.log.repair_plan import Loss, PartitionPlan, Plan, RepairRules, make_plan
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Repair(NamedTuple):
 
 def repair_folder(
     path: str,
-    make_reader: Callable[[], Reader],
+    make_rules: Callable[[], RepairRules],
     *,
     check: Check | None = None,
     copy_to: str | None = None,
@@ -89,7 +89,7 @@ def repair_folder(
 
     Args:
         path: the folder.
-        make_reader: creates a reader, which decides for one plan which batches can be loaded. The repair may make two
+        make_rules: creates the rules, which decide for one plan which batches can be loaded. The repair may make two
             plans; it carries out the second.
         check: verifies the new file before it is used.
         copy_to: a folder that does not exist yet, for the damaged file; None: a name beside `path`.
@@ -106,7 +106,7 @@ def repair_folder(
     """
     folder = DataFolder(path, create=False, check=False)
     try:
-        salvage, plan = _plan(folder.path, make_reader)
+        salvage, plan = _plan(folder.path, make_rules)
         try:
             if dry_run or not plan.changed or (confirm is not None and not confirm(plan.losses)):
                 return Repair(plan.losses, plan.changed, None)
@@ -129,19 +129,19 @@ def repair_folder(
         folder.release()
 
 
-def _plan(path: str, make_reader: Callable[[], Reader]) -> tuple[Salvage, Plan]:
+def _plan(path: str, make_rules: Callable[[], RepairRules]) -> tuple[Salvage, Plan]:
     """Reads the file and makes a plan. If anything is lost, it plans again with older copies of pages."""
     salvage = Salvage(path)
     try:
         _require_known_version(path, salvage)
-        reader = make_reader()
-        plan = make_plan(salvage, reader)
+        rules = make_rules()
+        plan = make_plan(salvage, rules)
         if plan.losses and not salvage.scanned:
             salvage.close()
             salvage = Salvage(path, scan=True)
-            reader = make_reader()
-            plan = make_plan(salvage, reader)
-        reader.amend(plan, lambda partition: planned_batches(salvage, partition))
+            rules = make_rules()
+            plan = make_plan(salvage, rules)
+        rules.amend(plan, lambda partition: planned_batches(salvage, partition))
         if plan.losses or not _is_opened(path):
             plan = plan._replace(changed=True)
     except BaseException:

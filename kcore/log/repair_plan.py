@@ -41,10 +41,10 @@ _BEFORE_CRC: Final = struct.Struct(">qiibI")
 _COUNT: Final = struct.Struct(">i")
 
 
-class Reader(Protocol):
+class RepairRules(Protocol):
     """The checks of the components that load the log: they decide which batches of a plan can be loaded."""
 
-    def judge(self, key: PartitionKey, base: int, batch: bytes) -> str | None:
+    def refusal(self, key: PartitionKey, base: int, batch: bytes) -> str | None:
         """Returns the reason for which a sound batch cannot be loaded, or None.
 
         The repair calls it for the batches of the metadata log before all other batches.
@@ -140,12 +140,12 @@ def empty_batch(base: int, end: int, epoch: int) -> bytes:
     return _BEFORE_CRC.pack(base, len(rest) + 9, epoch, 2, crc32c(rest)) + rest
 
 
-def make_plan(salvage: Salvage, reader: Reader) -> Plan:
+def make_plan(salvage: Salvage, rules: RepairRules) -> Plan:
     """Plans the repair of the content that `salvage` has read.
 
     Args:
         salvage: the damaged folder's content.
-        reader: decides which sound batches can be loaded.
+        rules: decides which sound batches can be loaded.
 
     Returns:
         The plan; `changed` is False if the folder needs no repair.
@@ -163,7 +163,7 @@ def make_plan(salvage: Salvage, reader: Reader) -> Plan:
     partitions = []
     for number in sorted(metas, key=lambda number: (metas[number][0].topic_id != METADATA_TOPIC_ID, number)):
         key, found = metas[number]
-        partition = _Planner(salvage, key, found, reader, losses).run()
+        partition = _Planner(salvage, key, found, rules, losses).run()
         partitions.append(partition)
         changed = changed or partition.changed
     dropped = {key for key in meta if key.startswith(DROPPED_PREFIX)}
@@ -294,10 +294,10 @@ class _Planner:
     """The planner of the repair of one partition."""
 
     def __init__(
-        self, salvage: Salvage, key: PartitionKey, metas: list[PartitionMeta], reader: Reader, losses: list[Loss]
+        self, salvage: Salvage, key: PartitionKey, metas: list[PartitionMeta], rules: RepairRules, losses: list[Loss]
     ) -> None:
         self._salvage = salvage
-        self._reader = reader
+        self._rules = rules
         self._losses = losses
         self._metas = metas
         self._batches = salvage.log.get(metas[0].number, Batches())
@@ -382,7 +382,7 @@ class _Planner:
 
     def _accept(self, base: int, end: int, batch: bytes, place: int) -> bool:
         plan = self._plan
-        refusal = self._reader.judge(plan.key, base, batch)
+        refusal = self._rules.refusal(plan.key, base, batch)
         if refusal is not None:
             self._known_end = max(self._known_end, end)
             if base not in [loss.from_offset for loss in self._bad[-1:]]:  # an older copy is refused again

@@ -13,7 +13,7 @@ from typing import Any
 import lmdb
 import pytest
 
-from kcore.inspect.damage import FolderReader
+from kcore.inspect.damage import FolderRules
 from kcore.log import (
     DataFolderError,
     FailureReason,
@@ -419,7 +419,7 @@ def test_a_folder_in_place_of_the_lock_file_of_lmdb_is_refused(folder: Path, tmp
         verify_folder,
         compact,
         lambda path: copy_folder(str(path), str(tmp_path / "copy")),
-        lambda path: repair_folder(str(path), FolderReader),
+        lambda path: repair_folder(str(path), FolderRules),
     ):
         with pytest.raises(DataFolderError) as refused:
             work(folder)

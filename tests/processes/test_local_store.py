@@ -155,7 +155,7 @@ def test_a_damaged_row_is_an_error_that_names_the_row(
 class AnyRecords:
     """Rules for a repair that accept every record, because records in the tests' batches cannot be decoded."""
 
-    def judge(self, key: PartitionKey, base: int, batch: bytes) -> str | None:
+    def refusal(self, key: PartitionKey, base: int, batch: bytes) -> str | None:
         return None
 
     def amend(self, plan: Plan, batches: Callable[[PartitionPlan], Iterator[tuple[int, bytes]]]) -> None: ...
