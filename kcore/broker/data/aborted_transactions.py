@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from kcore_ext.broker.producers import AbortedCore
 
-FEW: Final = 50
+MAX_COMPLETE_LIST: Final = 50
 """Maximum number of aborted transactions in a partition for a complete list in responses, as in Kafka.
 
 A complete list has all aborted transactions that overlap the offsets of the response. If the partition has more aborted
@@ -83,7 +83,7 @@ class AbortedTransactionIndex(AbortedCore):
             start_offset: the offset that the reader requested.
             end_offset: the offset after the last batch.
         """
-        if len(self._entries) <= FEW:
+        if len(self._entries) <= MAX_COMPLETE_LIST:
             return self._between(start_offset, end_offset)
         entries = []
         for producer_id in {_PRODUCER_ID.unpack_from(batch)[0] for batch in batches}:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-SHARE = 4
+RESPONSE_DIVISOR = 4
 """Divisor for the maximum size of a response: a response may use a quarter of the remaining memory."""
 NOTED_BYTES = 16_384
 """Size above which a response reduces the remaining memory as soon as it is made.
@@ -49,7 +49,7 @@ class FetchMemoryBudget:
             left_bytes: the remaining memory; negative if the unread responses exceed the limit.
         """
         self._left_bytes = left_bytes
-        self.most_bytes = max(0, min(self._fetch_max_bytes, left_bytes // SHARE))
+        self.most_bytes = max(0, min(self._fetch_max_bytes, left_bytes // RESPONSE_DIVISOR))
         self.most_shared_bytes = min(self.most_bytes, MOST_SHARED_BYTES)
         self.taken = False
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kcore.broker.data import aborted_transactions
-from kcore.broker.data.aborted_transactions import FEW, AbortedTransaction, AbortedTransactionIndex
+from kcore.broker.data.aborted_transactions import MAX_COMPLETE_LIST, AbortedTransaction, AbortedTransactionIndex
 from kcore.broker.data.producer_state import ENDED_BEFORE_COPY, BatchMetadata, ProducerStates
 from tests.broker.data.context import batch_of
 
@@ -35,12 +35,12 @@ def test_few_entries_are_found_by_their_range_alone() -> None:
     """With few entries, a search returns all aborted transactions in the range of offsets. As in Kafka, their producers
     need not have a batch in the range.
     """
-    index = filled(FEW, 10)
+    index = filled(MAX_COMPLETE_LIST, 10)
     assert firsts(index.of_batches([], 3, 12)) == [(number, number) for number in range(10)]
 
 
 def test_the_aborts_of_the_read_producers_are_found_among_many() -> None:
-    index = filled(FEW + 10, 10)
+    index = filled(MAX_COMPLETE_LIST + 10, 10)
     assert firsts(index.of_batches(batches_of(7, 3, 7, 99), 3, 12)) == [(3, 3), (7, 7)]
     assert firsts(index.of_batches(batches_of(3), 3, 24)) == [(3, 3), (3, 23)]
     assert index.of_batches(batches_of(3), 14, 23) == []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kcore.broker.data.aborted_transactions import FEW
+from kcore.broker.data.aborted_transactions import MAX_COMPLETE_LIST
 from kcore.broker.data.delayed_fetch import MAX_AT_ONCE, MAX_IN_A_ROUND, DelayedFetch, FetchPending
 from kcore.log import FailureReason, LogError
 from kcore.protocol.error_codes import ErrorCode
@@ -492,9 +492,9 @@ def test_a_request_reads_a_bounded_number_of_logs(committed: bool, aborted: bool
 
 def test_a_partition_of_many_aborted_transactions_lists_those_of_the_read_producers() -> None:
     plane = plane_with()
-    for producer_id in range(FEW + 1):
+    for producer_id in range(MAX_COMPLETE_LIST + 1):
         produce(plane, transactional(producer=(producer_id, 0)), tid="tid")
-    for producer_id in range(FEW + 1):
+    for producer_id in range(MAX_COMPLETE_LIST + 1):
         plane.partition("t").append_marker(producer_id, 0, 0, False, WALL_MS)
     plane.commit()
     size = len(data_of(plane.call(fetch(entry(5, most=1), committed=True), 12)).records)
