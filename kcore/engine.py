@@ -402,7 +402,7 @@ class Engine:
         services = Services(
             self.config,
             self.topics,
-            self.control.producer_ids.take,
+            self.control.producer_ids.next_id,
             self.markers,
             partial(self.topics.feature_level, "transaction.version"),
         )

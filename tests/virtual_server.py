@@ -54,7 +54,7 @@ class VirtualServer:
     def connect(self) -> VirtualSocket:
         """Opens a connection to the first listener."""
         _, security = self._server._listeners[0]
-        assert self._server.quota.of_listener(security.name).take(CLIENT_HOST), "the server has room for a connection"
+        assert self._server.quota.of_listener(security.name).admit(CLIENT_HOST), "the server has room for a connection"
         return VirtualSocket(self.loop, self._server._connection(security, CLIENT_HOST))
 
     def sleep(self, seconds: float) -> None:

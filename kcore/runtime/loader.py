@@ -193,7 +193,7 @@ class ReadAhead:
                 shard,
             )
 
-    def take(self) -> Replay | None:
+    def finish(self) -> Replay | None:
         """Ends the reading, and returns its replay; None if there is none."""
         replay, self.replay = self.replay, None
         return replay

@@ -436,7 +436,7 @@ class Shard(ShardCore, Generic[M]):
             return
         try:
             started_ms = self._now.update()
-            replay = self._ahead.take()
+            replay = self._ahead.finish()
             if replay is None:
                 replay = self._new_replay()
             for _ in replay.run(self._log):
@@ -480,7 +480,7 @@ class Shard(ShardCore, Generic[M]):
 
     def stop_reading_ahead(self) -> Replay | None:
         """Ends `read_ahead`; returns its replay, or None if the replay is unusable."""
-        replay = self._ahead.take()
+        replay = self._ahead.finish()
         return replay if replay is not None and replay.paused else None
 
     def continue_from(self, ahead: Shard[M]) -> None:

@@ -204,7 +204,7 @@ class Acceptor:
         if throttle_ms:
             self._throttle(client, throttle_ms)
             return False
-        if not self._quota.take(host):
+        if not self._quota.admit(host):
             self.refused += 1
             self._refused_log.warn(
                 "connection from %s refused: the address has %d connections (max.connections.per.ip)",

@@ -61,7 +61,7 @@ class _Reader:
     def __bool__(self) -> bool:
         return self._at < len(self._data)
 
-    def take(self, size: int) -> bytes:
+    def read(self, size: int) -> bytes:
         """Returns the next bytes."""
         taken = self._data[self._at : self._at + size]
         if len(taken) < size:
@@ -71,11 +71,11 @@ class _Reader:
 
     def number(self, size: int) -> int:
         """Returns the next unsigned number."""
-        return int.from_bytes(self.take(size), "big")
+        return int.from_bytes(self.read(size), "big")
 
     def block(self, length_bytes: int) -> _Reader:
         """Returns a reader of the next block, whose length field has the given number of bytes."""
-        return _Reader(self.take(self.number(length_bytes)))
+        return _Reader(self.read(self.number(length_bytes)))
 
 
 def record_bytes(head: bytes) -> int:
@@ -108,11 +108,11 @@ def _classify(record: bytes) -> FirstMessage:
         return FirstMessage.LATER
     if record[0] != HANDSHAKE_RECORD:
         return FirstMessage.UNCLEAR
-    reader.take(HEADER_BYTES - 1)
+    reader.read(HEADER_BYTES - 1)
     if reader.number(1) != _CLIENT_HELLO:
         return FirstMessage.UNCLEAR
     body = reader.block(3)  # if the message continues in another record, it is malformed here
-    body.take(_VERSION_AND_RANDOM)
+    body.read(_VERSION_AND_RANDOM)
     for length_bytes in (1, 2, 1):  # the session id, the cipher suites, the compression methods
         body.block(length_bytes)
     if not body:

@@ -60,7 +60,7 @@ class ConnectionQuota:
         """Closes a client that does not begin its TLS handshake. Returns False if there is no such client."""
         return any(handshakes.make_room() for handshakes in self._handshakes)
 
-    def take(self, host: str) -> bool:
+    def admit(self, host: str) -> bool:
         """Counts a new connection. Returns False, without counting it, if its address has too many connections."""
         count = self.by_host.get(host, 0)
         if count >= self.limit_of(host):
@@ -191,9 +191,9 @@ class ListenerQuota:
         """Returns the number of connections of a client address to all listeners."""
         return self._server.by_host.get(host, 0)
 
-    def take(self, host: str) -> bool:
+    def admit(self, host: str) -> bool:
         """Counts a new connection. Returns False, without counting it, if its address has too many connections."""
-        if not self._server.take(host):
+        if not self._server.admit(host):
             return False
         self.count += 1
         return True

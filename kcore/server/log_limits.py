@@ -74,7 +74,7 @@ class _Budget:
         self._since_s = now_s
         return self._left >= 1
 
-    def take(self) -> None:
+    def consume(self) -> None:
         """Subtracts one line from the budget."""
         self._left -= 1
 
@@ -116,8 +116,8 @@ class ClientLog:
         if not (budget.has_line(now_s) and self._total.has_line(now_s)):
             budget.omitted += 1
             return
-        budget.take()
-        self._total.take()
+        budget.consume()
+        self._total.consume()
         if budget.omitted:
             message += " (%d log lines about this address suppressed)"
             arguments = (*arguments, budget.omitted)

@@ -256,7 +256,7 @@ class ResponseMemory:
         left_bytes = max(self._room.left_bytes, LEAST_BYTES)
         if size_bytes > left_bytes:
             raise NoRoomError("response", left_bytes)
-        self._room.take(size_bytes)
+        self._room.reserve(size_bytes)
 
     def claim(self, connection: Connection, size_bytes: int) -> None:
         """Sets the number of bytes that the peer of `connection` has not read."""
@@ -274,12 +274,12 @@ class ResponseMemory:
             self.full = full
             for other in list(islice(self._unread, CHECKED)):  # the checks hold or resume the others
                 other.hold(full)
-        if not self._room.taken:
+        if not self._room.reserved:
             self._room.measure(self.limit_bytes - self.held_bytes)
 
     def end_round(self) -> None:
         """Releases the claims of the round's responses, which have been sent, so that only their unread bytes count."""
-        if self._room.taken:
+        if self._room.reserved:
             self._room.measure(self.limit_bytes - self.held_bytes)
 
     def look(self) -> None:

@@ -203,12 +203,12 @@ def test_a_request_for_producer_ids_that_cannot_be_sent_is_repeated(world: Clust
 
     engine.peers = Failing()
     with pytest.raises(MemoryError):
-        ids.take()
+        ids.next_id()
     engine.peers = peers
     assert len(sent) == 1
-    assert ids.take() is None
+    assert ids.next_id() is None
     world.advance(500)
-    assert ids.take() is not None
+    assert ids.next_id() is not None
     world.close()
 
 

@@ -319,7 +319,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
             if throttled is not None:
                 return throttled
         if reading.size_bytes > NOTED_BYTES:
-            self.room.take(reading.size_bytes)
+            self.room.reserve(reading.size_bytes)
         if fetch_context is None:
             response = FetchResponse(responses=self.reader.by_topic(items, results))
         elif fetch_context.session is None:

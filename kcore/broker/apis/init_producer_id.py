@@ -117,7 +117,7 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: InitProducerIdRequest) -> Any:
         """Allocates a new id with epoch 0. An earlier id and epoch in the request have no effect."""
-        producer_id = self._ids.take()
+        producer_id = self._ids.next_id()
         if producer_id is None:
             return self.error(context, request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

@@ -489,7 +489,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
                     ]
             data.error_code = error
         if size > NOTED_BYTES:
-            self._room.take(size)
+            self._room.reserve(size)
         yield cost
         if len(fetched) > FEW_FETCHED:
             yield SLICE_COST_US  # the response is made in a slice of its own

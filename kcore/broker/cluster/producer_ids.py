@@ -44,10 +44,10 @@ class SharedProducerIds(ProducerIds):
         self._next_block_ids: tuple[int, int] | None = None  # a block that follows the current block
         self._requesting = False
 
-    def take(self) -> int | None:
+    def next_id(self) -> int | None:
         """Returns the next id; None until a block of ids has arrived, so that the client tries again."""
         if self._shard.machine.leads():
-            return super().take()
+            return super().next_id()
         if self._next == self._end and self._next_block_ids is not None:
             self._next, self._end = self._next_block_ids
             self._next_block_ids = None

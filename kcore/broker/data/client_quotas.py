@@ -327,7 +327,7 @@ class Mutations:
         if self._strict and self._tokens < 0:
             self._measure()
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-        self._bucket.take(partitions)
+        self._bucket.consume(partitions)
         self._tokens -= partitions
         if not self._strict and self._tokens < 0:
             self._measure()

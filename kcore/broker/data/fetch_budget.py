@@ -25,17 +25,17 @@ class FetchMemoryBudget:
     Attributes:
         most_bytes: the current limit of a response; 0 still allows one batch (KIP-74).
         most_shared_bytes: the current limit of a ShareFetch response.
-        taken: True if responses were made since the last measurement.
+        reserved: True if responses were made since the last measurement.
     """
 
-    __slots__ = ("_fetch_max_bytes", "_left_bytes", "most_bytes", "most_shared_bytes", "taken")
+    __slots__ = ("_fetch_max_bytes", "_left_bytes", "most_bytes", "most_shared_bytes", "reserved")
 
     def __init__(self, fetch_max_bytes: int) -> None:
         self._fetch_max_bytes = fetch_max_bytes
         self._left_bytes = sys.maxsize
         self.most_bytes = fetch_max_bytes
         self.most_shared_bytes = min(fetch_max_bytes, MOST_SHARED_BYTES)
-        self.taken = False
+        self.reserved = False
 
     @property
     def left_bytes(self) -> int:
@@ -51,9 +51,9 @@ class FetchMemoryBudget:
         self._left_bytes = left_bytes
         self.most_bytes = max(0, min(self._fetch_max_bytes, left_bytes // RESPONSE_DIVISOR))
         self.most_shared_bytes = min(self.most_bytes, MOST_SHARED_BYTES)
-        self.taken = False
+        self.reserved = False
 
-    def take(self, size_bytes: int) -> None:
+    def reserve(self, size_bytes: int) -> None:
         """Subtracts a response that was made but not sent; many responses may be made before the first is sent."""
         self.measure(self._left_bytes - size_bytes)
-        self.taken = True
+        self.reserved = True

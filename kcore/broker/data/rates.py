@@ -82,7 +82,7 @@ class TokenBucket:
         self._at_ms = now_ms
         return self._tokens
 
-    def take(self, tokens: float) -> None:
+    def consume(self, tokens: float) -> None:
         """Removes tokens from the bucket; call `refill` before."""
         assert self._tokens is not None, "a bucket is refilled before tokens are taken"
         self._tokens -= tokens

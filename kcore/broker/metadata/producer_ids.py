@@ -32,7 +32,7 @@ class ProducerIds:
         self._shard = shard
         self._node_id = node_id
 
-    def take(self) -> int | None:
+    def next_id(self) -> int | None:
         """Returns the next id, for a response that waits for the next commit; None while the metadata is loading."""
         if self._shard.state is not ShardState.ACTIVE:
             return None  # the commit of the current block may have failed

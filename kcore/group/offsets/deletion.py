@@ -62,8 +62,8 @@ def delete_topics(shard: GroupShard) -> Iterator[Outcome | None]:
             for topic_id in ids[topic]:
                 yield from _remove(shard, work, group_id, topic, topic_id)
         if work.full:
-            yield work.take()
-    outcome = work.take()
+            yield work.end_slice()
+    outcome = work.end_slice()
     if outcome is not None:
         yield outcome
 
@@ -88,7 +88,7 @@ def _remove(shard: GroupShard, work: WorkSlice, group_id: str, topic: str, topic
     partitions.update(dict.fromkeys(offsets.pending_topics(group_id).get(topic, ())))
     for partition in partitions:
         if work.full:
-            yield work.take()
+            yield work.end_slice()
         work.steps += 1
         if _belongs(offsets, group_id, topic, partition, topic_id):
             work.remove(group_id, topic, partition)

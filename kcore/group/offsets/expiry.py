@@ -87,7 +87,7 @@ def expire(shard: GroupShard) -> Iterator[Outcome | None]:
     work = WorkSlice()
     for group_id in list(shard.groups):
         yield from _expire_group(shard, group_id, work)
-    outcome = work.take()
+    outcome = work.end_slice()
     if outcome is not None:
         yield outcome
 
@@ -105,7 +105,7 @@ def _expire_group(shard: GroupShard, group_id: str, work: WorkSlice) -> Iterator
     for topic in list(offsets.topics(group_id)) if base is not None else ():
         for partition, offset in list(offsets.topics(group_id).get(topic, NO_PARTITIONS).items()):
             if work.full:
-                yield work.take()
+                yield work.end_slice()
                 decided = 0
                 group = shard.groups.get(group_id)
                 base = None if group is None else group.offset_expiration_base()
@@ -126,7 +126,7 @@ def _expire_group(shard: GroupShard, group_id: str, work: WorkSlice) -> Iterator
     if group is not None and group.group_type is not GroupType.SHARE and _is_over(offsets, group, decided):
         work.remove_group(group_id, group.tombstones())
     if work.full:
-        yield work.take()
+        yield work.end_slice()
 
 
 def _is_over(offsets: OffsetStore, group: Group, decided: int) -> bool:

@@ -46,7 +46,7 @@ class WorkSlice:
         self.records += records
         self.size_bytes += len(records) * (RECORD_BYTES + MAX_CHAR_BYTES * len(group_id))
 
-    def take(self) -> Outcome | None:
+    def end_slice(self) -> Outcome | None:
         """Ends the slice and begins the next slice. Returns the decision of the ended slice; None without records."""
         records = self.records
         self.steps, self.records, self.size_bytes = 0, [], 0

@@ -512,7 +512,7 @@ cdef class ShareFetchFastPath:
             for acknowledgement in acknowledged.values():
                 self.add(topics, acknowledgement.key, 0, acknowledgement, b"", None)
         if size > NOTED_BYTES:
-            self._room.take(size)
+            self._room.reserve(size)
         responses = []
         for topic_id, partitions in topics.items():
             values[TOPIC_ID] = <PyObject*>topic_id

@@ -68,7 +68,7 @@ def test_a_rate_is_idle_when_its_last_value_is_too_old() -> None:
 def test_a_bucket_with_a_debt_is_not_idle() -> None:
     bucket = TokenBucket()
     bucket.refill(1.0, 0, 11_000)
-    bucket.take(30)
+    bucket.consume(30)
     assert not bucket.is_idle(20_000, 1_000, 11), "the next refill finds a debt of nine seconds"
     bucket.refill(1.0, 20_000, 11_000)
     assert bucket.refill(1.0, 40_000, 11_000) == 11

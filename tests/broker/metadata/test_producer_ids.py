@@ -152,10 +152,10 @@ def test_the_transaction_coordinator_uses_the_same_blocks() -> None:
     None while the metadata log is being loaded.
     """
     node = BrokerContext()
-    assert [node.control.producer_ids.take() for _ in range(2)] == [0, 1]
+    assert [node.control.producer_ids.next_id() for _ in range(2)] == [0, 1]
     node.finish()
     assert taken(node) == 2
     node.shard.failed(AssertionError("the log refused"))  # type: ignore[arg-type]
-    assert node.control.producer_ids.take() is None
+    assert node.control.producer_ids.next_id() is None
     node.slices.finish()
-    assert node.control.producer_ids.take() == BLOCK_SIZE
+    assert node.control.producer_ids.next_id() == BLOCK_SIZE
