@@ -9,9 +9,9 @@ from kcore.group.share.chain import chain, with_result
 from kcore.group.share.offsets import (
     MAX_NAMES,
     TOO_MANY,
-    Alteration,
-    Altered,
-    Initialized,
+    BeginAlterInput,
+    BeginAlterResult,
+    FinishAlterInput,
     begin_alter,
     finish_alter,
     initialize_in_steps,
@@ -70,7 +70,7 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
             return self.error(context, request, ErrorCode.INVALID_REQUEST, TOO_MANY)
         slices, shard = self._shards.slices, self._shards.of(request.group_id)
 
-        def run(found: tuple[Alteration, list[AlterShareGroupOffsetsResponseTopic]]) -> Any:
+        def run(found: tuple[BeginAlterInput, list[AlterShareGroupOffsetsResponseTopic]]) -> Any:
             alteration, refused = found
             if not alteration.responses:
                 return AlterShareGroupOffsetsResponse(responses=refused)
@@ -106,8 +106,8 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
 
     def _look_up(
         self, context: RequestContext, request: AlterShareGroupOffsetsRequest
-    ) -> Generator[int, None, tuple[Alteration, list[AlterShareGroupOffsetsResponseTopic]]]:
-        """Returns a pair: the `Alteration` of the allowed topics, and the response entries of the refused topics."""
+    ) -> Generator[int, None, tuple[BeginAlterInput, list[AlterShareGroupOffsetsResponseTopic]]]:
+        """Returns a pair: the `BeginAlterInput` of the allowed topics, and the responses of the refused topics."""
         allowed, refused = [], []
         for topic in request.topics:
             code = self._refusal_of(context, topic.topic_name)
@@ -125,17 +125,17 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return ErrorCode.NONE if self._topics.by_name(name) is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def _initialize(self, altered: Altered, request: InitializeShareGroupStateRequest) -> Any:
+    def _initialize(self, altered: BeginAlterResult, request: InitializeShareGroupStateRequest) -> Any:
         """Sends `request` to the share coordinator. Returns `altered` with the response, or a `Pending`."""
         persister = self._services.persister
         assert persister is not None, "a served node has a persister"
         return with_result(self, altered, persister.initialize(request))
 
     def decide(  # type: ignore[override]
-        self, machine: GroupShard, context: RequestContext, request: Alteration | Initialized
+        self, machine: GroupShard, context: RequestContext, request: BeginAlterInput | FinishAlterInput
     ) -> Any:
-        """Runs the first decision for an `Alteration`, and the second decision for an `Initialized`."""
-        return begin_alter(machine, request) if isinstance(request, Alteration) else finish_alter(machine, request)
+        """Runs the first decision for a `BeginAlterInput`, and the second decision for a `FinishAlterInput`."""
+        return begin_alter(machine, request) if isinstance(request, BeginAlterInput) else finish_alter(machine, request)
 
     def error(
         self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None

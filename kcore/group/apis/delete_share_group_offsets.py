@@ -9,9 +9,9 @@ from kcore.group.share.chain import chain, with_result
 from kcore.group.share.offsets import (
     MAX_NAMES,
     TOO_MANY,
-    Deleted,
-    Deleting,
-    Deletion,
+    BeginDeleteInput,
+    BeginDeleteResult,
+    FinishDeleteInput,
     begin_delete,
     delete_in_steps,
     finish_delete,
@@ -67,7 +67,7 @@ class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest,
         names = len(request.topics)
         slices, shard = self._shards.slices, self._shards.of(request.group_id)
 
-        def run(found: tuple[Deletion, list[DeleteShareGroupOffsetsResponseTopic]]) -> Any:
+        def run(found: tuple[BeginDeleteInput, list[DeleteShareGroupOffsetsResponseTopic]]) -> Any:
             deletion, refused = found
             if not deletion.topics:
                 return DeleteShareGroupOffsetsResponse(responses=refused)
@@ -103,10 +103,10 @@ class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest,
 
     def _look_up(
         self, context: RequestContext, request: DeleteShareGroupOffsetsRequest
-    ) -> Generator[int, None, tuple[Deletion, list[DeleteShareGroupOffsetsResponseTopic]]]:
-        """Returns a pair: the `Deletion` of the allowed topics, and the response entries of the refused topics."""
+    ) -> Generator[int, None, tuple[BeginDeleteInput, list[DeleteShareGroupOffsetsResponseTopic]]]:
+        """Returns a pair: the `BeginDeleteInput` of the allowed topics, and the responses of the refused topics."""
         authorizer, code = self._authorizer, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        deletion, refused = Deletion(request.group_id, []), []
+        deletion, refused = BeginDeleteInput(request.group_id, []), []
         for topic in request.topics:
             name = topic.topic_name
             if authorizer is None or authorizer.allowed(context, Operation.READ, ResourceType.TOPIC, name):
@@ -118,7 +118,7 @@ class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest,
             yield NAME_COST_US
         return deletion, refused
 
-    def _delete(self, deleting: Deleting, request: DeleteShareGroupStateRequest) -> Any:
+    def _delete(self, deleting: BeginDeleteResult, request: DeleteShareGroupStateRequest) -> Any:
         """Sends `request` to the share coordinator. Returns `deleting` with the response, or a `Pending`.
 
         If no state must be deleted, returns the response to the client.
@@ -130,10 +130,12 @@ class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest,
         return with_result(self, deleting, persister.delete(request))
 
     def decide(  # type: ignore[override]
-        self, machine: GroupShard, context: RequestContext, request: Deletion | Deleted
+        self, machine: GroupShard, context: RequestContext, request: BeginDeleteInput | FinishDeleteInput
     ) -> Any:
-        """Runs the first decision for a `Deletion`, and the second decision for a `Deleted`."""
-        return begin_delete(machine, request) if isinstance(request, Deletion) else finish_delete(machine, request)
+        """Runs the first decision for a `BeginDeleteInput`, and the second decision for a `FinishDeleteInput`."""
+        return (
+            begin_delete(machine, request) if isinstance(request, BeginDeleteInput) else finish_delete(machine, request)
+        )
 
     def error(
         self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None

@@ -131,12 +131,12 @@ class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHear
         if reason is not None:
             return [self.error(context, request, ErrorCode.INVALID_REQUEST, reason)]
         responses: list[Any] = []
-        for assigns, initializes in ((False, False), (True, False), (True, True)):
+        for computes_target, initializes_partitions in ((False, False), (True, False), (True, True)):
             group = shard.machine.groups.get(request.group_id)
-            if assigns and not initializes and isinstance(group, ShareGroup):
+            if computes_target and not initializes_partitions and isinstance(group, ShareGroup):
                 target.prepare(group)
                 yield SLICE_COST_US
-            responses.append(shard.run(self, context, Stage(request, assigns, initializes)))
+            responses.append(shard.run(self, context, Stage(request, computes_target, initializes_partitions)))
             if not isinstance(responses[-1], Pending) and responses[-1].error_code:
                 break
             yield SLICE_COST_US

@@ -156,8 +156,8 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
         prepared = yield from prepare(request.topology, self._services.metadata)
         shard = self._shards.of(request.group_id)
         responses: list[Any] = []
-        for assigns, moves in ((False, False), (True, False), (True, True)):
-            stage = Stage(request, prepared, assigns, moves, repeats=assigns)
+        for computes_target, moves_member in ((False, False), (True, False), (True, True)):
+            stage = Stage(request, prepared, computes_target, moves_member, member_added=computes_target)
             responses.append(shard.run(self, context, stage))
             if not isinstance(responses[-1], Pending) and responses[-1].error_code:
                 break
@@ -212,7 +212,7 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
         decision = heartbeat(machine, context, request if isinstance(request, Stage) else Stage(request))
         if not isinstance(decision, Decision):
             return decision
-        if decision.missing and not (isinstance(request, Stage) and not request.moves):
+        if decision.missing and not (isinstance(request, Stage) and not request.moves_member):
             self._create(context, decision.missing, decision.response)
         return Outcome(decision.records, decision.response) if decision.records else decision.response
 

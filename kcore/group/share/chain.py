@@ -13,7 +13,7 @@ from kcore.runtime.pending import Pending, gather
 from kcore.share.persister import when_complete
 
 if TYPE_CHECKING:
-    from kcore.group.share.offsets import Altered, Deleting
+    from kcore.group.share.offsets import BeginAlterResult, BeginDeleteResult
     from kcore.runtime.api import Api, RequestContext
 
 logger = limited_logger(__name__)
@@ -73,7 +73,7 @@ def chain(api: Api[Any, Any], context: RequestContext, request: Any, first: Any,
     return chained.response if chained.done else chained
 
 
-def with_result(api: Api[Any, Any], decided: Altered | Deleting, result: Any) -> Any:
+def with_result(api: Api[Any, Any], decided: BeginAlterResult | BeginDeleteResult, result: Any) -> Any:
     """Adds the share coordinator's response to the result of the first decision of a request.
 
     Args:

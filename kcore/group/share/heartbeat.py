@@ -65,13 +65,13 @@ class Stage(NamedTuple):
 
     Attributes:
         request: the request.
-        assigns: True if this stage computes a new target assignment when one is due.
-        initializes: True if this stage starts the initialization of share partitions.
+        computes_target: True if this stage computes a new target assignment when one is due.
+        initializes_partitions: True if this stage starts the initialization of share partitions.
     """
 
     request: Request
-    assigns: bool = True
-    initializes: bool = True
+    computes_target: bool = True
+    initializes_partitions: bool = True
 
 
 def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Response | Outcome:
@@ -198,14 +198,14 @@ def _update(change: Change, stage: Stage) -> Response | Outcome:
         records.append(share_records.member_metadata(group.group_id, change.member_id, change.metadata))
     bump = change.resubscribes or (group.assignment_epoch >= group.group_epoch and group.has_unassigned())
     checks_topics = bump or group.must_check_topics()
-    names = change.names() if checks_topics or stage.initializes else set[str]()
+    names = change.names() if checks_topics or stage.initializes_partitions else set[str]()
     group_epoch = _next_epoch(change, names, bump, records) if checks_topics else group.group_epoch
-    after = _reconcile(change, group_epoch, records, stage.assigns)
+    after = _reconcile(change, group_epoch, records, stage.computes_target)
     current = NEW_MEMBER if member is None else member.current
     if after != current:
         records.append(share_records.current_assignment(group.group_id, change.member_id, after))
     initialized_until_ms = 0
-    if stage.initializes:
+    if stage.initializes_partitions:
         initialized_until_ms = initialization.start(group, names, group_epoch, records)
     if member is not None and group.live:
         group.keep_session(member)
@@ -241,17 +241,17 @@ def _next_epoch(change: Change, names: set[str], bump: bool, records: list[Recor
     return epoch
 
 
-def _reconcile(change: Change, group_epoch: int, records: list[Record], assigns: bool) -> CurrentAssignment:
+def _reconcile(change: Change, group_epoch: int, records: list[Record], computes_target: bool) -> CurrentAssignment:
     """Returns the member's assignment after the decision.
 
-    Computes a new target first if it is due and `assigns` is True.
+    Computes a new target first if it is due and `computes_target` is True.
 
     Raises:
         KafkaError: UNKNOWN_SERVER_ERROR if the assignor failed.
     """
     group, member_id = change.group, change.member_id
     target_epoch, own = group.assignment_epoch, group.target_of(member_id)
-    if assigns and group_epoch > group.assignment_epoch and not group.target_must_wait():
+    if computes_target and group_epoch > group.assignment_epoch and not group.target_must_wait():
         changed, last_target = target.compute(group, member_id, change.metadata)
         group.next_target = (group_epoch, last_target)
         records += target.records_of(group, changed, group_epoch)

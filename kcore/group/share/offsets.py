@@ -66,7 +66,7 @@ The attribute `differs` of the APIs, which lists differences from Kafka, also co
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-class Alteration(NamedTuple):
+class BeginAlterInput(NamedTuple):
     """The input of the first decision of AlterShareGroupOffsets.
 
     Attributes:
@@ -82,7 +82,7 @@ class Alteration(NamedTuple):
     responses: list[AlterShareGroupOffsetsResponseTopic]
 
 
-class Altered(NamedTuple):
+class BeginAlterResult(NamedTuple):
     """The result of the first decision of AlterShareGroupOffsets.
 
     Attributes:
@@ -92,13 +92,13 @@ class Altered(NamedTuple):
         result: the share coordinator's response; None before it has arrived.
     """
 
-    alteration: Alteration
+    alteration: BeginAlterInput
     topics: dict[bytes, StateTopic]
     state_epoch: int
     result: InitializeShareGroupStateResponse | None = None
 
 
-class Initialized(NamedTuple):
+class FinishAlterInput(NamedTuple):
     """The input of the second decision of AlterShareGroupOffsets.
 
     Attributes:
@@ -112,7 +112,7 @@ class Initialized(NamedTuple):
     response: AlterShareGroupOffsetsResponse
 
 
-class Deletion(NamedTuple):
+class BeginDeleteInput(NamedTuple):
     """The input of the first decision of DeleteShareGroupOffsets.
 
     Attributes:
@@ -124,7 +124,7 @@ class Deletion(NamedTuple):
     topics: list[tuple[str, TopicInfo | None]]
 
 
-class Deleting(NamedTuple):
+class BeginDeleteResult(NamedTuple):
     """The result of the first decision of DeleteShareGroupOffsets.
 
     Attributes:
@@ -135,13 +135,13 @@ class Deleting(NamedTuple):
         result: the share coordinator's response; None before it has arrived.
     """
 
-    deletion: Deletion
+    deletion: BeginDeleteInput
     partitions: dict[bytes, Collection[int]]
     responses: list[DeleteShareGroupOffsetsResponseTopic]
     result: DeleteShareGroupStateResponse | None = None
 
 
-class Deleted(NamedTuple):
+class FinishDeleteInput(NamedTuple):
     """The input of the second decision of DeleteShareGroupOffsets.
 
     Attributes:
@@ -178,12 +178,12 @@ def look_up_altered(
     topics: TopicImage,
     group_id: str,
     requested_topics: Sequence[AlterShareGroupOffsetsRequestTopic],
-) -> Generator[int, None, Alteration]:
+) -> Generator[int, None, BeginAlterInput]:
     """Looks up the topics and partitions of a request, in steps.
 
-    Returns the `Alteration` of the existing partitions. Its `responses` have an error for the other partitions.
+    Returns the `BeginAlterInput` of the existing partitions. Its `responses` have an error for the other partitions.
     """
-    found = Alteration(group_id, {}, {}, [])
+    found = BeginAlterInput(group_id, {}, {}, [])
     indexes: dict[bytes, set[int]] = {}  # a request may name a topic many times
     names: dict[bytes, str] = {}
     for requested in requested_topics:
@@ -220,7 +220,7 @@ def _altered(index: int, is_known: bool) -> AlterShareGroupOffsetsResponsePartit
     )
 
 
-def begin_alter(shard: GroupShard, alteration: Alteration) -> Outcome:
+def begin_alter(shard: GroupShard, alteration: BeginAlterInput) -> Outcome:
     """Decides the first step of AlterShareGroupOffsets: adds the partitions to the initializing list.
 
     Creates the group if it does not exist. Leaves out topics that were deleted after their look-up.
@@ -236,11 +236,12 @@ def begin_alter(shard: GroupShard, alteration: Alteration) -> Outcome:
     state = NOTHING if group is None else group.state_partitions
     named = {topic_id: topic for topic_id, topic in topics.items() if topic.partitions}
     return Outcome(
-        [share_records.state_partitions(group_id, state.begin(topics))], Altered(alteration, named, state_epoch)
+        [share_records.state_partitions(group_id, state.begin(topics))],
+        BeginAlterResult(alteration, named, state_epoch),
     )
 
 
-def initialize_in_steps(altered: Altered) -> Generator[int, None, InitializeShareGroupStateRequest]:
+def initialize_in_steps(altered: BeginAlterResult) -> Generator[int, None, InitializeShareGroupStateRequest]:
     """Builds the InitializeShareGroupState request to the share coordinator, in steps."""
     alteration = altered.alteration
     whole = InitializeShareGroupStateRequest(group_id=alteration.group_id, topics=[])
@@ -260,7 +261,7 @@ def initialize_in_steps(altered: Altered) -> Generator[int, None, InitializeShar
     return whole
 
 
-def read_initialized(altered: Altered) -> Generator[int, None, Initialized]:
+def read_initialized(altered: BeginAlterResult) -> Generator[int, None, FinishAlterInput]:
     """Returns the input of the second decision, with the share coordinator's results in the response. Runs in steps."""
     assert altered.result is not None
     alteration = altered.alteration
@@ -282,10 +283,10 @@ def read_initialized(altered: Altered) -> Generator[int, None, Initialized]:
                 elif not partition.error_code:  # the topic was deleted
                     partition.error_code, partition.error_message = _UNKNOWN, _UNKNOWN.message
             yield ROW_COST_US * len(some)
-    return Initialized(alteration.group_id, done, AlterShareGroupOffsetsResponse(responses=alteration.responses))
+    return FinishAlterInput(alteration.group_id, done, AlterShareGroupOffsetsResponse(responses=alteration.responses))
 
 
-def finish_alter(shard: GroupShard, initialized: Initialized) -> Outcome | AlterShareGroupOffsetsResponse:
+def finish_alter(shard: GroupShard, initialized: FinishAlterInput) -> Outcome | AlterShareGroupOffsetsResponse:
     """Decides the second step of AlterShareGroupOffsets: records the initialized partitions."""
     group = shard.groups.get(initialized.group_id)
     if not isinstance(group, ShareGroup):
@@ -299,7 +300,7 @@ def finish_alter(shard: GroupShard, initialized: Initialized) -> Outcome | Alter
 # ---- delete
 
 
-def begin_delete(shard: GroupShard, deletion: Deletion) -> Outcome:
+def begin_delete(shard: GroupShard, deletion: BeginDeleteInput) -> Outcome:
     """Decides the first step of DeleteShareGroupOffsets: initialized topics move to the deleting list.
 
     Raises:
@@ -318,10 +319,10 @@ def begin_delete(shard: GroupShard, deletion: Deletion) -> Outcome:
         elif topic.topic_id in state.deleting:
             partitions[topic.topic_id] = range(topic.partitions)
     record = share_records.state_partitions(deletion.group_id, state.delete(partitions))
-    return Outcome([record], Deleting(deletion, partitions, []))
+    return Outcome([record], BeginDeleteResult(deletion, partitions, []))
 
 
-def delete_in_steps(deleting: Deleting) -> Generator[int, None, DeleteShareGroupStateRequest]:
+def delete_in_steps(deleting: BeginDeleteResult) -> Generator[int, None, DeleteShareGroupStateRequest]:
     """Builds the DeleteShareGroupState request to the share coordinator, in steps.
 
     Also adds all topics to `deleting.responses`, with an error for each topic that has no state to delete.
@@ -350,7 +351,7 @@ def _refused(name: str, message: str) -> DeleteShareGroupOffsetsResponseTopic:
     return DeleteShareGroupOffsetsResponseTopic(topic_name=name, error_code=_UNKNOWN, error_message=message)
 
 
-def read_deleted(deleting: Deleting) -> Generator[int, None, Deleted]:
+def read_deleted(deleting: BeginDeleteResult) -> Generator[int, None, FinishDeleteInput]:
     """Returns the input of the second decision, with the share coordinator's results in the response. Runs in steps."""
     assert deleting.result is not None
     failed: dict[bytes, tuple[int, str | None]] = {}
@@ -364,10 +365,12 @@ def read_deleted(deleting: Deleting) -> Generator[int, None, Deleted]:
             response.error_code, response.error_message = failed[response.topic_id]
         yield ROW_COST_US
     done = [topic_id for topic_id in deleting.partitions if topic_id not in failed]
-    return Deleted(deleting.deletion.group_id, done, DeleteShareGroupOffsetsResponse(responses=deleting.responses))
+    return FinishDeleteInput(
+        deleting.deletion.group_id, done, DeleteShareGroupOffsetsResponse(responses=deleting.responses)
+    )
 
 
-def finish_delete(shard: GroupShard, deleted: Deleted) -> Outcome | DeleteShareGroupOffsetsResponse:
+def finish_delete(shard: GroupShard, deleted: FinishDeleteInput) -> Outcome | DeleteShareGroupOffsetsResponse:
     """Decides the second step of DeleteShareGroupOffsets: removes topics with deleted states from the deleting list."""
     group = shard.groups.get(deleted.group_id)
     if not isinstance(group, ShareGroup):

@@ -64,16 +64,17 @@ class Stage(NamedTuple):
     Attributes:
         request: the request.
         prepared: the topology of the request, if earlier slices have prepared it; else None.
-        assigns: True if this stage computes a new target assignment when one is due.
-        moves: True if this stage may move the member towards a target assignment that it has computed.
-        repeats: True if an earlier stage has added the member. This stage then does not check the size of the group.
+        computes_target: True if this stage computes a new target assignment when one is due.
+        moves_member: True if this stage may move the member towards a target assignment that it has computed.
+        member_added: True if an earlier stage has added the member. This stage then does not check the size of the
+            group.
     """
 
     request: Request
     prepared: PreparedTopology | None = None
-    assigns: bool = True
-    moves: bool = True
-    repeats: bool = False
+    computes_target: bool = True
+    moves_member: bool = True
+    member_added: bool = False
 
 
 def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Decision | Outcome:
@@ -96,7 +97,7 @@ def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Decis
         return leave(existing, request)
     records: list[Record] = []
     group = find_group(shard, request.group_id, epoch == JOIN, records)
-    if epoch == JOIN and not (stage.repeats and request.member_id in group.members):
+    if epoch == JOIN and not (stage.member_added and request.member_id in group.members):
         check_size(group)
     report = report_of(request)
     member = identify(group, request, report)
@@ -107,7 +108,7 @@ def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Decis
     change.set_topology(request.topology)
     change.check_room(before)
     change.move_epoch(report)
-    change.reconcile(report, stage.assigns, stage.moves)
+    change.reconcile(report, stage.computes_target, stage.moves_member)
     if member is not None and group.live:
         group.keep_session(member)
     if request.shutdown_application:

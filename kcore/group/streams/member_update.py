@@ -190,22 +190,22 @@ class MemberChange:
             return prepared.configured
         return configure(self.topology, self.group.shard.topics)
 
-    def reconcile(self, report: Report | None, assigns: bool = True, moves: bool = True) -> None:
+    def reconcile(self, report: Report | None, computes_targets: bool = True, moves_member: bool = True) -> None:
         """Computes the targets of all members if new ones are due, and moves this member one step towards its target.
 
         Args:
             report: the tasks that the member reports; None if it sends no report.
-            assigns: False to compute no targets.
-            moves: False to leave the member unchanged if this method computes new targets.
+            computes_targets: False to compute no targets.
+            moves_member: False to leave the member unchanged if this method computes new targets.
 
         Raises:
             KafkaError: FENCED_MEMBER_EPOCH if the member must drop its tasks and rejoin; UNKNOWN_SERVER_ERROR if the
                 assignor failed.
         """
         group, current = self.group, self.current
-        if assigns:
+        if computes_targets:
             target_epoch, target = targets.update(self)
-            if target_epoch != group.assignment_epoch and not moves:
+            if target_epoch != group.assignment_epoch and not moves_member:
                 return
         else:
             target_epoch, target = group.assignment_epoch, group.target_of(self.member_id)
