@@ -37,7 +37,7 @@ UNSUPPORTED: Mapping[str, str] = {
 If kcore ignored these settings, a limit or a guarantee that the operator has configured would be missing.
 """
 
-UNDERSTOOD = frozenset(
+NO_WARNING = frozenset(
     {
         "auto.leader.rebalance.enable",
         "broker.heartbeat.interval.ms",

@@ -116,9 +116,9 @@ class ConfigValues(SecuritySettings):
 
     def without_effect(self) -> list[str]:
         """Returns the names of the settings that were set, exist in Kafka and have no effect in kcore."""
-        from kcore.config.kafka_settings import KEPT_FOR_TOOLS, UNDERSTOOD  # noqa: PLC0415  # for servers only
+        from kcore.config.kafka_settings import KEPT_FOR_TOOLS, NO_WARNING  # noqa: PLC0415  # for servers only
 
-        unused = {name for name in self._foreign if name not in SAME_AS and name not in UNDERSTOOD}
+        unused = {name for name in self._foreign if name not in SAME_AS and name not in NO_WARNING}
         unused.update(KEPT_FOR_TOOLS.intersection(self._sources))
         prefixes = listener_prefixes(self.listeners)
         unused.update(name for name in self._of_listeners if not name.startswith(prefixes))

@@ -23,7 +23,7 @@ from kcore.broker.data.client_quotas import ClientQuotas
 from kcore.broker.metadata.image import ConfigType
 from kcore.broker.metadata.topics import Topics
 from kcore.clock import ManualClock, Now
-from kcore.config.kafka_settings import UNDERSTOOD
+from kcore.config.kafka_settings import NO_WARNING
 from kcore.config.node import Config
 from kcore.config.setting import Setting, SettingType
 from kcore.config.values import SAME_AS
@@ -363,7 +363,7 @@ def test_a_check_fails_if_its_setting_has_no_effect(name: str, monkeypatch: pyte
 def test_every_setting_has_a_proof() -> None:
     """The proof of a setting is a check in this file, or a test that effects.py names."""
     proved = {*GROUPS, *DEFAULTS, *CHECKS, *NAMED, *INDIRECT, *VALIDATED}
-    assert {*Config.SETTINGS, *UNDERSTOOD, *SAME_AS} <= proved
+    assert {*Config.SETTINGS, *NO_WARNING, *SAME_AS} <= proved
 
 
 @cache
@@ -385,4 +385,4 @@ def test_the_named_tests_exist() -> None:
 
 
 def test_the_table_has_only_settings_with_an_effect() -> None:
-    assert {*NAMED, *INDIRECT, *CHECKS, *VALIDATED} <= {*Config.SETTINGS, *UNDERSTOOD, *SAME_AS}
+    assert {*NAMED, *INDIRECT, *CHECKS, *VALIDATED} <= {*Config.SETTINGS, *NO_WARNING, *SAME_AS}

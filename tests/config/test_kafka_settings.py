@@ -14,8 +14,8 @@ from kcore.broker.metadata.image import ConfigType
 from kcore.cli.properties import make_config
 from kcore.config.kafka_settings import (
     KEPT_FOR_TOOLS,
+    NO_WARNING,
     THREAD_POOLS,
-    UNDERSTOOD,
     UNSUPPORTED,
     kafka_settings,
     unlisted_settings,
@@ -342,5 +342,5 @@ def test_every_setting_is_changed_refused_or_named_as_without_effect() -> None:
             assert (node.config.get(name), node.config.source(name)) == (before, "default")
         elif not refused:
             assert node.config.source(name) == "dynamic"
-            known = name in Config.SETTINGS or name in SAME_AS or name in UNDERSTOOD
+            known = name in Config.SETTINGS or name in SAME_AS or name in NO_WARNING
             assert (name in node.config.without_effect()) is (name in KEPT_FOR_TOOLS or not known)
