@@ -204,7 +204,7 @@ class Reader:
         return records
 
 
-class Membership:
+class MemberOffsets:
     """The offsets at which a group member begins and stops to read its partitions.
 
     Args:
@@ -251,13 +251,13 @@ def _consume_as_member(options: argparse.Namespace, start: tuple[str, int]) -> i
     show = _shown_as(options.format)
     left = options.max
     with kcore.connect(options.bootstrap, timeout=TIMEOUT_S, security=target.security(options)) as node:
-        membership = Membership(node, options.group, start)
-        consumer = membership.consumer = node.group(options.group).consume(
-            options.topic, protocol="classic", assignors=["range"], auto_commit=None, on_assigned=membership.assigned
+        offsets = MemberOffsets(node, options.group, start)
+        consumer = offsets.consumer = node.group(options.group).consume(
+            options.topic, protocol="classic", assignors=["range"], auto_commit=None, on_assigned=offsets.assigned
         )
         with consumer:
             while left is None or left > 0:
-                if not options.follow and membership.at_end():
+                if not options.follow and offsets.at_end():
                     break
                 records = consumer.poll(WAIT_MS / 1000, left)
                 for record in records:
