@@ -258,7 +258,7 @@ class LocalStorage(LmdbReader, SharedStorage):
 
         def move(txn: Any) -> None:
             if move_node_journal(txn, environment, environment.path, leader, end=False):
-                self._revise(txn, leader)
+                self._increment_revision(txn, leader)
 
         self._exclusively(lambda: environment.transact(move, "moving the journal of another node"), leader)
         return environment.read(lambda txn: self._load(txn, key), "reading an end")
@@ -374,9 +374,9 @@ class LocalStorage(LmdbReader, SharedStorage):
     def _revoke(self, txn: Any, node_id: int) -> None:
         """Moves the journal of another node to the log, and makes that node reload its partitions."""
         move_node_journal(txn, self._environment, self._environment.path, node_id, end=False)
-        self._revise(txn, node_id)
+        self._increment_revision(txn, node_id)
 
-    def _revise(self, txn: Any, node_id: int) -> None:
+    def _increment_revision(self, txn: Any, node_id: int) -> None:
         """Makes another node reload its partitions and its journal."""
         rows = Rows(txn, self._environment)
         row = rows.node(node_id)
