@@ -124,7 +124,9 @@ def rebuild_with_doubts(
             counts, absent, doubts = _written_by_tasks(spark, logs, target, options, partitions, unknown)
         else:
             frame = folder_checkpoints(spark, logs, **options)
-            counts, absent, doubts = _written_by_spark(spark, logs, target, frame, (partitions, unknown), checkpoint)
+            counts, absent, doubts = _written_by_spark(
+                spark, logs, target, frame, partitions, unknown, checkpoint=checkpoint
+            )
         done = {
             "source": logs.name,
             "as_of": {
@@ -182,19 +184,26 @@ def _written_by_spark(
     logs: EventLogs,
     target: Output,
     state: DataFrame,
-    given: tuple[Mapping[str, int] | None, Mapping[tuple[str, int], int]],
+    partitions: Mapping[str, int] | None,
+    unknown: Mapping[tuple[str, int], int],
+    *,
     checkpoint: bool,
 ) -> Written:
     """Writes the tables with Spark's writers. Executors keep the state on their disks until all tables are written.
 
-    `given` is a pair: the partition counts by topic, and a mapping from each partition whose log end is unknown to the
-    offset before which to stop.
+    Args:
+        spark: the session.
+        logs: the source.
+        target: the output.
+        state: the rows of all tables.
+        partitions: topic -> number of partitions; None for the partitions of the source.
+        unknown: each partition whose log end is unknown -> the offset before which to stop.
+        checkpoint: True to write checkpoints, too.
     """
     from pyspark import StorageLevel  # noqa: PLC0415
 
     from kcore.spark.frames.uncertainties import doubts_of_frames, placed_ids_of, with_absent  # noqa: PLC0415
 
-    partitions, unknown = given
     state = state.persist(StorageLevel.DISK_ONLY)
     try:
         counts = {**dict.fromkeys(TABLES, 0), **{row[0]: row[1] for row in state.groupBy("table").count().collect()}}
