@@ -49,6 +49,8 @@ UNKNOWN_OFFSET = -1
 LIST_OFFSETS_TIMEOUT_MS = 30_000  # for brokers that read the offsets from a remote storage
 MAX_DECOMPRESSED_BYTES = 64 << 20
 """Number of decompressed bytes after which a consumer drops the other batches of a response, and fetches them again."""
+NEW_TOPIC_TIMEOUT_S = 10.0
+"""The longest time in seconds for which a client waits until a topic that it has just created has leaders."""
 SESSIONLESS = -1  # the session epoch of a Fetch without a session
 
 

@@ -19,7 +19,7 @@ from kcore.node._sync.backend import Event, SingleTask, guard, let_others_run, m
 from kcore.node._sync.calls import Calls, backoff_s
 from kcore.node._sync.delivery import Delivery
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, intercept, notify
-from kcore.node.requests import error_about, produce_request, record_size
+from kcore.node.requests import NEW_TOPIC_TIMEOUT_S, error_about, produce_request, record_size
 from kcore.node.types import HeaderList, RecordMetadata, TopicPartition, to_bytes
 from kcore.protocol.compression import CompressionType, compress
 from kcore.protocol.error_codes import NEW_TOPIC_ERRORS, RETRIABLE, ErrorCode
@@ -33,7 +33,6 @@ REQUEST_BYTES = 1 << 20
 REQUEST_TIMEOUT_MS = 30_000
 NO_TIMEOUT_MS = 0x7FFFFFFF
 NO_PRODUCER = (-1, -1)
-NEW_TOPIC_S = 10.0
 GATHER_S = 0.01
 """Minimum time in seconds between two requests to a broker that has not responded to the first request. Batches that
 become due in this time go into the second request."""
@@ -261,7 +260,7 @@ class Producer:
         Raises:
             UnknownTopicOrPartitionError: the topic does not exist, and the server does not create it.
         """
-        until_s = monotonic() + (NEW_TOPIC_S if self._create_topics else 0.0)
+        until_s = monotonic() + (NEW_TOPIC_TIMEOUT_S if self._create_topics else 0.0)
         while True:
             (row,) = (self._calls.metadata([topic], self._create_topics)).topics
             if not row.error_code and row.partitions:

@@ -20,6 +20,7 @@ from kcore.node._sync.settings import TOPIC, change_config, config_of, to_text
 from kcore.node.arguments import check_partition_number, check_wait, codec_of
 from kcore.node.descriptions import described_topics
 from kcore.node.requests import (
+    NEW_TOPIC_TIMEOUT_S,
     build_batch,
     error_about,
     fetch_request,
@@ -56,8 +57,6 @@ ACKS_ALL = -1
 ADMIN_TIMEOUT_MS = 30_000
 PRODUCE_TIMEOUT_MS = 30_000
 FETCH_BYTES = 8 << 20
-NEW_TOPIC_S = 10.0
-"""The longest time for which `create` waits for the leaders of a new topic."""
 
 
 class Topics:
@@ -247,8 +246,8 @@ class Topic:
         return [TopicPartition(self.name, number) for number in range((self.describe()).partitions)]
 
     def _wait_for_leaders(self, partitions: int) -> None:
-        """Waits until a broker returns the leaders of all partitions, for at most `NEW_TOPIC_S`."""
-        until_s = monotonic() + NEW_TOPIC_S
+        """Waits until a broker returns the leaders of all partitions, for at most `NEW_TOPIC_TIMEOUT_S`."""
+        until_s = monotonic() + NEW_TOPIC_TIMEOUT_S
         while True:
             (row,) = (self._calls.metadata([self.name])).topics
             if row.error_code and row.error_code not in NEW_TOPIC_ERRORS:
