@@ -25,7 +25,7 @@ from tests.cluster.world import Client, ClusterWorld
 from tests.kit import producer_id
 from tests.nodes import node_of
 from tests.security.guarded import error_codes
-from tests.spark.traffic import HISTORY, QUICK_ENDS, Moment, PartitionTuple, Rows, Sender, Traffic, live
+from tests.spark.traffic import HISTORY, QUICK_ENDS, NodeSnapshot, PartitionTuple, Rows, Sender, Traffic, live
 from tests.transaction.world import World
 
 COORDINATOR_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
@@ -40,14 +40,14 @@ partition.
 """
 
 
-def without_rebalances(moment: Moment, rebalancing: Moment) -> dict[PartitionTuple, Rows]:
+def without_rebalances(snapshot: NodeSnapshot, rebalancing: NodeSnapshot) -> dict[PartitionTuple, Rows]:
     """Returns the rows of each partition without the groups that were rebalancing, because the log lacks their last
     joins.
     """
     found: dict[PartitionTuple, Rows] = {}
-    for partition, stand in moment.items():
+    for partition, partition_snapshot in snapshot.items():
         groups = tuple(f"('group_id', '{group}')" for group in rebalancing[partition].unwritten)
-        found[partition] = [row for row in stand.rows if not any(group in row[1] for group in groups)]
+        found[partition] = [row for row in partition_snapshot.rows if not any(group in row[1] for group in groups)]
     return found
 
 

@@ -93,7 +93,7 @@ def judge(original: Original, result: dict[str, Any], root: Path) -> None:
     assert result["copy"] == (1 if isinstance(before, str) or status else 0)
     assert result["verify again"][0] == 0, result["verify again"][1]
     assert isinstance(after, dict)
-    assert is_part(without_made(after), original.batches)
+    assert is_part(original_batches_of(after), original.batches)
     if not conclusion["losses"]:  # the journal may have a copy of a damaged batch
         assert after == original.batches
     assert all(original.values[offset] == value for offset, value in result["values"])
@@ -114,7 +114,7 @@ def without_epoch(data: str) -> str:
     return data[:24] + data[32:]
 
 
-def without_made(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+def original_batches_of(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
     """Returns the batches that the repair did not make.
 
     The repair makes only empty batches, and batches with timestamp 0 in the metadata log.

@@ -108,7 +108,7 @@ def latest_offsets(batches: Sequence[bytes]) -> dict[bytes, int]:
     return {record.key: record.offset for batch in batches for record in records_of(batch) if record.key is not None}
 
 
-def left_of(
+def compacted(
     batch: bytes, latest: dict[bytes, int], last_of_producers: set[int], now_ms: int, retention_ms: int
 ) -> bytes | None:
     """Compacts a batch. Returns None if the batch is removed.

@@ -23,7 +23,7 @@ from tests.kit import wait_until
 from tests.security.secure import PASSWORD, USER, Secure
 
 JAAS = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="{USER}" password="{PASSWORD}";'
-WAYS = {
+AUTH_METHODS = {
     "tls": ("SSL", {"security.protocol": "SSL"}),
     "mutual tls": ("MUTUAL", {"security.protocol": "SSL"}),
     "plain over tls": ("SASL_SSL", {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}),
@@ -34,9 +34,9 @@ WAYS = {
 }
 
 
-def settings_of(secure: Secure, way: str) -> tuple[str, dict[str, str]]:
+def settings_of(secure: Secure, method: str) -> tuple[str, dict[str, str]]:
     """Returns the address of a listener and the client settings for it."""
-    listener, given = WAYS[way]
+    listener, given = AUTH_METHODS[method]
     settings = {"bootstrap.servers": "ignored", **given}
     if listener in ("SSL", "MUTUAL", "SASL_SSL"):
         settings["ssl.truststore.location"] = str(secure.authority)
@@ -48,15 +48,15 @@ def settings_of(secure: Secure, way: str) -> tuple[str, dict[str, str]]:
     return secure.bootstrap(listener), settings
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_client_authenticates_with_each_mechanism(secure: Secure, way: str) -> None:
+@pytest.mark.parametrize("method", AUTH_METHODS)
+def test_a_client_authenticates_with_each_mechanism(secure: Secure, method: str) -> None:
     """Requests succeed over the first connection, and over the connection to a coordinator."""
-    bootstrap, settings = settings_of(secure, way)
+    bootstrap, settings = settings_of(secure, method)
     security = ClientSecurity.of(settings)
     assert PASSWORD not in repr(security)
     with kcore.connect(bootstrap, security=security) as node:
         node.topics.create("shared", exist_ok=True)
-        group = node.group(f"group of {way}")
+        group = node.group(f"group of {method}")
         group.commit({("shared", 0): 0})
         assert group.committed() == {("shared", 0): OffsetAndMetadata(0)}
 

@@ -21,7 +21,7 @@ from tests.security.secure import PASSWORD, USER, Secure
 pytestmark = pytest.mark.clients
 
 TOKEN = f"{USER}-3600-signed"
-WAYS = {  # listener, mechanism
+AUTH_METHODS = {  # listener, mechanism
     "tls": ("SSL", None),
     "mutual tls": ("MUTUAL", None),
     "plain over tls": ("SASL_SSL", "PLAIN"),
@@ -34,12 +34,12 @@ WAYS = {  # listener, mechanism
 _numbers = itertools.count()
 
 
-class Way:
+class ClientAuth:
     """A listener and the credentials of a client."""
 
     def __init__(self, secure: Secure, name: str, password: str = PASSWORD, token: str = TOKEN) -> None:
         self.secure = secure
-        self.listener, self.mechanism = WAYS[name]
+        self.listener, self.mechanism = AUTH_METHODS[name]
         self.password, self.token = password, token
         self.tls = self.listener in ("SSL", "MUTUAL", "SASL_SSL")
         self.protocol = ("SASL_" if self.mechanism else "") + ("SSL" if self.tls else "PLAINTEXT")
@@ -52,29 +52,29 @@ class Way:
         return self.secure.bootstrap(self.listener)
 
 
-def confluent_settings(way: Way) -> dict[str, Any]:
+def confluent_settings(auth: ClientAuth) -> dict[str, Any]:
     settings: dict[str, Any] = {
-        "bootstrap.servers": way.bootstrap, "security.protocol": way.protocol, "log_level": 0,
+        "bootstrap.servers": auth.bootstrap, "security.protocol": auth.protocol, "log_level": 0,
         "allow.auto.create.topics": True,
     }  # fmt: skip
-    if way.tls:
-        settings["ssl.ca.location"] = str(way.secure.authority)
-    if way.certificate:
-        settings |= {"ssl.certificate.location": str(way.certificate), "ssl.key.location": str(way.certificate)}
-    if way.mechanism == "OAUTHBEARER":
-        settings |= {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: (way.token, time.time() + 3600)}
-    elif way.mechanism:
-        settings |= {"sasl.mechanism": way.mechanism, "sasl.username": USER, "sasl.password": way.password}
+    if auth.tls:
+        settings["ssl.ca.location"] = str(auth.secure.authority)
+    if auth.certificate:
+        settings |= {"ssl.certificate.location": str(auth.certificate), "ssl.key.location": str(auth.certificate)}
+    if auth.mechanism == "OAUTHBEARER":
+        settings |= {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: (auth.token, time.time() + 3600)}
+    elif auth.mechanism:
+        settings |= {"sasl.mechanism": auth.mechanism, "sasl.username": USER, "sasl.password": auth.password}
     return settings
 
 
-def confluent(way: Way, timeout_s: float = 30) -> bytes:
+def confluent(auth: ClientAuth, timeout_s: float = 30) -> bytes:
     from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
     errors: list[KafkaError] = []
-    settings = {**confluent_settings(way), "error_cb": errors.append}
+    settings = {**confluent_settings(auth), "error_cb": errors.append}
     producer = Producer({k: v for k, v in settings.items() if k != "allow.auto.create.topics"})
-    producer.produce(way.topic, b"hello")
+    producer.produce(auth.topic, b"hello")
     until_s = time.monotonic() + timeout_s
     while len(producer) and time.monotonic() < until_s:
         producer.poll(0.05)
@@ -82,9 +82,9 @@ def confluent(way: Way, timeout_s: float = 30) -> bytes:
         if fatal:
             producer.purge()
             raise KafkaException(fatal[0])
-    consumer = Consumer({**settings, "group.id": way.topic, "auto.offset.reset": "earliest"})
+    consumer = Consumer({**settings, "group.id": auth.topic, "auto.offset.reset": "earliest"})
     try:
-        consumer.assign([TopicPartition(way.topic, 0, 0)])
+        consumer.assign([TopicPartition(auth.topic, 0, 0)])
         message = consumer.poll(timeout_s)
         assert message is not None
         assert message.error() is None
@@ -93,34 +93,34 @@ def confluent(way: Way, timeout_s: float = 30) -> bytes:
         consumer.close()
 
 
-def kafka_python(way: Way) -> bytes:
+def kafka_python(auth: ClientAuth) -> bytes:
     import kafka
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
     class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         def token(self) -> str:
-            return way.token
+            return auth.token
 
     settings: dict[str, Any] = {
-        "bootstrap_servers": way.bootstrap, "security_protocol": way.protocol, "sasl_mechanism": way.mechanism,
-        "bootstrap_timeout_ms": way.patience_ms,
+        "bootstrap_servers": auth.bootstrap, "security_protocol": auth.protocol, "sasl_mechanism": auth.mechanism,
+        "bootstrap_timeout_ms": auth.patience_ms,
     }  # fmt: skip
-    if way.tls:
-        settings["ssl_cafile"] = str(way.secure.authority)
-    if way.certificate:
-        settings |= {"ssl_certfile": str(way.certificate), "ssl_keyfile": str(way.certificate)}
-    if way.mechanism == "OAUTHBEARER":
+    if auth.tls:
+        settings["ssl_cafile"] = str(auth.secure.authority)
+    if auth.certificate:
+        settings |= {"ssl_certfile": str(auth.certificate), "ssl_keyfile": str(auth.certificate)}
+    if auth.mechanism == "OAUTHBEARER":
         settings["sasl_oauth_token_provider"] = Tokens()
-    elif way.mechanism:
-        settings |= {"sasl_plain_username": USER, "sasl_plain_password": way.password}
+    elif auth.mechanism:
+        settings |= {"sasl_plain_username": USER, "sasl_plain_password": auth.password}
     producer = kafka.KafkaProducer(**settings, max_block_ms=4_000)
     try:
-        producer.send(way.topic, b"hello").get(20)
+        producer.send(auth.topic, b"hello").get(20)
     finally:
         producer.close(timeout=5)
     consumer = kafka.KafkaConsumer(**settings)
     try:
-        partition = kafka.TopicPartition(way.topic, 0)
+        partition = kafka.TopicPartition(auth.topic, 0)
         consumer.assign([partition])
         consumer.seek(partition, 0)
         return bytes(next(iter(consumer)).value)
@@ -128,38 +128,38 @@ def kafka_python(way: Way) -> bytes:
         consumer.close()
 
 
-def aiokafka(way: Way) -> bytes:
+def aiokafka(auth: ClientAuth) -> bytes:
     import aiokafka
     from aiokafka.abc import AbstractTokenProvider
 
     class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         async def token(self) -> str:
-            return way.token
+            return auth.token
 
     settings: dict[str, Any] = {
-        "bootstrap_servers": way.bootstrap,
-        "security_protocol": way.protocol,
-        "request_timeout_ms": way.patience_ms,
+        "bootstrap_servers": auth.bootstrap,
+        "security_protocol": auth.protocol,
+        "request_timeout_ms": auth.patience_ms,
     }
-    if way.tls:
-        context = ssl.create_default_context(cafile=str(way.secure.authority))
-        if way.certificate:
-            context.load_cert_chain(str(way.certificate))
+    if auth.tls:
+        context = ssl.create_default_context(cafile=str(auth.secure.authority))
+        if auth.certificate:
+            context.load_cert_chain(str(auth.certificate))
         settings["ssl_context"] = context
-    if way.mechanism:
-        settings["sasl_mechanism"] = way.mechanism
-    if way.mechanism == "OAUTHBEARER":
+    if auth.mechanism:
+        settings["sasl_mechanism"] = auth.mechanism
+    if auth.mechanism == "OAUTHBEARER":
         settings["sasl_oauth_token_provider"] = Tokens()
-    elif way.mechanism:
-        settings |= {"sasl_plain_username": USER, "sasl_plain_password": way.password}
+    elif auth.mechanism:
+        settings |= {"sasl_plain_username": USER, "sasl_plain_password": auth.password}
 
     async def run() -> bytes:
         async with aiokafka.AIOKafkaProducer(**settings) as producer:
-            await producer.send_and_wait(way.topic, b"hello")
+            await producer.send_and_wait(auth.topic, b"hello")
         consumer = aiokafka.AIOKafkaConsumer(**settings)
         await consumer.start()
         try:
-            partition = aiokafka.TopicPartition(way.topic, 0)
+            partition = aiokafka.TopicPartition(auth.topic, 0)
             consumer.assign([partition])
             consumer.seek(partition, 0)
             return bytes((await asyncio.wait_for(consumer.getone(), 30)).value)
@@ -169,24 +169,24 @@ def aiokafka(way: Way) -> bytes:
     return asyncio.run(run())
 
 
-CLIENTS: dict[str, Callable[[Way], bytes]] = {
+CLIENTS: dict[str, Callable[[ClientAuth], bytes]] = {
     "confluent": confluent, "kafka_python": kafka_python, "aiokafka": aiokafka,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("way", WAYS)
-def test_a_client_authenticates_and_reads_what_it_wrote(secure: Secure, client: str, way: str) -> None:
+@pytest.mark.parametrize("method", AUTH_METHODS)
+def test_a_client_authenticates_and_reads_what_it_wrote(secure: Secure, client: str, method: str) -> None:
     """Runs each library with each listener and mechanism."""
-    assert CLIENTS[client](Way(secure, way)) == b"hello"
+    assert CLIENTS[client](ClientAuth(secure, method)) == b"hello"
 
 
 @pytest.mark.parametrize("secure", ["asyncio"], indirect=True)  # most of these tests only wait until a client gives up
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("way", ["plain over tls", "scram-256", "scram-512 over tls", "oauth over tls"])
-def test_a_wrong_password_or_token_is_refused(secure: Secure, client: str, way: str) -> None:
+@pytest.mark.parametrize("method", ["plain over tls", "scram-256", "scram-512 over tls", "oauth over tls"])
+def test_a_wrong_password_or_token_is_refused(secure: Secure, client: str, method: str) -> None:
     """The client gets an authentication error, and none of its requests is served."""
-    wrong = Way(secure, way, password="wrong-password-of-the-tests", token="mallory-3600-forged")
+    wrong = ClientAuth(secure, method, password="wrong-password-of-the-tests", token="mallory-3600-forged")
     wrong.patience_ms = 1_500
     # Earlier tests have used up the log lines of this address.
     secure.live.call(lambda: setattr(secure.live.server, "client_log", ClientLog(secure.live.loop.time)))
@@ -237,8 +237,8 @@ def test_no_secret_is_in_the_log(secure: Secure) -> None:
     The test searches for these secrets as text and in base64.
     """
     with contextlib.suppress(Exception):
-        confluent(Way(secure, "plain over tls", password="wrong-password-of-the-tests"))
-    assert confluent(Way(secure, "plain over tls")) == b"hello"
+        confluent(ClientAuth(secure, "plain over tls", password="wrong-password-of-the-tests"))
+    assert confluent(ClientAuth(secure, "plain over tls")) == b"hello"
     assert any("authenticated with PLAIN" in line for line in secure.log)
     assert any("SASL exchange failed" in line for line in secure.log)
     secrets = [PASSWORD, "wrong-password-of-the-tests", "-3600-signed", "-3600-forged", KEY_PASSWORD]

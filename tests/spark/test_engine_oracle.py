@@ -29,7 +29,7 @@ from kcore.testing import ServerProcess
 from tests.harness import WALL_MS
 from tests.kit import wait_until
 from tests.seeds import SEED
-from tests.spark.traffic import HISTORY, QUICK_ENDS, FolderWorld, Moment, Rows, Traffic, live, shown
+from tests.spark.traffic import HISTORY, QUICK_ENDS, FolderWorld, NodeSnapshot, Rows, Traffic, live, shown
 
 EVENTS = int(os.environ.get("KCORE_SPARK_EVENTS", "12000"))
 CUTS = 20
@@ -157,7 +157,7 @@ def test_a_rebuild_equals_the_engine_at_the_end_and_at_earlier_offsets(
     world = FolderWorld(tmp_path / "data", time.time_ns() // 1_000_000, SETTINGS, Traffic.TOPICS)
     traffic = Traffic(world, chance, groups=max(40, EVENTS // 2_000))
     at = sorted(chance.sample(range(EVENTS), CUTS))
-    moments: list[Moment] = []
+    snapshots: list[NodeSnapshot] = []
     coordinators = [part for part in world.engine.partitions if part.internal]
     traffic.everything()
     while True:
@@ -165,11 +165,11 @@ def test_a_rebuild_equals_the_engine_at_the_end_and_at_earlier_offsets(
             traffic.step()
         world.settle()
         events = sum(part.high_watermark for part in coordinators)
-        if len(moments) < CUTS and events >= at[len(moments)]:
-            moments.append(live(world))
+        if len(snapshots) < CUTS and events >= at[len(snapshots)]:
+            snapshots.append(live(world))
         elif events >= EVENTS:
             break
-    moments.append(live(world))
+    snapshots.append(live(world))
     world.engine.close()
     made_s = time.monotonic()
 
@@ -187,22 +187,22 @@ def test_a_rebuild_equals_the_engine_at_the_end_and_at_earlier_offsets(
     assert kinds.keys() >= EVERY_KIND | {"marker", "ShareUpdateKey"}
     assert {name for name, count in tombstones.items() if count} >= EVERY_KIND
     compared = unwritten = 0
-    for moment in moments:
-        for topic_partition, stand in moment.items():
-            if not stand.end:
+    for snapshot in snapshots:
+        for topic_partition, partition_snapshot in snapshot.items():
+            if not partition_snapshot.end:
                 continue
-            as_of = AsOf(offset=stand.end)
+            as_of = AsOf(offset=partition_snapshot.end)
             for result in (
                 rebuild(*topic_partition, logs[topic_partition], as_of),
                 rebuild_batches(*topic_partition, batches[topic_partition], as_of),
             ):
                 assert result.state.faults == []
-                rows = shown(table_rows(result.state, result.cut), stand.unwritten)
-                assert difference(rows, stand.rows) == [], (topic_partition, stand.end)
+                rows = shown(table_rows(result.state, result.cut), partition_snapshot.unwritten)
+                assert difference(rows, partition_snapshot.rows) == [], (topic_partition, partition_snapshot.end)
             compared += len(rows)
-            unwritten += len(stand.unwritten)
-    print(f"{compared} rows of {len(moments)} moments compared in {time.monotonic() - made_s:.0f} s")
-    assert len(moments) == CUTS + 1
+            unwritten += len(partition_snapshot.unwritten)
+    print(f"{compared} rows of {len(snapshots)} snapshots compared in {time.monotonic() - made_s:.0f} s")
+    assert len(snapshots) == CUTS + 1
     assert compared > 1_000
     assert unwritten < compared / 100
 
@@ -218,7 +218,7 @@ def test_a_rebuild_of_pruned_share_states_equals_the_engine(tmp_path: Path) -> N
             traffic._share_state()
         world.advance(400_000)
         world.settle()
-    moment = live(world)
+    snapshot = live(world)
     world.engine.close()
     with FolderSource(tmp_path / "data") as source:
         parts = [part for part in source.parts() if part.topic == "__share_group_state"]
@@ -226,5 +226,5 @@ def test_a_rebuild_of_pruned_share_states_equals_the_engine(tmp_path: Path) -> N
     assert any(rows and rows[0].offset > 0 for rows in logs.values()), "nothing was pruned"
     for topic_partition, rows in logs.items():
         result = rebuild(*topic_partition, rows)
-        assert shown(table_rows(result.state, result.cut)) == moment[topic_partition].rows
-    assert sum(len(moment[topic_partition].rows) for topic_partition in logs) > 5
+        assert shown(table_rows(result.state, result.cut)) == snapshot[topic_partition].rows
+    assert sum(len(snapshot[topic_partition].rows) for topic_partition in logs) > 5

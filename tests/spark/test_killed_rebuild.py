@@ -24,8 +24,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 JOB_S: Final = 200
 
 
-class Moment(NamedTuple):
-    """A moment of a run: right before an operation on a file.
+class KillPoint(NamedTuple):
+    """A point of a run at which the test kills it: right before an operation on a file.
 
     Attributes:
         event: the audit event of Python.
@@ -40,14 +40,14 @@ class Moment(NamedTuple):
     tables: str | None
 
 
-MOMENTS: Final = (
-    Moment("open", f".{REBUILD_DONE}{INCOMPLETE}.tmp", True, "earlier"),
-    Moment("os.remove", REBUILD_DONE, False, "earlier"),
-    Moment("os.rename", "out/groups", True, None),
-    Moment("os.rename", "out/offsets", False, None),
-    Moment("os.rename", "out/checkpoint", True, None),
-    Moment("open", f".{REBUILD_DONE}.tmp", False, None),
-    Moment("os.remove", f"{REBUILD_DONE}{INCOMPLETE}", True, "new"),
+KILL_POINTS: Final = (
+    KillPoint("open", f".{REBUILD_DONE}{INCOMPLETE}.tmp", True, "earlier"),
+    KillPoint("os.remove", REBUILD_DONE, False, "earlier"),
+    KillPoint("os.rename", "out/groups", True, None),
+    KillPoint("os.rename", "out/offsets", False, None),
+    KillPoint("os.rename", "out/checkpoint", True, None),
+    KillPoint("open", f".{REBUILD_DONE}.tmp", False, None),
+    KillPoint("os.remove", f"{REBUILD_DONE}{INCOMPLETE}", True, "new"),
 )
 
 
@@ -81,22 +81,22 @@ def test_a_killed_rebuild_is_repeated(spark: Any, kafka_logs: Path, tmp_path: Pa
     new, offsets = tables_in(tmp_path / "whole"), local_checkpoints(tmp_path / "whole").starts
     assert new != earlier
     arguments = [str(events), "--out", str(out), "--checkpoint", "--master", "local[1]"]
-    for moment in MOMENTS:
+    for point in KILL_POINTS:
         rebuild_with_doubts(spark, beginning, out, checkpoint=True)
         assert tables_in(out) == earlier
-        since = ["--since", str(first)] if moment.since else []
-        program = [RUN_UNTIL, moment.event, moment.path, "spark", "rebuild", *arguments, *since]
+        since = ["--since", str(first)] if point.since else []
+        program = [RUN_UNTIL, point.event, point.path, "spark", "rebuild", *arguments, *since]
         with spark_job(program, tmp_path / "output") as job:
-            assert job.wait(JOB_S) == -signal.SIGKILL, moment
-        if moment.tables is None:
+            assert job.wait(JOB_S) == -signal.SIGKILL, point
+        if point.tables is None:
             check_marked(spark, out)
-            if moment.event == "os.rename":  # later, all checkpoints are new
+            if point.event == "os.rename":  # later, all checkpoints are new
                 with pytest.raises(KcoreError, match="has no complete checkpoints"):
                     local_checkpoints(out)
         else:
-            assert tables_in(out) == {"earlier": earlier, "new": new}[moment.tables], moment
+            assert tables_in(out) == {"earlier": earlier, "new": new}[point.tables], point
             register_views(spark, state=out)
-        rebuild_with_doubts(spark, events, out, checkpoint=True, since=first if moment.since else None)
+        rebuild_with_doubts(spark, events, out, checkpoint=True, since=first if point.since else None)
         assert tables_in(out) == new
         assert local_checkpoints(out).starts == offsets
         assert [path.name for path in out.iterdir() if path.name.startswith(".") or INCOMPLETE in path.name] == []

@@ -74,7 +74,7 @@ PartitionTuple = tuple[str, int]
 Rows = list[tuple[str, str]]
 
 
-class Stand(NamedTuple):
+class PartitionSnapshot(NamedTuple):
     """The state of a coordinator partition at one moment.
 
     Attributes:
@@ -88,7 +88,7 @@ class Stand(NamedTuple):
     unwritten: frozenset[str]
 
 
-Moment = dict[PartitionTuple, Stand]
+NodeSnapshot = dict[PartitionTuple, PartitionSnapshot]
 UNWRITTEN = (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
 
 
@@ -133,7 +133,7 @@ def shown(rows: Any, unwritten: Collection[str] = ()) -> Rows:
     return sorted(found)
 
 
-def live(world: World) -> Moment:
+def live(world: World) -> NodeSnapshot:
     """Returns the state of every coordinator partition from the engine's own state machines."""
     engine = world.engine
     ends = {part[:2]: part.end or 0 for part in ServerSource(node_of(Sender(world))).parts()}
@@ -145,18 +145,20 @@ def live(world: World) -> Moment:
             for group_id, group in shard.machine.groups.items()
             if isinstance(group, ClassicGroup) and group.state in UNWRITTEN
         )
-        found[topic_partition] = Stand(
+        found[topic_partition] = PartitionSnapshot(
             ends[topic_partition], shown(group_shard_rows(shard.machine), unwritten), unwritten
         )
     assert engine.transactions.shards is not None
     for transactions in engine.transactions.shards:
         topic_partition = ("__transaction_state", transactions.index)
-        found[topic_partition] = Stand(
+        found[topic_partition] = PartitionSnapshot(
             ends[topic_partition], shown(transaction_rows(transactions.machine)), frozenset()
         )
     for shares in engine.share.shards or ():
         topic_partition = ("__share_group_state", shares.index)
-        found[topic_partition] = Stand(ends[topic_partition], shown(share_state_rows(shares.machine)), frozenset())
+        found[topic_partition] = PartitionSnapshot(
+            ends[topic_partition], shown(share_state_rows(shares.machine)), frozenset()
+        )
     return found
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kcore.broker.compaction import cleaner
 from kcore_ext.batch import parse_header
 from tests.broker.compaction.world import RETENTION_MS, Entries, World, check
-from tests.reference.compaction import latest_offsets, left_of, neighbours_merged
+from tests.reference.compaction import compacted, latest_offsets, neighbours_merged
 
 KEYS = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b", b"c", b"d" * 300]), st.binary(max_size=2))
 VALUES = st.one_of(st.none(), st.binary(max_size=6), st.sampled_from([b"v" * 200]))
@@ -24,7 +24,7 @@ def expected(world: World, max_merged_bytes: int) -> list[bytes]:
     mark = world.log.cleaned_to
     latest = latest_offsets([batch for batch in stored[:-1] if parse_header(batch).base_offset >= mark])
     last = {batch.last_offset for entry in world.partition.producers.entries.values() for batch in entry.batches}
-    left = [left_of(batch, latest, last, world.wall_ms, RETENTION_MS) for batch in stored[:-1]]
+    left = [compacted(batch, latest, last, world.wall_ms, RETENTION_MS) for batch in stored[:-1]]
     there = [batch for batch in left if batch is not None]
     return neighbours_merged(there, max_merged_bytes) + stored[-1:]
 

@@ -242,7 +242,7 @@ class Strangers(RuleBasedStateMachine):
 
     # ---- requests that must be refused
 
-    def refused(self, sent: Any, version: int, *codes: E) -> None:
+    def expect_refusal(self, sent: Any, version: int, *codes: E) -> None:
         """Sends the request to the fast path and to the generic path; both must refuse it."""
         before = state(self.world)
         assert self.code(self.world.call(sent, version)) in codes
@@ -268,7 +268,7 @@ class Strangers(RuleBasedStateMachine):
         if epoch < 0 or (bump == 0 and index in victim.open):
             return
         sent = produce_request(tid, Identity(victim.identity.producer_id, epoch), sequence, index=index)
-        self.refused(sent, version, E.INVALID_PRODUCER_ID_MAPPING, E.INVALID_PRODUCER_EPOCH)
+        self.expect_refusal(sent, version, E.INVALID_PRODUCER_ID_MAPPING, E.INVALID_PRODUCER_EPOCH)
 
     @rule(
         who=st.integers(0, 1),
@@ -282,13 +282,13 @@ class Strangers(RuleBasedStateMachine):
         victim = self.victims[who]
         forged = Identity(victim.identity.producer_id, victim.identity.producer_epoch + bump)
         sent = produce_request(victim.tid, forged, sequence, index=index)
-        self.refused(sent, version, E.INVALID_PRODUCER_EPOCH)
+        self.expect_refusal(sent, version, E.INVALID_PRODUCER_EPOCH)
 
     @rule(who=st.integers(0, 1), index=st.integers(0, PARTITIONS - 1), version=st.sampled_from([11, 12]))
     def forge_transactional_id(self, who: int, index: int, version: int) -> None:
         """Sends the stranger's producer id with a victim's transactional id."""
         sent = produce_request(self.victims[who].tid, self.stranger, 0, index=index)
-        self.refused(sent, version, E.INVALID_PRODUCER_ID_MAPPING)
+        self.expect_refusal(sent, version, E.INVALID_PRODUCER_ID_MAPPING)
 
     @rule(who=st.integers(0, 1), index=st.integers(0, PARTITIONS - 1), sequence=st.sampled_from([0, 1, 5]))
     def write_outside_of_the_transaction(self, who: int, index: int, sequence: int) -> None:
@@ -299,7 +299,7 @@ class Strangers(RuleBasedStateMachine):
         if index in victim.open or index in victim.added:
             return
         sent = produce_request(victim.tid, victim.identity, sequence, index=index)
-        self.refused(sent, 11, E.TRANSACTION_ABORTABLE)
+        self.expect_refusal(sent, 11, E.TRANSACTION_ABORTABLE)
 
     @rule(who=st.integers(0, 2), index=st.integers(0, PARTITIONS - 1), gap=st.integers(1, 9))
     def leave_a_gap(self, who: int, index: int, gap: int) -> None:
@@ -308,7 +308,7 @@ class Strangers(RuleBasedStateMachine):
         if index not in victim.sequences:
             return
         sent = produce_request(None, victim.identity, victim.sequences[index] + gap, index=index)
-        self.refused(sent, victim.version, E.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        self.expect_refusal(sent, victim.version, E.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
     @invariant()
     def nothing_is_left_to_verify(self) -> None:

@@ -26,12 +26,12 @@ from tests.kcore_ext.allocation.sweep import Attempt
 from tests.server.test_request_queue import Owner
 
 
-def request_line() -> Attempt:
+def request_queue() -> Attempt:
     """Sends heartbeats through the request queue of a connection: new frames, frames that are cached by their bytes,
     incomplete frames, and several frames in one read.
     """
     owner = Owner(RequestQueue)
-    line = owner.queue
+    queue = owner.queue
     frames = [
         encode_request(HeartbeatRequest(group_id=group, generation_id=n % 3, member_id="m"), 4, n, "client")
         for n, group in enumerate(["g", "g", "g", "new", "g", "g", "done", "g"])
@@ -39,24 +39,24 @@ def request_line() -> Attempt:
     data = b"".join(frames)
 
     def action() -> None:
-        line.feed(data[:7])
-        line.serve()
-        line.feed(data[7:100])
-        line.serve()
-        line.feed(data[100:])
-        line.serve()
-        line.take()
+        queue.feed(data[:7])
+        queue.serve()
+        queue.feed(data[7:100])
+        queue.serve()
+        queue.feed(data[100:])
+        queue.serve()
+        queue.take()
 
     def check(succeeded: bool) -> None:
-        line.clear()
-        line.take()
-        line.feed(frames[1] + frames[1])
-        line.serve()
-        response = line.take()
+        queue.clear()
+        queue.take()
+        queue.feed(frames[1] + frames[1])
+        queue.serve()
+        response = queue.take()
         if response is not None:  # a response that could not be encoded delays later ones
             assert response.endswith(encode_response(HeartbeatResponse(error_code=25), 4, 1, 1))
-        line.close()
-        assert line.remembered == 0
+        queue.close()
+        assert queue.remembered == 0
         assert not succeeded or response is not None
 
     return Attempt(action, check, also=(Exception,), only_alone=True)
