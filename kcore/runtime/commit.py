@@ -517,7 +517,7 @@ def _names(participants: dict[Participant, None]) -> str:
     with contextlib.suppress(Exception):  # no memory for the names
         names = [log_name(participant) for participant in islice(participants, MAX_NAMES)]
         more = len(participants) - len(names)
-        return ", ".join(names) + (f" and {more} more" if more else "")
+        return (", ".join(names) or "no partition") + (f" and {more} more" if more else "")
     return "unknown partitions"
 
 
