@@ -291,7 +291,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a public name at its first use, so that `import kcore` alone imports nothing else."""
+    """Imports a public name at its first use, so that `import kcore` itself loads no other module."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib  # noqa: PLC0415

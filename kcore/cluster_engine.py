@@ -228,7 +228,7 @@ class ClusterEngine(Engine):
             raise StoreUnavailableError(f"the controller has not created {CONSUMER_OFFSETS} yet")
 
     def _finish(self, stage: str) -> None:
-        """Finishes a stage of the start like `Engine._finish`.
+        """Finishes the queued loads like `Engine._finish`, but raises a retriable error if a commit fails.
 
         Raises:
             StoreUnavailableError: a commit failed. The caller may repeat the start.
@@ -370,8 +370,8 @@ class ClusterEngine(Engine):
     def _follow(self, metadata: StoredPartition) -> bool:
         """Replays the records that the controller has written into the metadata log.
 
-        First commits the requests that are decided but not committed; a node under load nearly always has some.
-        Otherwise, some decisions of the round would be based on older metadata than others.
+        Before the replay, commits the requests that are decided but not committed, which a node under load nearly
+        always has. Therefore all decisions of a round are based on the same metadata.
 
         Args:
             metadata: the state of the metadata log.
@@ -467,7 +467,7 @@ class ClusterEngine(Engine):
         return self._guard.decide(self.apis[request.API_KEY], decide, context, request)
 
     def guard(self, api: Api[Any, Any]) -> Guard:
-        """Returns the functions by which a server decides an API's requests, with the checks of `submit`."""
+        """Returns the functions that a server calls to decide requests of `api`, with the checks of `submit`."""
         return self._guard.guard(api)
 
     def send(self, node_id: int, request: Any, version: int, done: Callable[[Any | None], None]) -> None:

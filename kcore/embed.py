@@ -27,7 +27,7 @@ EMBEDDED = "EMBEDDED"  # the listener of callers in the same process
 
 
 class _Caller:
-    """The base of `SyncEngine` and `AsyncEngine`: the engine, and the contexts of requests."""
+    """The base class of `SyncEngine` and `AsyncEngine`. It has the engine, and creates the contexts of requests."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -155,9 +155,9 @@ class SyncEngine(_Caller):
         self._driver.advance(ms)
 
     def close(self) -> None:
-        """Commits the open round and closes the log. Parked callers get an EngineClosedError.
+        """Commits the open round and closes the log. Calls of parked callers raise EngineClosedError.
 
-        It may be called again after an exception, for example a KeyboardInterrupt.
+        `close` may be called again after an exception, for example a KeyboardInterrupt.
 
         Raises:
             ReentrantCallError: this thread is inside the engine: the call comes from a signal handler or a watcher.
@@ -221,14 +221,14 @@ class AsyncEngine(_Caller):
         return True
 
     async def close_without_loop(self) -> None:
-        """Closes the engine as `close` does, after the end of its event loop. Parked requests get no response."""
+        """Closes the engine as `close` does, after the end of its event loop. Parked requests receive no response."""
         self._driver.leave_loop()
         await call_on_thread(self.close)
 
     def close(self) -> None:
-        """Commits the open round and closes the log. Parked requests get an EngineClosedError.
+        """Commits the open round and closes the log. Parked requests fail with an EngineClosedError.
 
-        It may be called again after an exception.
+        `close` may be called again after an exception.
 
         Raises:
             ReentrantCallError: this thread is inside the engine: the call comes from a signal handler or a watcher.

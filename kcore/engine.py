@@ -83,7 +83,7 @@ class Engine:
         clock: the source of time.
         new_uuid: creates random uuids (member ids, topic ids) of sixteen bytes. It is also an attribute of the engine.
         wait: True to load coordinators and partitions before the constructor returns. False to load them in `slices`;
-            until they are loaded, requests get COORDINATOR_LOAD_IN_PROGRESS or NOT_LEADER_OR_FOLLOWER. Topics and
+            until they are loaded, requests fail with COORDINATOR_LOAD_IN_PROGRESS or NOT_LEADER_OR_FOLLOWER. Topics and
             settings are always loaded before the constructor returns.
 
     Attributes:
@@ -324,7 +324,10 @@ class Engine:
         return TransactionVerifier(self.transactions)
 
     def _first_epoch(self) -> int | None:
-        """Returns the leader epoch of all coordinators when this node starts; None if it leads none at that time."""
+        """Returns the leader epoch of all coordinators at the start of this node.
+
+        Returns None if the node does not lead any coordinator's partition at that time.
+        """
         return self.log.node_epoch
 
     def _finish(self, stage: str) -> None:
@@ -456,7 +459,10 @@ class Engine:
     # ---- requests
 
     def guard(self, api: Api[Any, Any]) -> Guard | None:
-        """Returns the functions by which a server decides an API's requests; None: the API's own functions."""
+        """Returns the functions that a server calls to decide requests of `api`.
+
+        None means that the server calls the API's own functions.
+        """
         return None
 
     def connection_closed(self, connection_id: int) -> None:
@@ -542,7 +548,7 @@ class Engine:
     def turn(self) -> None:
         """Reads the clock, fires due timers, and runs all slices of long work.
 
-        It is meant for drivers whose callers wait for each call, so that they need no slices.
+        The driver for threads calls this method. The driver for an event loop runs one slice at a time instead.
         """
         now_ms = self.now.update()
         deadline_ms = self.wheel.next_deadline_ms()

@@ -29,12 +29,12 @@ class DescriptorReserve:
         self._holders = 0
 
     def hold(self) -> None:
-        """Opens the descriptors of the reserve, for a server that may still import modules. Ends with a `drop` call."""
+        """Opens the descriptors of the reserve for a server, which later calls `drop` once."""
         self._holders += 1
         self.fill()
 
     def drop(self) -> None:
-        """Ends one `hold`. When no `hold` is left, closes the descriptors."""
+        """Reverts a call of `hold`. When all calls are reverted, closes the descriptors."""
         self._holders -= 1
         if not self._holders:
             self.release()
@@ -46,7 +46,7 @@ class DescriptorReserve:
                 self._fds.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     def release(self) -> None:
-        """Closes the descriptors for the time of an import."""
+        """Closes the descriptors, so that an import can use them; `fill` opens them again."""
         while self._fds:
             os.close(self._fds.pop())
 

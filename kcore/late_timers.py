@@ -1,4 +1,4 @@
-"""Timers that, if the event loop was late, fire only after the loop has read the waiting requests.
+"""Timers of an event loop. After a delay of the loop, they fire only when the loop has read the waiting requests.
 
 A stopped process, a long request or a slow device keeps the event loop from reading its sockets. Deadlines of sessions
 then pass while the heartbeats that would extend them wait to be read. An event loop runs timers before it reads
@@ -45,8 +45,8 @@ class LateTimers:
 
     The loop counts as late if no round began for more than `LATE_MS`. It still counts as late for `LATE_MS` after such
     a gap, until all sockets have been read. The reason: the first request after the gap begins a round, but other
-    requests of the same turn are not served yet. An idle loop also counts as late; its two empty turns cost only a few
-    microseconds.
+    requests of the same turn are not served yet. An idle loop also counts as late; the two turns for the read then
+    cost only a few microseconds.
 
     Args:
         loop: the event loop.

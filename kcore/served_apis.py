@@ -80,7 +80,7 @@ class Node(Protocol):
 
     @property
     def cluster(self) -> ClusterView:
-        """This node and its addresses."""
+        """The nodes of the cluster with their addresses, and the partition leaders."""
         ...
 
     @property

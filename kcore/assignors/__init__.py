@@ -7,7 +7,7 @@
     assignment["a"]["orders"]      # (0, 1, 2)
 
 `get(name, group_type)` finds an assignor, `measure` computes figures of a result, and `kcore.assignors.arrays` applies
-assignors to numpy arrays. The loops are in `kcore_ext.assign`.
+assignors to numpy arrays. The compiled package `kcore_ext.assign` computes the assignments.
 """
 
 from kcore.assignors.api import (

@@ -191,7 +191,7 @@ def validate(assignment: GroupAssignment, members: Members) -> None:
 
 
 class CheckedAssignor:
-    """A user's assignor whose result is converted to a valid GroupAssignment."""
+    """A wrapper around a user's assignor. It converts the assignor's result to a GroupAssignment, and validates it."""
 
     __slots__ = ("name", "protocols", "wrapped")
 
@@ -201,7 +201,7 @@ class CheckedAssignor:
         self.protocols: tuple[str, ...] = getattr(wrapped, "protocols", (EAGER,))
 
     def assign(self, members: Members, topics: TopicLike, previous: GroupAssignment | None = None) -> GroupAssignment:
-        """Assigns partitions like `Assignor.assign`. Members missing from the result get no partitions.
+        """Assigns partitions like `Assignor.assign`. A member that is missing from the result receives no partitions.
 
         Raises:
             PartitionAssignorError: the result is invalid.

@@ -2,8 +2,8 @@
 
 The module is for simulations and planning: 10,000 members and 1,000,000 partitions take a few milliseconds and a few
 megabytes. The partitions of all topics have consecutive numbers. The number of a partition is the number of its topic's
-first partition, plus the partition's index in the topic. Members and topics are numbered in the order of their names:
-member 0 has the id that sorts first, and topic 0 has the name (or id) that sorts first.
+first partition, plus the partition's index in the topic. Members and topics are numbered in sorted order: member 0 has
+the first member id, and topic 0 has the first name (or topic id).
 """
 
 from collections.abc import Sequence
@@ -148,14 +148,16 @@ def balanced(group: Group, previous: Ints | None = None) -> Ints:
 
 
 def share_simple(group: Group, previous: tuple[Ints, Ints] | None = None) -> tuple[Ints, Ints]:
-    """Runs share groups' simple assignor over rows: member m has the partitions rows[first[m]:first[m + 1]].
+    """Runs the simple assignor of share groups.
+
+    In the results, member m has the partitions rows[first[m]:first[m + 1]].
 
     Args:
         group: the group.
-        previous: the previous (first, rows). None: a first assignment.
+        previous: the pair (first, rows) of the previous assignment. None: a first assignment.
 
     Returns:
-        (first, rows) of the new assignment.
+        The pair (first, rows) of the new assignment.
     """
     return simple.run(group.problem, *(previous or (None, None)))
 

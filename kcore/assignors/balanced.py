@@ -5,12 +5,13 @@ from kcore_ext.assign import flow
 
 
 class BalancedAssignor:
-    """kcore's own assignor: a minimum cost flow, optimal for equal and unequal subscriptions.
+    """kcore's own assignor, which computes a minimum cost flow. Its result is optimal for equal and unequal
+    subscriptions.
 
     It minimises, in this order:
 
     1. the sum of the squared loads, and thereby the largest load and the sum of the differences between loads
-    2. the number of partitions that a member loses although it may keep them
+    2. the number of partitions that a member loses although it still subscribes to their topic
     3. the number of partitions without a replica on their member's rack
 
     Member ids break ties. `Member.owned` or `previous` define the current owners. If two members claim a partition, the

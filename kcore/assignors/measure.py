@@ -12,10 +12,10 @@ class Measures(NamedTuple):
     Attributes:
         counts: number of partitions of each member, ascending.
         spread: largest minus smallest count.
-        topic_spread: the largest value of `spread` within one topic, among the members that subscribe to the topic
-            (without `members`: among the members that own some of its partitions).
+        topic_spread: the largest `spread` of any single topic. It compares the members that subscribe to the topic. If
+            `measure` is called without `members`, it compares the members that own partitions of the topic.
         imbalance: the sum of the squared counts, which `kcore.balanced` minimises.
-        moved: partitions that a member lost although it could keep them (0 without a previous assignment).
+        moved: partitions that a member lost although it could have kept them (0 without a previous assignment).
         gained: partitions that a member owns and did not own before.
         rack_matches: partitions that have a replica on their member's rack.
         rack_candidates: partitions whose member has a rack.

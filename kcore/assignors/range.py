@@ -5,7 +5,8 @@ from kcore_ext.assign import ranges
 
 
 class RangeAssignor:
-    """The assignor that gives each subscriber of a topic a range of its partitions; the first members may get one more.
+    """The assignor that gives each subscriber of a topic a range of consecutive partitions. If the partitions do not
+    divide evenly, the first members receive one more than the others.
 
     Members are ordered by instance id, then by member id. Topics of equal size with the same subscribers give each
     member the same partition numbers. Members first receive partitions with a replica on their own rack, unless every

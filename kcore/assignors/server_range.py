@@ -6,7 +6,8 @@ from kcore_ext.assign import ranges
 
 
 class ServerRangeAssignor:
-    """The assignor that gives each subscriber of a topic a range of its partitions; the first members may get one more.
+    """The assignor that gives each subscriber of a topic a range of consecutive partitions. If the partitions do not
+    divide evenly, the first members receive one more than the others.
 
     Static members come before other members.
     """

@@ -73,9 +73,9 @@ class StickyAssignor:
     void.
 
     With equal subscriptions, no two members differ by more than one partition and, without racks, no equally balanced
-    assignment moves less. With unequal subscriptions, no single move improves the balance. If Kafka 4.3 would loop
-    forever, this assignor returns the assignment of `kcore.balanced`. Kafka remembers the largest generation over the
-    life of an assignor. This assignor considers only the current members, so that a result depends only on its
+    assignment moves fewer partitions. With unequal subscriptions, no single move improves the balance. If Kafka 4.3
+    would loop forever, this assignor returns the assignment of `kcore.balanced`. Kafka remembers the largest generation
+    over the life of an assignor. This assignor considers only the current members, so that a result depends only on its
     arguments.
     """
 

@@ -40,8 +40,8 @@ class StreamsAssignment:
 
 
 class StickyTaskAssignor:
-    """The assignor that keeps a task on its member, or else moves it to a member with a standby, or else to the least
-    loaded process (as Kafka 4.3).
+    """The assignor that keeps a task on its member if possible (as Kafka 4.3). Otherwise, it moves the task to a member
+    with a standby or, without a standby, to the least loaded process.
 
     Among equally loaded processes or members, the assignor chooses as Kafka does. The choice depends on their ids and
     on the order in which Kafka's priority queue returns equal elements.
@@ -60,7 +60,7 @@ class StickyTaskAssignor:
 
         Args:
             members: the members with their process and their current tasks (the previous target).
-            subtopologies: subtopology id -> its number of tasks, and True if it has state.
+            subtopologies: subtopology id -> subtopology.
             num_standby_replicas: `num.standby.replicas`: copies of each stateful task.
 
         Raises:

@@ -8,8 +8,8 @@ class UniformAssignor:
     """The assignor that distributes partitions evenly with few moves: KIP-848's default, as of Kafka 4.1 to 4.3.
 
     Works with names or topic ids. With equal subscriptions, members differ by at most one partition, and no equally
-    balanced assignment moves less; with unequal subscriptions, each topic is spread evenly over its subscribers. The
-    assignor ignores racks.
+    balanced assignment moves fewer partitions. With unequal subscriptions, each topic is spread evenly over its
+    subscribers. The assignor ignores racks.
     """
 
     name = "uniform"
@@ -18,12 +18,12 @@ class UniformAssignor:
         """Returns the next target assignment.
 
         Args:
-            members: the members. A subscribed topic name that does not exist gets no partitions, but counts when
+            members: the members. A subscribed topic name that does not exist adds no partitions, but counts when
                 subscriptions are compared. A topic id that does not exist is an error.
             topics: the topics, keyed by name or by id (with `names` for members that subscribe by name).
             previous: the previous target. Passing the GroupAssignment of the last call avoids conversions. If
-                `previous` is None or lacks a member, the member's `owned` is its previous target. So a returning static
-                member can keep the target of its predecessor.
+                `previous` is None or lacks a member, the member's `owned` is its previous target. If a static member
+                returns with a new member id, the caller can set `owned` to the target of its old member id.
 
         Raises:
             PartitionAssignorError: a subscribed topic id does not exist (KIP-848: the group keeps its old target).

@@ -35,7 +35,7 @@ VERBS: dict[str, tuple[str, str]] = {
 def parser_for(verb: str | None) -> argparse.ArgumentParser:
     """Returns the command's parser with the arguments of one verb.
 
-    None adds the arguments of all verbs, which the documentation needs.
+    If the verb is None, adds the arguments of all verbs. The generated documentation needs all of them.
     """
     parser = argparse.ArgumentParser(
         prog="kcore", description="Kafka's coordinator as a Python library and as a server."

@@ -34,7 +34,7 @@ POLL_S: Final = 0.05
 
 
 def move(store: ClusterStore, partition: str, node_id: int, command_config: str | None) -> int:
-    """Makes a node the leader of a partition, and waits until it leads.
+    """Makes a node the leader of a partition, and waits until the node leads the partition.
 
     Args:
         store: the cluster's store, which contains the addresses of the nodes.

@@ -12,7 +12,7 @@ STEP_OBJECTS: Final = 50_000
 A collection takes a quarter of a microsecond for each object.
 """
 _THRESHOLDS: Final = (10_000, 5, 1_000_000)
-"""The garbage collector's thresholds between full collections.
+"""The normal thresholds of Python's garbage collector. `_AT_ONCE` replaces them shortly before each full collection.
 
 With Python's defaults 700, 10 and 10, collections would take a fifth of a busy server's time.
 """
@@ -29,10 +29,10 @@ class SteppedCollector:
     """A garbage collector that freezes the objects left by a full collection. The next collection visits only newer
     objects.
 
-    A full collection of millions of objects would stop the event loop for up to a second, again and again while a
-    client makes the state grow. Frozen objects are never visited again. They do not need the collector: deleted state
-    and ended connections are not in cycles, so Python frees them at once. A cycle that becomes garbage after it was
-    frozen is never freed.
+    A full collection of millions of objects would stop the event loop for up to a second. This would happen again and
+    again while a client makes the state grow. Frozen objects are never visited again. They do not need the collector:
+    deleted state and ended connections are not in cycles, so Python frees them at once. A cycle that becomes garbage
+    after it was frozen is never freed.
     """
 
     __slots__ = ()

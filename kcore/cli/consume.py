@@ -79,7 +79,7 @@ def _terminated_like_interrupted() -> Iterator[None]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Consumes until the end of the topics, Ctrl-C or SIGTERM; in each case a member leaves its group."""
+    """Consumes until the end of the topics, Ctrl-C or SIGTERM. A group member then leaves its group."""
     try:
         with _terminated_like_interrupted():
             return _consume(options)

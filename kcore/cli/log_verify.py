@@ -30,7 +30,7 @@ ATTEMPTS = 5
 meanwhile."""
 
 SNAPSHOTTED = (CONSUMER_OFFSETS, TRANSACTION_STATE)
-"""Topics whose compacted log is the snapshot of a coordinator."""
+"""Names of the topics whose compacted logs contain the state of coordinators."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

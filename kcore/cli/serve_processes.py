@@ -118,7 +118,7 @@ class Child:
 
     Attributes:
         has_served: True once any of its runs has begun to serve.
-        is_serving: True once the present run has begun to serve.
+        is_serving: True once the current run has begun to serve.
     """
 
     def __init__(self, start: Start, locks: tuple[int, ...]) -> None:

@@ -28,7 +28,7 @@ SOFTWARE_NAME, SOFTWARE_VERSION = "kcore", VERSION
 RECEIVE_BYTES = 1 << 20
 """The largest single read from the socket."""
 MAX_VARINT_SHIFT = 28
-"""The shift of the fifth byte of an unsigned varint, in bits. The protocol has no longer unsigned varints."""
+"""Maximum shift of a byte of an unsigned varint, in bits. A varint has at most five bytes, each with seven bits."""
 
 
 class Connection:

@@ -54,15 +54,15 @@ class FetchPosition:
     Attributes:
         fetch: the next offset to fetch; None: not looked up yet.
         consumed: the offset after the consumed records; None: no record was consumed since the position was set.
-        taken: the offset after the records that the user's code got; None: the code got no record since the position
-            was set.
+        taken: the offset after the records that the user's code has received; None: it has received no record since the
+            position was set.
         skipped: True once a response with only transaction markers or aborted records has moved the position.
         epoch: the leader epoch of the last fetched batch, or of the committed offset; None: unknown.
         leader_epoch: the leader epoch under which the position is valid; -1: unknown; None: not validated yet.
         validating: True while the leader checks that its log has the position.
         paused: True if the user paused the partition.
         not_before_ms: the end of a pause after an error.
-        buffer: fetched records that the user's code has not got yet, or None.
+        buffer: fetched records that the user's code has not received yet, or None.
         version: a number that changes with each assignment and each seek, so that late responses are recognized.
         initial: True until a seek or a reset. The lookup of such a position uses the committed offset, if there is one.
         timestamp: the timestamp in ms by which the position is looked up, EARLIEST or LATEST; None: the reset policy
@@ -101,7 +101,7 @@ class Unvalidated(NamedTuple):
     Attributes:
         offset: the position.
         epoch: the leader epoch of the position.
-        leader_epoch: the epoch of the partition's present leader.
+        leader_epoch: the epoch of the partition's current leader.
         version: the version of the position.
     """
 
@@ -116,7 +116,7 @@ class FetchPositions:
 
     Attributes:
         by_partition: the positions, in the order in which polls visit the partitions.
-        cursor: the records of a loop over single records. Records that the loop has finished count as consumed.
+        cursor: the records for a `for` loop of the user's code. Records that the loop has finished count as consumed.
     """
 
     def __init__(self) -> None:
@@ -172,7 +172,8 @@ class FetchPositions:
         """Handles a lookup by time that found no record: the next lookup sets the position to the end of the log.
 
         Returns:
-            False if `seek_time` has not requested this lookup by time; the caller then repeats the lookup unchanged.
+            False if the position no longer depends on this lookup, or the lookup was not by a time. The caller then
+            repeats the lookup unchanged.
         """
         state = self.by_partition.get(partition)
         if state is None or state.version != version or state.timestamp is None or state.timestamp < 0:
@@ -181,7 +182,10 @@ class FetchPositions:
         return True
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drops taken records of partitions that moved to another member, or whose position changed."""
+        """Drops the cursor's records of partitions that moved to another member, or whose position changed.
+
+        The next call of `processed` does not mark records of these partitions as consumed.
+        """
         self._mark(self.cursor.finished(current=False))
         dropped = set(partitions)
         self.cursor.drop(dropped)
@@ -310,7 +314,7 @@ class FetchPositions:
         return reset
 
     def fail_validation(self, partitions: Mapping[TopicPartition, Unvalidated]) -> None:
-        """Ends a validation that got no result. Before their next fetch, the positions are validated again."""
+        """Ends a validation without a result. Before their next fetch, the positions are validated again."""
         for partition, sent in partitions.items():
             state = self.by_partition.get(partition)
             if state is not None and state.version == sent.version:
@@ -338,7 +342,8 @@ class FetchPositions:
             state.skipped = True
 
     def take(self, limit: int) -> list[Any]:
-        """Takes buffered records, partition by partition. The remaining records of an abandoned loop come first.
+        """Takes buffered records, partition by partition. If the user's code has left a `for` loop early, the remaining
+        records of this loop come first.
 
         The records count as polled; `processed` later marks them as consumed. If this method raises, for example
         MemoryError, no record is taken, and the next fetch returns the records again.
@@ -383,7 +388,9 @@ class FetchPositions:
                 state.version = next(self._versions)
 
     def take_for_loop(self, limit: int) -> bool:
-        """Moves buffered records to the cursor; returns False if there are none."""
+        """Moves buffered records to `cursor`, from which the user's `for` loop reads them. Returns False if there are
+        none.
+        """
         records = self.take(limit)
         self._loaded, self._polled = self._polled, {}  # the cursor reports which records the loop has finished
         self.cursor.load(records)
@@ -462,7 +469,9 @@ class FetchSession:
         )
 
     def succeeded(self, session_id: int) -> None:
-        """Moves to the next epoch of the session, or back to full requests if the broker keeps no session."""
+        """Moves to the next epoch of the session. If the broker has no session, the next request names all
+        partitions.
+        """
         if session_id == 0:
             self.reset()
         else:
@@ -480,7 +489,7 @@ class FetchSession:
         self._sent = {}
 
     def reset(self) -> None:
-        """Begins a new session with the next request, because the broker does not have the present session."""
+        """Begins a new session with the next request, because the broker does not have the current session."""
         self._id = 0
         self.failed()
 

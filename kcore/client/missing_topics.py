@@ -12,13 +12,15 @@ MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVA
 """Errors of a topic that does not exist."""
 
 NEW_TOPIC_S: Final = 2.0
-"""The delay of the first warning: until then, a broker may not have the metadata of a new topic."""
+"""The delay of the first warning, in seconds. During this time, a broker may not yet have the metadata of a new
+topic.
+"""
 
 REPEAT_S: Final = 600.0
 """The shortest time between two warnings about the same topic."""
 
 RETRY_S: Final = 10.0
-"""The pause before the next lookup if the previous lookup got no response."""
+"""The pause in seconds before the next lookup, if the previous lookup received no response."""
 
 
 class MissingTopics:
@@ -75,5 +77,5 @@ class SubscriptionCheck:
         return warned
 
     def failed(self, now_s: float) -> None:
-        """Records that a lookup got no response."""
+        """Records that a lookup received no response."""
         self.due_s = now_s + RETRY_S

@@ -27,7 +27,7 @@ _SERVER_FINAL = re.compile(r"v=(?P<signature>[A-Za-z0-9+/]+=*)")
 
 
 def plain(user: str, password: str) -> Exchange:
-    """Runs PLAIN: a single token."""
+    """Runs PLAIN, which sends a single token."""
     yield f"\0{user}\0{password}".encode()
 
 

@@ -1,4 +1,6 @@
-"""A client's TLS and SASL, configured by Kafka's settings (and librdkafka's, where the names differ)."""
+"""A client's TLS and SASL, configured by Kafka's settings. Where librdkafka has other names, these are accepted,
+too.
+"""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class SharePartition(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """A range of offsets that a broker has locked for the member, and their delivery count."""
+    """A range of offsets that a broker has locked for the member, with the delivery count of its records."""
 
     first: int
     last: int

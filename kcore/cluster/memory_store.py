@@ -34,21 +34,21 @@ NO_LEADER: Final = -1
 
 
 class Interceptor(Protocol):
-    """A function of a test that the store calls before and after every statement."""
+    """A function of a test that the store calls before and after every operation."""
 
     def __call__(self, operation: str, node_id: int, stored: bool) -> None:
         """Raises an error to simulate a lost request (`stored` is False) or a lost response (`stored` is True).
 
         Args:
             operation: the name of the method of `ClusterStore` or `SharedStorage`.
-            node_id: the node that sends the statement; -1 before the node has registered.
-            stored: False before the statement has an effect, True after it.
+            node_id: the node that calls the method; -1 before the node has registered.
+            stored: False before the operation has an effect, True after it.
         """
         ...
 
 
 class _Lease:
-    """A lease, with the time in ms at which it ends on the store's clock."""
+    """A lease. Its end, `expires_ms`, is a time in ms on the store's clock."""
 
     __slots__ = ("epoch", "expires_ms", "holder", "name")
 
@@ -88,7 +88,7 @@ class MemoryCluster:
         clock_ms: returns the store's time in ms; it never goes back.
 
     Attributes:
-        intercept: a test's function that the store calls before and after every statement; None: no statement fails.
+        intercept: a test's function that the store calls before and after every operation; None: no operation fails.
         fenced_writes: the number of write sets that were refused.
     """
 

@@ -4,8 +4,8 @@ A `ClusterStore` gives access to the nodes, their leases and the leaders of part
 gives access to the logs. Both belong to the same store, so one transaction can check a leader and write its batches.
 
 Leases have names: `controller`, and `node/7` for node 7. All times of leases come from the store's clock. A node reads
-its monotonic clock before it sends a renewal, and computes its own deadline from this time, so that it stops before the
-store's deadline.
+its monotonic clock before it sends a renewal, and computes its own deadline from this time. Therefore it stops before
+the lease expires in the store.
 
 The methods block. Any thread may call them, but an object supports only one call at a time. Each call is one
 transaction. The caller may repeat it after StoreUnavailableError, even if the interrupted attempt has succeeded.
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from kcore.log.storage import SharedStorage
 
 METADATA: Final = PartitionKey(METADATA_TOPIC_ID, 0)
-"""The metadata log. The node that holds the lease `controller` leads it, in the epoch of that lease."""
+"""The key of the metadata log's partition.
+
+Its leader is the node that holds the lease `controller`, and its leader epoch is the epoch of that lease.
+"""
 METADATA_NUMBER: Final = 0
 """The number of the metadata log's partition. It is the same in every shared store."""
 CONTROLLER_LEASE: Final = "controller"
@@ -202,15 +205,15 @@ class ClusterStore(ABC):
 
     @abstractmethod
     def storage(self) -> SharedStorage:
-        """Returns the logs, for the incarnation that this object has registered last.
+        """Returns the storage of the logs, for the incarnation that this object has registered last.
 
         `close` of this object also closes the storage.
         """
 
     def reader(self) -> SharedStorage:
-        """Returns the logs of all nodes, for a command that has not registered. Every write raises FencedWriteError.
+        """Returns a storage with which a command that has not registered reads the logs of all nodes.
 
-        The caller closes it before this object.
+        Every write to it raises FencedWriteError. The caller closes it before this object.
 
         Raises:
             LogError: this kind of store has no such reader.
@@ -266,7 +269,7 @@ class ClusterStore(ABC):
         of the node that is being stored.
 
         Args:
-            node: the lease of the incarnation; its epoch increases.
+            node: the lease of the incarnation to fence. The call increases the epoch of the lease.
             controller: the lease of the calling controller, checked in the same transaction; None for a command.
             force: True to fence a node whose lease has not expired. The node may serve reads until its own deadline, so
                 the caller waits until then before it gives the partitions to other nodes.

@@ -24,7 +24,7 @@ FACTORIES: Final = {
 
 
 def is_store_url(place: str) -> bool:
-    """Returns True if a text is the URL of a store; otherwise it is the path of a folder."""
+    """Returns True if `place` is the URL of a store, and False if it is the path of a folder."""
     scheme, separator, _ = place.partition("://")
     return bool(separator) and scheme in FACTORIES
 

@@ -1,4 +1,4 @@
-"""JAAS configurations in the form of Kafka's brokers.
+"""Parses JAAS configurations, in the form in which Kafka's brokers accept them.
 
 The options `user_NAME="password"` of PlainLoginModule define the users of PLAIN. The login modules of other mechanisms
 have options only for connections between brokers, so they do not affect clients.
@@ -62,8 +62,8 @@ def login_module(text: str) -> tuple[str, list[tuple[str, str]]]:
     """Returns the class of a JAAS configuration's login module, and its options.
 
     Raises:
-        ConfigError: the text is not one entry. The message quotes no part of the text, because the text contains
-            passwords.
+        ConfigError: the text is not exactly one login module. The message quotes no part of the text, because the text
+            contains passwords.
     """
     tokens = _tokens(text)
     if len(tokens) < 3 or tokens[-1] != (";", True):

@@ -51,9 +51,9 @@ NO_WARNING = frozenset(
         "security.inter.broker.protocol",
     }
 )
-"""Names of Kafka settings that have an effect in kcore, or that name listeners, but that kcore's own table lacks.
+"""Names of Kafka settings that `Config.without_effect` does not list, although kcore's own table lacks them.
 
-`Config.without_effect` does not list them.
+These settings have an effect in kcore, or they name listeners.
 """
 
 KEPT_FOR_TOOLS = frozenset(

@@ -64,7 +64,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _stripped(value: str) -> str:
-    """Removes blanks around a value; an escaped blank at the end stays."""
+    """Removes white space around a value, except an escaped blank at its end."""
     kept = value.strip()
     return f"{kept} " if len(value.rstrip()) < len(value) and _ends_with_escape(kept) else kept
 

@@ -56,7 +56,8 @@ class Setting(NamedTuple):
         choices: the allowed values, if the setting has a fixed set of values; else None.
         ignore_case: True if the case of `choices` does not matter.
         dynamic: True if it can be changed while the server runs.
-        check: a function that returns the problem of a value, or None if it finds no problem; None: no such function.
+        check: a function that returns the problem of a value, or None if it finds no problem. The attribute is None if
+            the setting has no such function.
     """
 
     name: str
@@ -185,14 +186,17 @@ class Setting(NamedTuple):
 
 
 def _shown(value: Any) -> str:
-    """Returns the text of a value for an error; Python refuses to print integers of thousands of digits."""
+    """Returns the text of a value for an error message.
+
+    Python refuses to format integers of thousands of digits, so the text of a large integer is its number of bits.
+    """
     if isinstance(value, int) and value.bit_length() > MAX_SHOWN_BITS:
         return f"an integer of {value.bit_length()} bits"
     return repr(value)
 
 
 class Declared:
-    """The arguments of a `setting(...)` line in a class body. `declared` makes a `Setting` of them."""
+    """The arguments of a `setting(...)` line in a class body. `declared` creates a `Setting` from them."""
 
     __slots__ = ("arguments", "kind")
 

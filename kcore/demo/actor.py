@@ -1,9 +1,9 @@
-"""An actor of the Spark demonstration in its own process: a consumer, or a transactional pipeline.
+"""A client process of the Spark demonstration: a consumer, or a transactional pipeline.
 
     python -m kcore.demo.actor PROTOCOL BOOTSTRAP GROUP TOPIC CLIENT_ID
     python -m kcore.demo.actor transactional BOOTSTRAP GROUP TOPIC CLIENT_ID OUT SEED
 
-On SIGTERM it leaves its group; SIGKILL simulates a crash.
+On SIGTERM the process leaves its group; SIGKILL simulates a crash.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ BUCKET: Final = "kcore-demo"
 JOB_S: Final = 900
 RUN: Final = "import sys; from kcore.cli import main; sys.exit(main())"
 TABLES: Final = {"rebuild": "state", "audit": "audit", "timeline": "timeline"}
-"""Job -> the folder of its tables."""
+"""Mapping from the name of each Spark job to the name of the folder with its tables."""
 
 
 class ClusterStory(SparkStory):
@@ -81,7 +81,10 @@ class ClusterStory(SparkStory):
             self._compare_plans()
 
     def _continue(self, cluster: Cluster, place: str, moment: tuple[str, ...]) -> None:
-        """Rebuilds the state as of a point in time, then continues from its checkpoints to the end of the log."""
+        """Runs two jobs that rebuild the state of the groups.
+
+        The first job stops at a point in time. The second job continues from its checkpoints to the end of the log.
+        """
         for out, arguments in (("middle", (*moment, "--checkpoint")), ("continued", ("--since", f"{place}/middle"))):
             self._spark("rebuild", f"{place}/events", f"{place}/{out}", arguments, cluster.master, cluster.settings())
         self._compare(cluster, TABLES["rebuild"], "continued")

@@ -74,16 +74,16 @@ class Nodes:
         return self._processes[node_id].pid
 
     def kill(self, node_id: int) -> None:
-        """Sends SIGKILL."""
+        """Sends SIGKILL to a node, and waits for its end."""
         self._processes[node_id].kill()
         self._processes[node_id].wait()
 
     def signal(self, node_id: int, number: signal.Signals) -> None:
-        """Sends a signal, such as SIGSTOP."""
+        """Sends a signal, such as SIGSTOP, to a node."""
         self._processes[node_id].send_signal(number)
 
     def stop(self, node_id: int, timeout_s: float = 30.0) -> int:
-        """Sends SIGTERM, and returns the exit code."""
+        """Sends SIGTERM to a node, waits for its end, and returns the exit code."""
         process = self._processes[node_id]
         process.send_signal(signal.SIGCONT)
         process.terminate()
@@ -107,7 +107,7 @@ class Nodes:
         return {node_id for node_id, row in rows.items() if row["leaders"] and row["state"] in ("alive", "draining")}
 
     def wait_leading(self, *node_ids: int) -> None:
-        """Waits until exactly these nodes lead partitions, and no partition is without a live leader.
+        """Waits until exactly these nodes lead partitions, and every partition has a live leader.
 
         Raises:
             KcoreError: the nodes do not lead after `START_S`.

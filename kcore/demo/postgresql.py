@@ -64,9 +64,9 @@ def free_port() -> int:
 
 
 def _runs(pid: int) -> bool:
-    """Returns True unless a process has ended.
+    """Returns True while a process runs.
 
-    A process whose parent has not read its exit status yet counts as ended.
+    Returns False for a process that has ended, even if its parent has not read the exit status yet.
     """
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"

@@ -55,7 +55,7 @@ class PostgresqlStory(Story):
         return self.nodes
 
     def run(self) -> bool:
-        """Runs the demonstration. Returns True if every count was right and the audit found nothing."""
+        """Runs the demonstration. Returns True if all counts were right and the audit has no findings."""
         try:
             self._begin()
             self._until("all own partitions", lambda: self._owning() == set(CLUSTER_LIBRARIES))
@@ -143,7 +143,7 @@ class PostgresqlStory(Story):
         self.show.say("postgresql", f"the nodes continue on port {self.standby.port}")
 
     def _wait_leading(self, *node_ids: int) -> None:
-        """Waits for leaders, and handles the consumers' events meanwhile."""
+        """Waits until exactly these nodes lead partitions, and processes the consumers' events meanwhile."""
         self._until(f"nodes {node_ids} lead", lambda: self.cluster.leading() == set(node_ids))
 
     def _show_status(self) -> None:

@@ -71,7 +71,7 @@ class SparkStory:
         return self._end()
 
     def _make_history(self, data: Path) -> int:
-        """Runs a server and the traffic; returns a time in the middle of it, in ms since the epoch."""
+        """Runs a server and the traffic; returns the middle of this period, in ms since the epoch."""
         self.show.say("seed", f"{self.seed} (kcore demo --spark --seed {self.seed} plays the same script)")
         with ServerProcess(data, SETTINGS) as server:
             self.show.say("server", f"kcore serve listens on {server.bootstrap}, data in {data}")
@@ -97,7 +97,7 @@ class SparkStory:
         self.statuses.append(("export verify", len(findings)))
 
     def _job(self, job: str, *arguments: str) -> None:
-        """Runs `kcore spark JOB` in this process: all jobs share one JVM, each with its own session."""
+        """Runs `kcore spark JOB` in this process. All jobs use the same JVM, but each job has its own Spark session."""
         command = [job, *arguments, "--master", MASTER]
         self.show.command(["kcore", "spark", *command])
         self.statuses.append((f"spark {job}", submit.main(command)))

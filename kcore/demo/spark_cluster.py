@@ -278,7 +278,7 @@ def _executors(folder: Path) -> list[int]:
 
 @contextmanager
 def in_environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Sets variables of the environment, and restores them at the end."""
+    """Sets environment variables for the body of a `with` statement, and restores them afterwards."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -190,7 +190,7 @@ LIBRARIES = {
 
 
 CLUSTER_LIBRARIES = {**LIBRARIES, "kcore": consume_kcore}
-"""The libraries of the demonstration of a cluster."""
+"""Mapping from the name of each client library of the cluster demonstration to the function that consumes with it."""
 
 
 def main() -> None:

@@ -42,9 +42,9 @@ class AsyncDriver:
     requests, a thread writes the round instead: `CommitOffloadPolicy` decides.
 
     On a shared loop a thread writes every round, because the driver does not know what else the loop has to do. If a
-    participant of the round allows no background commit, the driver *pauses*: requests, timers and slices wait until
-    the round is written. The engine sees no difference from an inline commit. A server's connections call the engine
-    without the driver, so the server holds back their requests during a pause (`when_paused`).
+    component with records in the round forbids background commits, the driver *pauses*: requests, timers and slices
+    wait until the round is written. For the engine, this is the same as an inline commit. A server's connections call
+    the engine without the driver, so the server delays their requests during a pause (`when_paused`).
 
     Args:
         engine: the engine.
@@ -100,7 +100,10 @@ class AsyncDriver:
         refuse_in_child(self)
 
     def hold_late_timers(self, unserved: Callable[[], bool]) -> None:
-        """Delays late timers while `unserved` returns True, that is, while received requests are not served yet."""
+        """Makes timers wait, after a delay of the loop, until all received requests are served.
+
+        `unserved` returns True while received requests are not served yet.
+        """
         self._timers.unserved = unserved
 
     def leave_to_parent(self, reason: str) -> None:
@@ -117,9 +120,9 @@ class AsyncDriver:
         self._waiting = set()
 
     def compute_beside(self, compute: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Runs a long computation, which must not access the engine, on a thread; then calls `done(result)` in a round.
+        """Runs a long computation on a thread, and then calls `done(result)` in a round.
 
-        If the computation raises, `done` gets the exception.
+        The computation must not access the engine. If it raises, the driver passes the exception to `done`.
         """
 
         def arrived(future: asyncio.Future[Any]) -> None:
@@ -140,7 +143,7 @@ class AsyncDriver:
         future.add_done_callback(arrived)
 
     def at_beginning_of_round(self, callback: Callable[[], None]) -> None:
-        """Registers a callback that is called before a round that `begin_round` opens. It must not raise."""
+        """Registers a callback that is called before a round that `begin_round` opens. The callback must not raise."""
         self._begins.append(callback)
 
     def at_end_of_round(self, callback: Callable[[], None]) -> None:
@@ -148,8 +151,9 @@ class AsyncDriver:
         self._ends.append(callback)
 
     def when_paused(self, callback: Callable[[bool], None]) -> None:
-        """Registers a callback that gets True before a pause and False after it. No code may call the engine in a
-        pause.
+        """Registers a callback, which is called with True before a pause and with False after the pause.
+
+        During a pause, no code may call the engine.
         """
         self._pauses.append(callback)
 
@@ -213,9 +217,9 @@ class AsyncDriver:
     def _handle_engine_error(self, error: BaseException) -> None:
         """Handles an exception that left the engine.
 
-        After an `Exception` the engine continues, and the decided requests wait for the end of a later round. The
-        engine is broken if the exception left a round without a result, or is no `Exception`: it may then have
-        interrupted the engine between two steps.
+        After an `Exception`, the engine usually continues, and the decided requests wait for the end of a later round.
+        In two cases the driver refuses all later calls: if the exception left a round without a result, and if it is
+        another `BaseException`, which may have interrupted the engine between two steps.
         """
         pipeline = self.engine.pipeline
         if isinstance(error, Exception) and not pipeline.interrupted:
@@ -227,7 +231,7 @@ class AsyncDriver:
         self._break()
 
     def _break(self) -> None:
-        """Refuses every later call. Every waiting future gets an EngineInterruptedError."""
+        """Refuses every later call. Every waiting future fails with an EngineInterruptedError."""
         pipeline = self.engine.pipeline
         self._broken = pipeline.interrupted = True
         self._inside = False
@@ -306,7 +310,7 @@ class AsyncDriver:
             ended.set_result(None)
 
     def _pause(self) -> None:
-        """Begins a pause, unless one has begun. If a callback raises, no pause begins."""
+        """Begins a pause, if none is in progress. If a callback of `when_paused` raises, no pause begins."""
         if not self._paused:
             for callback in self._pauses:
                 callback(True)
@@ -351,7 +355,7 @@ class AsyncDriver:
         self._offload_policy.wrote(time.perf_counter() - now_s)
 
     def _start_background(self, now_s: float) -> bool:
-        """Starts to write the round on the thread. Returns False if the round or the system does not allow it."""
+        """Starts to write the round on the thread. Returns False if the round forbids this or no thread exists."""
         pipeline = self.engine.pipeline
         writer = self._threads.started_writer()
         if writer is None:
@@ -449,12 +453,12 @@ class AsyncDriver:
             raise
 
     def submit(self, context: RequestContext, request: Any) -> asyncio.Future[Any]:
-        """Decides a request. The returned future gets the response once it is durable.
+        """Decides a request. Returns a future, which completes when the response is known and the decision is durable.
 
         Raises:
-            EngineClosedError: the engine was closed. Futures that wait at that time get the same error.
-            EngineInterruptedError: an exception interrupted a change of the engine's state. Waiting futures get the
-                same error.
+            EngineClosedError: the engine was closed. Futures that wait at that time fail with the same error.
+            EngineInterruptedError: an exception interrupted a change of the engine's state. Waiting futures fail with
+                the same error.
         """
         if self._closed or self._closing:
             raise EngineClosedError(self._refusal)
@@ -508,7 +512,7 @@ class AsyncDriver:
                     future.set_exception(error)
 
     def start(self) -> None:
-        """Starts to run timers and slices, including the loads that were queued before."""
+        """Starts to run timers and slices, including the slices of loads that were queued before this call."""
         self.schedule_round_end()
 
     def advance(self, ms: int) -> None:
@@ -554,7 +558,7 @@ class AsyncDriver:
         await self._threads.stop_beside()
 
     def close(self) -> None:
-        """Commits the open round and stops. Parked requests get an EngineClosedError.
+        """Commits the open round and stops. Parked requests fail with an EngineClosedError.
 
         The open round of a broken engine is not committed. The driver is closed even if this method raises.
 

@@ -112,8 +112,8 @@ class WriteTask:
     def write(self) -> None:
         """Writes the round.
 
-        If memory for the call is missing, waits until memory is available, because all later rounds wait for this
-        round.
+        If there is not enough memory for the call, this method tries again until it succeeds, because all later rounds
+        wait for this round.
         """
         assert self.background_commit is not None, "only a started background commit is written"
         while True:
@@ -145,7 +145,7 @@ def reclaim_on(writer: Writer, reclaim: Callable[[], bool]) -> None:
 
     Args:
         writer: the writing thread.
-        reclaim: frees some of the space of deleted batches; returns True if there is more.
+        reclaim: frees some of the space of deleted batches; returns True if more space remains to be freed.
     """
 
     def run() -> None:

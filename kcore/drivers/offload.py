@@ -12,7 +12,7 @@ T = TypeVar("T")
 MAX_BLOCKED_REQUESTS = 0.1  # a thread adds about 100 µs to a commit, a third of the time that a blocked request waits
 
 GATHER_TURNS = 2
-"""Number of consecutive turns without a new call, after which a round of a shared event loop waits no longer."""
+"""Number of consecutive turns without a new call after which a round of a shared event loop is ended."""
 
 
 class CommitOffloadPolicy:
@@ -101,7 +101,7 @@ async def call_on_thread(call: Callable[[], T], discard: Callable[[T], object] |
 
     Args:
         call: the function.
-        discard: called with the result of `call` if the await was cancelled, on any thread.
+        discard: called with the result of `call` if the await was cancelled. It may be called on any thread.
     """
     pool = ThreadPoolExecutor(1, thread_name_prefix="kcore-call")
     future: Future[T] = pool.submit(call)

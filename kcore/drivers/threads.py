@@ -47,12 +47,13 @@ class ThreadDriver:
     commit fails, and memory is read from the log again.
 
     Threads share flushes. A thread that leaves the engine commits the open round, unless more threads are likely to
-    join it. These are the threads that wait for the lock, and as many further threads as joined the previous round.
-    Then the thread becomes a follower, which sleeps until a later thread has committed the round. The first follower of
-    a round is its opener: if no thread joins for `GRACE_S`, the opener commits. `_expected` lists threads that waited
-    for the lock when the last commit ended. The round stays open until these threads have entered, so a call waits for
-    two flushes at most. A thread whose request is parked commits the round earlier; other calls may then wait longer.
-    If exceptions interrupt the threads that a round relies on, its followers commit it after `FOLLOWER_WAIT_S`.
+    join it: the threads that wait for the lock, and as many further threads as joined the previous round. If the
+    thread does not commit, it becomes a follower, which sleeps until a later thread has committed the round. The first
+    follower of a round is its opener: if no thread joins for `GRACE_S`, the opener commits. `_expected` lists threads
+    that waited for the lock when the last commit ended. The round stays open until these threads have entered, so a
+    call waits for two flushes at most. A thread whose request is parked commits the round earlier; other calls may then
+    wait longer. If exceptions interrupt the threads that a round relies on, its followers commit it after
+    `FOLLOWER_WAIT_S`.
 
     Args:
         engine: the engine.
@@ -244,8 +245,8 @@ class ThreadDriver:
     def _commit(self) -> None:
         """Commits until no decision is left to commit, and wakes sleeping threads if the next deadline is now earlier.
 
-        This is the last step before a thread leaves the engine. If a commit raises after its round has got a result,
-        the thread still leaves the engine normally.
+        This is the last step before a thread leaves the engine. If a commit raises an exception after all
+        components and responses have received the result of the round, the thread still leaves the engine normally.
         """
         engine = self.engine
         try:
@@ -277,7 +278,10 @@ class ThreadDriver:
             _wake(sleeper)
 
     def _wait(self, pending: Pending, timeout_s: float | None) -> None:
-        """Sleeps until `pending` is completed. The caller is outside the engine and takes the lock when it wakes up."""
+        """Sleeps outside the engine until `pending` is completed.
+
+        At each wake-up, takes the lock and runs due timers, slices and commits.
+        """
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         sleeper = Lock()
         sleeper.acquire()
@@ -378,7 +382,7 @@ class ThreadDriver:
             self._inside = CLOSED
 
     def close(self) -> None:
-        """Commits the open round and closes the engine. Parked callers get an EngineClosedError.
+        """Commits the open round and closes the engine. Calls of parked callers raise EngineClosedError.
 
         If an exception has interrupted a change of the engine's state, the engine is closed without a commit. If
         `close` raises, it may be called again; the data folder is released as soon as possible.

@@ -160,7 +160,7 @@ class ImplausibleTimeWarning(UserWarning):
 
 
 class EngineClosedError(KcoreError):
-    """The engine is closed. It decides no further requests, and parked requests get no response."""
+    """The engine is closed. It decides no further requests, and parked requests receive no response."""
 
 
 class EngineInterruptedError(EngineClosedError):
@@ -198,9 +198,9 @@ class ReentrantCallError(KcoreError, RuntimeError):
 class ConcurrentCallError(KcoreError, RuntimeError):
     """Two tasks or threads waited for the records of one consumer, or for the events of one member, at the same time.
 
-    The second call raises this error. A call marks the records or the event of the previous call as processed, so two
-    calls at the same time would mark records that no one has processed. Let one task or thread poll and pass records to
-    the others. Any task or thread may close the consumer.
+    The second call raises this error. Each call marks the records or the event of the previous call as processed. Two
+    calls at the same time would therefore mark records that the program has not processed. Let one task or thread poll,
+    and pass records to the others. Any task or thread may close the consumer.
 
     An embedded node that was opened on an event loop also raises this error for calls from other loops and threads.
     They must use `asyncio.run_coroutine_threadsafe`.

@@ -1,4 +1,4 @@
-"""The error of a client that gets a response which breaks the protocol."""
+"""The error that a client raises for a response that violates the protocol."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kcore.errors.by_code import UnknownServerError
 
 
 class MalformedResponseError(UnknownServerError):
-    """A broker sent a response that can be decoded but not used, because rows are missing or values are impossible.
+    """A broker sent a response that can be decoded, but not used: entries are missing, or values are impossible.
 
     Attributes:
         broker: the address of the broker, as far as the client knows it.

@@ -140,7 +140,7 @@ class Group(ABC):
     def validate_offset_delete(self) -> ErrorCode:
         """Returns NONE if offsets of this group may be deleted (KIP-496), else the error.
 
-        The offsets of topics for which `is_subscribed_to` returns True may not be deleted in any case.
+        Even then, offsets of topics for which `is_subscribed_to` returns True must not be deleted.
         """
 
     @abstractmethod

@@ -28,7 +28,7 @@ It keeps small groups working.
 """
 
 FEW_PROTOCOLS: Final = 4
-"""Number of a member's protocols for which only the texts count. Each further protocol counts `PROTOCOL_BYTES` more.
+"""Number of a member's protocols that count only with their texts. Each further protocol counts `PROTOCOL_BYTES` more.
 
 Clients usually have one or two protocols.
 """
@@ -38,7 +38,10 @@ PROTOCOL_BYTES: Final = 256
 It limits the number of protocols in a group, and thus the time to count them.
 """
 NAME_BYTES: Final = 200
-"""The memory of a topic name in a set of names, besides its characters, in bytes. Includes the assignor's set."""
+"""The memory of a topic name besides its characters, in bytes.
+
+The name is in the set of a subscription and in the assignor's set.
+"""
 TOPIC_BYTES: Final = 384
 """The memory of a topic to which members of a group subscribe, in bytes.
 

@@ -75,7 +75,7 @@ def put_assignment_epoch(shard: GroupShard, key: Any, kind: type[G], value: Any)
 
 
 def delete_current(shard: GroupShard, key: Any, kind: type[G], no_member: Any) -> None:
-    """Deletes a member's current assignment. The assignment is `no_member` until the tombstone of the member."""
+    """Replaces a member's current assignment by `no_member` until the tombstone of the member follows."""
     group = find(shard, key.group_id, kind)
     member = None if group is None else group.members.get(key.member_id)
     if group is not None and member is not None:

@@ -43,7 +43,10 @@ TOPIC_NAME = CONSUMER_OFFSETS
 """The internal topic whose partitions are group shards."""
 
 ReplayFunction = Callable[["GroupShard", int, int, Any, Any], None]
-"""Applies one record: (shard, offset, producer id or -1, typed key, typed value or None for a tombstone)."""
+"""The type of a function that applies one record.
+
+Its arguments are the shard, the offset, the producer id (-1 for none), the key, and the value (None for a tombstone).
+"""
 
 REPLAY: dict[type, ReplayFunction] = {
     **CLASSIC_REPLAY,

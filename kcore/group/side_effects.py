@@ -1,4 +1,4 @@
-"""Side effects of a record that apply to a new decision and not during a load: arming timers, waking members.
+"""Side effects of records, such as arming timers, which occur after a decision, but not during a load.
 
 If a record creates a member or a group, a decision cannot set soft state of the new object, because the object exists
 only after the replay of the record. Therefore the record's value carries the side effect. The log contains only the

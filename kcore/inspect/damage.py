@@ -1,7 +1,7 @@
 """Assesses stored batches for a repair: batches that cannot be loaded, their contents, and missing topics.
 
-The log handles only bytes and offsets. This module adds the rules of the code that reads the log: records must be
-decodable, and the metadata must name each topic before its partitions.
+The log checks only the bytes and offsets of batches. This module also checks the rules of the components that load the
+batches: records must be decodable, and the metadata must name each topic before its partitions.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class FolderRules:
         return self._rehearsal.refusal(topic, key, batch)
 
     def close(self) -> None:
-        """Closes the rehearsal of coordinator loads, if there is one."""
+        """Closes the engine in memory that tested coordinator records, if it was used."""
         if self._rehearsal is not None:
             self._rehearsal.close()
             self._rehearsal = None

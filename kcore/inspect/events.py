@@ -25,9 +25,9 @@ class Event(NamedTuple):
         partition: its partition.
         offset: its offset.
         timestamp_ms: its timestamp.
-        type: the record's type (`GroupMetadata`, `OffsetCommit`, …), `marker` for the end of a transaction, `record`
-            in a user topic, `unknown` for a type that this version does not know, `unreadable` for a record of an
-            internal topic that its coordinator cannot decode or load.
+        type: the record's type, such as `GroupMetadata`. Other values are `marker` for the end of a transaction,
+            `record` for a record of a user topic, and `unknown` for a type that this version does not know. A record of
+            an internal topic is `unreadable` if its coordinator cannot decode or load it.
         key: the key's fields, or its text.
         value: the value's fields, or its text; None for a tombstone.
         producer_id: the producer of the record's transaction, -1 for none.

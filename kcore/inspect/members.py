@@ -102,7 +102,7 @@ def _shown_task_set(tasks: Iterable[tuple[int, str, int]]) -> str | None:
 
 
 def _holders(group: GroupDescription, member: MemberDescription, lacking: set[TopicPartition]) -> str:
-    """Lists the members that own the partitions which a member lacks, with these partitions."""
+    """Describes, as text, the owners of the partitions that `member` lacks, and the partitions of each owner."""
     waits = []
     free = set(lacking)
     for other in group.members:

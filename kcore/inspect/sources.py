@@ -47,7 +47,7 @@ class Selection:
         return (not self.topics or topic in self.topics) and (not self.partitions or partition in self.partitions)
 
     def require(self, existing: Iterable[str]) -> None:
-        """Raises KcoreError if a selected topic is not among the existing ones."""
+        """Raises KcoreError if a selected topic does not exist."""
         missing = sorted(set(self.topics).difference(existing))
         if missing:
             raise KcoreError(f"these topics do not exist: {', '.join(missing)}")

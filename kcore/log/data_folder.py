@@ -36,9 +36,9 @@ class DataFolder:
 
     The lock is flock(2) on `kcore.lock`. The kernel releases it when the process ends in any way, so a lock file that a
     killed process left behind locks nothing. While the folder is open, `kcore.lock` contains the owner's process id,
-    for people to read. A clean close replaces the id by the size and the modification time of the data file. If the
-    data file still has this size and time at the next opening, that opening limits the time for which it checks the
-    leaves of LMDB's trees. Otherwise the check has no time limit, because the data file may be damaged or replaced.
+    for people to read. A clean close replaces the id by the size and the modification time of the data file. When
+    the folder is opened again, the constructor checks the leaves of LMDB's trees. The check has a time limit if the
+    data file still has this size and time. Otherwise it has no limit, because the data file may be damaged or replaced.
     This object also locks the data file, in case `kcore.lock` is removed (see `DataFileLock`).
 
     If `create` is True, the constructor creates a missing folder and its missing parents. If `create` is False, it
@@ -188,7 +188,7 @@ class DataFolder:
                 os.unlink(leftover)
 
     def require_data_file(self) -> None:
-        """Refuses to continue with a deleted data file: the kernel accepts writes to it until the process ends.
+        """Raises an error if the data file was deleted. The kernel accepts writes to such a file, but they are lost.
 
         Raises:
             LogError: the file was deleted, by this machine or by another machine with the same file system (ESTALE).
@@ -253,7 +253,7 @@ class DataFolder:
 
 
 def os_reason(error: OSError) -> str:
-    """Returns the reason of an error, with a remedy for a file system that is mounted read-only."""
+    """Returns the message of an OSError, and adds a remedy if the file system is mounted read-only."""
     reason = error.strerror or str(error)
     if error.errno == errno.EROFS:
         reason += "; even readers of a data folder write its lock files: copy the folder to a writable disk with cp -r"
@@ -313,7 +313,7 @@ def reserve_lock_file(folder: str) -> None:
 
 
 def open_private(path: str, flags: int) -> int:
-    """Opens a file as an `opener` of `open`; only the owner may access a file that it creates."""
+    """Opens a file; a created file is accessible only to its owner. It is an `opener` for Python's `open`."""
     return os.open(path, flags, FILE_MODE)
 
 

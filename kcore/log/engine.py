@@ -181,7 +181,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         return sealed
 
     def _refuse_round(self) -> NoReturn:
-        """Raises the error that prevents a new write set. After an interrupted call, it recovers first."""
+        """Raises an error, because no write set can be made now. Recovers first if an earlier call was interrupted."""
         if self._closed is not None:
             raise LogClosedError(self._closed)
         if self._interrupted_change & COMMITTING or (self._interrupted_change and self._in_flight is None):

@@ -35,15 +35,15 @@ class FailureReason(Enum):
     INJECTED = "injected"
     """A test injected this failure (`kcore.log.faults`)."""
     FENCED = "fenced"
-    """Another node leads the partitions, or the cluster has fenced this node: nothing was written."""
+    """Another node leads the partitions, or the cluster has fenced this node. The call wrote no data."""
     UNAVAILABLE = "unavailable"
-    """The store of the cluster cannot be reached now: nothing was written."""
+    """The store of the cluster cannot be reached now. The call wrote no data."""
     UNKNOWN_OUTCOME = "unknown_outcome"
     """The connection to the store ended during the commit: `Storage.resolve_write` determines if the write set is
     stored.
     """
     DELETED = "deleted"
-    """The data file was deleted while the engine uses it: nothing was written."""
+    """The data file was deleted while the engine uses it. The call wrote no data."""
     DATA_LOST = "data_lost"
     """The store of the cluster has lost commits that it had acknowledged."""
 
@@ -51,7 +51,7 @@ class FailureReason(Enum):
 class LogError(errors.LogError):
     """A log operation failed and had no effect.
 
-    From `reason`, callers decide whether to retry, to alarm an operator, or to give up.
+    From `reason`, callers decide whether to retry, to alert an operator, or to give up.
     """
 
     def __init__(self, message: str, reason: FailureReason = FailureReason.IO_ERROR) -> None:
@@ -73,7 +73,7 @@ class FencedLeaderEpochError(LogError):
 class FencedWriteError(LogError):
     """The store of the cluster refused a write set or an adoption, because this node no longer leads.
 
-    Nothing was written. The caller unloads the partitions.
+    The store wrote no data. The caller unloads the partitions.
 
     Attributes:
         partitions: the partitions that this node does not lead in the given epoch. Empty if the store does not name

@@ -213,13 +213,13 @@ class PartitionLog(ABC):
     @property
     @abstractmethod
     def committed_epochs(self) -> list[EpochEntry]:
-        """The committed leader epochs, for readers, which also see only the committed start and end of the log."""
+        """The committed leader epochs and their start offsets. Readers see these, but no staged epochs."""
 
     @abstractmethod
     def index_steps(self) -> Iterator[int]:
         """Reads batch headers for `find_by_timestamp`, `max_timestamp_batch` and `size_bytes` in steps.
 
-        Without this call, a search reads the headers of all batches since the previous search without a pause.
+        Without this call, the next search reads these headers at once, which may take long.
 
         Yields the cost of each step in microseconds, except for the last step.
         """
@@ -266,7 +266,7 @@ class PartitionLog(ABC):
     def read_snapshot(self) -> Iterator[bytes]:
         """Yields the chunks of the committed snapshot in order, none if there is no snapshot.
 
-        Raises CorruptLogError if a chunk is missing or the checksum does not match (after the last chunk).
+        Raises CorruptLogError if a chunk is missing, or after the last chunk if the checksum does not match.
         """
 
     @abstractmethod
@@ -291,9 +291,9 @@ class LogEngine(ABC):
     def open(self, key: PartitionKey, log_start_offset: int = 0) -> PartitionLog:
         """Returns the partition's log. Stages the creation of a missing partition, which begins at `log_start_offset`.
 
-        The same key gives the same handle until the partition is dropped. If the commit of the creation fails, the
-        partition is missing again; its handle stays usable, and the next append creates the partition again unless
-        `permit_recreation` forbids this.
+        Until the partition is dropped, all calls with its key return the same handle. If the commit of the creation
+        fails, the partition is missing again. Its handle stays usable: the next append creates the partition again,
+        unless `permit_recreation` forbids this.
         """
 
     @abstractmethod
@@ -418,8 +418,9 @@ class LogEngine(ABC):
         call.
 
         Args:
-            start: passes a function to another thread, which calls it once, at any time before `close`; returns False
-                if there is no such thread. None: the log has no such thread from now on.
+            start: a function that passes its argument, another function, to another thread. The thread calls that
+                function once, before `close`. `start` returns False if there is no such thread. None: the log has no
+                such thread from now on.
         """
 
     @abstractmethod

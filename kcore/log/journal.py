@@ -80,7 +80,7 @@ Batches = dict[int, list[tuple[int, bytes]]]
 
 
 class Area:
-    """The entries of one area of the journal file, in memory. Each time an area is used again, it gets a new `Area`.
+    """The entries of one area of the journal file, in memory. Each new use of an area has a new `Area` object.
 
     Attributes:
         position: the position of the area in the file.
@@ -102,7 +102,7 @@ class Area:
 
     @property
     def next_number(self) -> int:
-        """The number of the next entry of the journal, in either area."""
+        """The number that the next entry of the journal will have, in this or the other area."""
         return self.first_number + self.entries
 
     @property
@@ -380,7 +380,7 @@ class Journal:
             self.identity = self.next_identity
 
     def full_area_moved(self) -> None:
-        """Removes the full area from memory, after the transaction of `move_full_area` was committed.
+        """Removes the full area from memory, after a committed transaction has moved its batches to the log.
 
         Can be repeated.
         """
@@ -388,18 +388,23 @@ class Journal:
             self._areas = self._areas[-1:]
 
     def names_other_area(self, stored: bytes) -> bool:
-        """Returns True if a reference in LMDB shows that the full area was moved, although memory still has the
-        area.
+        """Returns True if memory still has a full area that was already moved to the log.
+
+        Args:
+            stored: the reference in LMDB, which shows the move.
         """
         if not self.has_full_area:
             return False
         return stored == Reference(self.identity, self._areas[-1].first_number, self._before).encode()
 
     def adopt(self, stored: bytes) -> bool:
-        """Sets the state in memory to the reference in LMDB, after a transaction whose result was unknown.
+        """Makes memory match the reference in LMDB, after a transaction whose result was unknown.
+
+        Args:
+            stored: the reference in LMDB. It shows if the transaction has moved batches of the journal.
 
         Returns:
-            False if the reference belongs neither to this journal nor to the next journal.
+            False if memory does not match: the reference belongs neither to this journal nor to the next journal.
         """
         try:
             found = Reference.decode(stored) if stored else Reference(NO_IDENTITY, 0)
@@ -423,13 +428,13 @@ class Journal:
 
 
 def move_file(txn: Any, environment: LmdbEnvironment, folder: str, stored: bytes) -> int:
-    """Moves the entries of a journal file to the log, for a process whose memory does not have them.
+    """Moves the entries of a journal file to the log, if this process does not have them in memory.
 
     Args:
         txn: the write transaction.
         environment: the environment with the databases.
         folder: the folder of the journal file.
-        stored: the reference to the journal in use. The caller changes it in the same transaction.
+        stored: LMDB's reference to the journal. The caller replaces or deletes it in the same transaction.
 
     Returns:
         The number of entries.
@@ -462,8 +467,8 @@ def behind(
     """Yields the batches of a partition in the journal that follow the batches read from the partition's log.
 
     Args:
-        waiting: the journal's content. The caller gets it before it reads the log, so that no batch is missed that
-            moves to the log meanwhile.
+        waiting: the journal's batches by area. The caller gets them before it reads the log. In the other order, a
+            batch that moves to the log in between would be missed.
         number: the partition's number.
         offset: the first requested offset.
         limit: the offset at or above which batches are not returned.

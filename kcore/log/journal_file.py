@@ -8,8 +8,8 @@ entries from the entries of earlier journals.
 While a full area is moved to the log, entries go to the start of the other area. The entries of both areas are
 numbered together. LMDB also stores the number of the first entry that was not moved; entries with lower numbers are
 invalid. LMDB also stores the identity that the file had at its start before the journal began. A file with neither that
-identity nor the journal's own identity lacks acknowledged entries: it belongs to another folder, or to another state of
-this folder.
+identity nor the journal's own identity lacks acknowledged entries: it belongs to another folder, or to an older or
+newer copy of this folder.
 
 An entry (big-endian):
 
@@ -39,11 +39,11 @@ logger = logging.getLogger(__name__)
 
 JOURNAL_NAME: Final = "journal"
 AREA_BYTES: Final = (1 << 20) + (128 << 10)
-"""The size of an area."""
+"""The size of an area of the journal file, in bytes."""
 AREAS: Final = (0, AREA_BYTES)
-"""The positions of the areas in the file."""
+"""The positions of the two areas in the journal file."""
 JOURNAL_BYTES: Final = len(AREAS) * AREA_BYTES
-"""The size of the file."""
+"""The size of the journal file, in bytes."""
 FILL_BYTES: Final = 64 << 10
 """The size of the writes that fill a new file. Linux keeps the bytes of one write in one folio of its page cache, of up
 to 2 MiB. A short write into a folio of that size takes 2 to 4 microseconds more than into a folio of 64 KiB. Smaller
@@ -66,7 +66,7 @@ class JournalDamagedError(LogError):
 
 
 class ForeignJournalError(JournalDamagedError):
-    """The journal file belongs to another folder, or to another state of this folder."""
+    """The journal file belongs to another folder, or to an older or newer copy of this folder."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -89,15 +89,17 @@ class Reference(NamedTuple):
     before: bytes = b""
 
     def encode(self) -> bytes:
-        """Returns the value in LMDB."""
+        """Returns the reference as LMDB stores it."""
         return self.identity + _NUMBER.pack(self.first_number) + self.before
 
     @classmethod
     def decode(cls, stored: bytes) -> Reference:
-        """Reads the value in LMDB. Values of format version 5 have no `before`; older values have only the identity.
+        """Decodes a reference as LMDB stores it.
+
+        A reference of format version 5 has no `before`; an older reference has only the identity.
 
         Raises:
-            JournalDamagedError: the value has another size.
+            JournalDamagedError: `stored` has a size that no format version writes.
         """
         if len(stored) == IDENTITY_BYTES:
             return cls(stored, 0)
@@ -167,9 +169,10 @@ def _is_foreign(data: bytes, reference: Reference) -> bool:
 
 
 def find_lost_entry(data: bytes, identity: bytes, next_number: int) -> tuple[int, int] | None:
-    """Returns the number and the flags of a valid entry that has at least the number `next_number`, or None.
+    """Returns the number and the flags of a valid entry whose number is at least `next_number`, or None.
 
-    If a journal ends before that number, such an entry shows that the file lacks acknowledged entries before it.
+    The caller found no valid entry `next_number` at the end of the journal. If a later entry is valid, the file has
+    lost the entries before it.
     """
     at = data.find(identity)
     while at >= 0:
@@ -281,8 +284,9 @@ class JournalFile:
         If writes are flushed, this method flushes the file, because an earlier process may have written to it without
         flushing.
 
-        If the disk is full, the file stays closed, and every write set takes an LMDB transaction. The caller makes the
-        file's name durable.
+        If the disk is full, the file stays closed, and every write set is written in an LMDB transaction.
+
+        The caller flushes the folder afterwards, so that the name of a new file is durable.
 
         Raises:
             OSError: the file cannot be opened or written for another reason.
@@ -314,7 +318,7 @@ class JournalFile:
             raise
 
     def write(self, data: bytes, at: int) -> None:
-        """Writes an entry at a position and flushes it; raises OSError."""
+        """Writes an entry at a position, and flushes it if `sync` is True; raises OSError."""
         _write_all(self._fd, data, at)
         if self.sync:
             _sync(self._fd, _FLUSH)
@@ -336,7 +340,7 @@ class JournalFile:
         return head[-IDENTITY_BYTES:] if len(head) == ENTRY_HEAD.size else b""
 
     def flush(self) -> None:
-        """Flushes earlier writes, with or without `sync`; raises OSError."""
+        """Flushes earlier writes, even if `sync` is False; raises OSError."""
         if self._fd >= 0:
             _sync(self._fd, _FLUSH)
 

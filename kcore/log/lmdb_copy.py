@@ -143,15 +143,15 @@ def _copy_once(source: str, target: str, partial: str) -> None:
 
 
 def _begin(env: lmdb.Environment, source: str) -> tuple[lmdb.Transaction, bytes | None, dict[int, bytes]]:
-    """Begins a read transaction, and reads the journals that belong to its state.
+    """Begins a read transaction, and reads the journals of the same state.
 
     Returns:
         Three values: the transaction, the journal of the only process (None if it is not in use), and the journals of
         several processes by node id.
 
-    The function reads the reference to the journal before and after the journal file. If both references are equal, no
-    batch has left the journal meanwhile. If the server wrote entries meanwhile, the bytes that were read may lack an
-    entry and contain a later entry. The function then reads the file again.
+    The function reads the reference to the journal before and after the journal file. If both references are equal,
+    the server has not moved batches from the journal to the log meanwhile. If the server wrote entries during the read,
+    the bytes may lack an entry although they contain a later entry. The function then reads the file again.
 
     Raises:
         DataFolderError: the journal is damaged.

@@ -27,15 +27,17 @@ class LmdbLogEngine(StagedLogEngine):
 
     * `fsync`: a commit returns when it is on the device. Survives kill -9 and power loss. A commit of small batches
       takes one flush, any other commit takes two.
-    * `os`: a commit returns when the operating system has it. Survives kill -9, but not power loss. After a power loss
-      the last commits may be missing. The folder may also be damaged and need to be restored, because ext4 and xfs may
-      write LMDB's meta page before the pages it refers to. An opening or `verify` finds most of this damage, but not
-      all. After `sync()` or `close()`, all earlier commits survive a power loss, unless another commit follows.
+    * `os`: a commit returns when it is in the page cache of the operating system. Survives kill -9, but not power loss.
+      After a power loss the last commits may be missing. The folder may also be damaged and need to be restored,
+      because ext4 and xfs may write LMDB's meta page before the pages it refers to. An opening or `verify` finds most
+      of this damage, but not all. After `sync()` or `close()`, all earlier commits survive a power loss, unless another
+      commit follows.
 
     `map_size_bytes`: the initial size of the memory map; it is doubled whenever it is full, up to `max_size_bytes`, the
-    limit of the file. `tail_size_bytes`: the limit of the newest batches kept in memory for readers at the end of the
-    log, over all partitions. `allow_orphans`: True to open a folder with batches that belong to no partition, for
-    `verify`, which finds them. Raises DataFolderError with the problem and its position if the folder is refused.
+    maximum size of the file. `tail_size_bytes`: the maximum size, over all partitions together, of the newest batches
+    that the engine keeps in memory for readers at the end of a log. `allow_orphans`: True to open a folder with batches
+    that belong to no partition, for `verify`, which finds them. Raises DataFolderError with the problem and its
+    position if the folder is refused.
 
     No other program may open LMDB's file while the engine runs, and the file must not be on a network file system. The
     engine does not work across fork: in the child every call raises LogClosedError.
@@ -65,7 +67,7 @@ class LmdbLogEngine(StagedLogEngine):
 
 
 def open_engine(path: str | os.PathLike[str] | None, durability: str = "fsync") -> LogEngine:
-    """Returns an engine with a durability: `fsync` and `os` need a `path`, `memory` ignores it."""
+    """Returns an engine with the given durability. `fsync` and `os` need a `path`; `memory` ignores `path`."""
     if durability == "memory":
         return MemoryLogEngine()
     if path is None:

@@ -73,8 +73,10 @@ def _no_room(path: str, size_bytes: int) -> bool:
 class LmdbEnvironment:
     """One environment and its three databases.
 
-    A reader holds `gate` for one bounded slice. A thread that changes the map or replaces the environment holds `gate`,
-    too: LMDB allows neither during a read transaction of the process, and unmapping under a reader crashes the process.
+    A thread holds the lock `gate` during each of its read transactions, which are short. A thread that changes the map
+    or replaces the environment holds `gate`, too. LMDB allows neither during a read transaction of the process: if the
+    memory map disappears during a read, the process crashes.
+
     Write transactions do not hold `gate`, because the storage's write lock prevents growth during a write.
     """
 
@@ -209,8 +211,9 @@ class LmdbEnvironment:
         self._map_size_bytes = int(self.env.info()["map_size"])
 
     def reopen(self) -> int:
-        """Closes and opens the environment: after a failed write of a meta page, LMDB refuses calls and its state is
-        unreliable.
+        """Closes the environment and opens it again, after LMDB failed to write a meta page.
+
+        After such a failure, LMDB refuses calls, and its state is unreliable.
 
         Returns the id of the last transaction in the file. Raises LogError if opening fails; the next use tries again.
         """
@@ -219,7 +222,7 @@ class LmdbEnvironment:
             return int(self.env.info()["last_txnid"])
 
     def stored_reference(self) -> bytes:
-        """Returns the reference to the journal in use, as the file has it; empty if none is in use."""
+        """Reads the reference to the journal in use from LMDB's file; returns b"" if no journal is in use."""
         try:
             with self.gate:
                 txn = self.begin_read(META_DB)

@@ -25,7 +25,7 @@ PAGE_HEADER_SIZE: Final = 16
 MAX_LEAVES_AT_OPEN: Final = 1 << 18
 """Maximum number of leaf pages that kcore reads when it opens a file.
 
-This number of pages has 1 GiB. Reading them takes about a second if the file is in the page cache.
+These pages have a total size of 1 GiB. Reading them takes about a second if the file is in the page cache.
 """
 MAX_MS_AFTER_CLEAN_CLOSE: Final = 1_000
 """Time after which an opening stops reading leaf pages if the file was closed cleanly and has not changed since.

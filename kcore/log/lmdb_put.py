@@ -62,7 +62,8 @@ def _put_chunks(txn: Any, environment: LmdbEnvironment, sealed: SealedPartition)
 def put_metas(txn: Any, environment: LmdbEnvironment, write_set: WriteSet) -> None:
     """Writes the metadata of partitions, drops and named values.
 
-    Drops come first: a partition that is dropped and created again in one write set has one metadata key.
+    Deletes the metadata of dropped partitions first. If a write set drops a partition and creates it again, both have
+    the same metadata key, so a later deletion would delete the new metadata.
 
     Raises:
         LogError: LMDB refused a value.
@@ -85,6 +86,6 @@ def put_metas(txn: Any, environment: LmdbEnvironment, write_set: WriteSet) -> No
 
 
 def require_put(stored: bool) -> None:
-    """Raises LogError if LMDB refused an overwriting put."""
+    """Raises LogError if LMDB refused to replace a value. `stored` is the result of LMDB's `put`."""
     if not stored:
         raise LogError("LMDB refused to replace a value")

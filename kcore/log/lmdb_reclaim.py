@@ -47,7 +47,10 @@ def _delete_batches(cursor: Any, task: ReclaimTask, remaining: int) -> int:
 
 
 def _first_kept(cursor: Any, task: ReclaimTask) -> bytes:
-    """Returns the key of the batch that contains the log start, before which all batches are deleted."""
+    """Returns the key before which all batches of the partition are deleted.
+
+    It is the key of the batch that contains the log start `task.below_offset`, or the end of the partition for None.
+    """
     number = task.number
     if task.below_offset is None:
         return U32.pack(number) + b"\xff" * 9

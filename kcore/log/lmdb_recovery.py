@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def load_partitions(
     txn: Any, environment: LmdbEnvironment, path: str, allow_orphans: bool = False
 ) -> tuple[list[StoredPartition], list[int], int]:
-    """Loads the partitions. Returns them in order of number, with the dropped numbers and the next free number.
+    """Loads the partitions. Returns them by number, with the numbers of dropped partitions and the next free number.
 
     Args:
         txn: a read transaction.
@@ -71,7 +71,7 @@ def load_partitions(
 
 
 def load_numbers(txn: Any, environment: LmdbEnvironment, path: str) -> tuple[list[int], int]:
-    """Loads the dropped numbers and the next free number. Raises DataFolderError if they are damaged."""
+    """Loads the numbers of dropped partitions and the next free number; raises DataFolderError if they are damaged."""
     next_number = txn.get(NEXT_NUMBER_KEY, db=environment.meta_db)
     try:
         free = 0 if next_number is None else U32.unpack(next_number)[0]

@@ -23,7 +23,7 @@ from kcore.log.storage import ReclaimTask
 from kcore.log.write_set import StoredPartition
 
 Loaded = tuple[list[StoredPartition], list[int], int]
-"""State that a load returns: the partitions, the numbers of dropped partitions, and the next free number."""
+"""The type of a load's result: the partitions, the numbers of dropped partitions, and the next free number."""
 
 
 class LmdbStorage(LmdbWriter):

@@ -23,7 +23,10 @@ from kcore_ext.util.lock import Lock
 logger = logging.getLogger(__name__)
 
 MoveBeside = Callable[[Callable[[], None]], bool]
-"""A function that makes another thread call its argument once; it returns False if there is no such thread."""
+"""The type of a function that passes a callable to another thread, which calls it once.
+
+The function returns False if there is no such thread.
+"""
 
 
 class LmdbWriter(LmdbReader):
@@ -37,14 +40,14 @@ class LmdbWriter(LmdbReader):
     Once an area of the journal is full, another thread may move it (`move_beside`) while commits go to the other area.
     `_transaction_lock` excludes the write transactions of the two threads from each other. A thread that needs both
     locks takes `_write_lock` first. `_uncertain_move` is set while an area is moved; the next transaction then first
-    determines whether the file has the move. Entries are valid with and without the move, so commits to the journal
+    determines if LMDB's file contains the move. Entries are valid with and without the move, so commits to the journal
     need not wait for the result.
 
     `_uncertain` is set while an entry or a transaction is written, and cleared once memory and files are known to
     match. After a failure or an interrupt, `resolve_write` opens LMDB's file again, compares the last transaction id
     and the journal's identity, and after an uncertain entry moves the journal. If `resolve_write` is interrupted too,
     `_uncertain` stays set, and `resolve_write` or the next writer repeats the steps. `_doubt` is set if file and memory
-    contradict each other. It then has the reason for which every write is refused until the folder is opened again.
+    contradict each other. It is the reason why every write is refused until the folder is opened again.
 
     Args:
         path: the folder.
@@ -198,7 +201,7 @@ class LmdbWriter(LmdbReader):
         The method opens LMDB's file again: if a commit fails while it writes the meta page, the file may have the
         transaction or not. If the file has the transaction, its pages were flushed before that meta page was written.
         One more commit, through the other meta page, then makes the transaction certain, and the write set has
-        succeeded. Otherwise the write set has failed, and the file never shows it.
+        succeeded. Otherwise the write set has failed, and can never become visible.
 
         An entry has succeeded if its flush has returned without an error. In either case, the method moves the
         journal's batches from memory to the log. It neither reads nor flushes the journal file: after a failed flush,
@@ -237,7 +240,7 @@ class LmdbWriter(LmdbReader):
         self._write_set = None
 
     def _contradicted(self, reason: str) -> NoReturn:
-        """Refuses every write from now on, and raises the reason."""
+        """Refuses every write from now on, and raises LogError with the reason."""
         doubt = self._refuse_writes(reason)
         self._uncertain = False
         raise LogError(doubt)

@@ -111,7 +111,7 @@ def fold(txn: Any, environment: LmdbEnvironment, path: str) -> None:
 
 
 def journal_owners(txn: Any, meta: Any) -> list[int]:
-    """Returns the ids of the nodes whose journals are in use, as the database of metadata has them."""
+    """Returns the ids of the nodes whose journals are in use, according to the metadata database."""
     owners = []
     cursor = txn.cursor(meta)
     if cursor.set_range(NODE_JOURNAL_PREFIX):

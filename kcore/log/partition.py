@@ -54,8 +54,8 @@ class StagedPartitionLog(LogCore, PartitionLog):
     """A partition of a StagedLogEngine. `LogCore`, the compiled base class, has the code that runs for every batch and
     commit.
 
-    There are two views of the metadata: `_meta` includes staged changes, `_durable_meta` is the committed state (None:
-    not created yet). While a write set is being written, `_sealed` is this partition's part of it.
+    `_meta` is the metadata with staged changes. `_durable_meta` is the committed metadata; None if the partition is not
+    created yet. While a write set is being written, `_sealed` contains the changes of this partition in the write set.
 
     Attributes:
         owned_epoch: the epoch in which this node leads the partition, in a store that several nodes share. A storage
@@ -179,7 +179,11 @@ class StagedPartitionLog(LogCore, PartitionLog):
         self._engine._add_garbage(self)
 
     def _revive(self) -> None:
-        """Handles a call on a handle that is not live: stages a failed creation again, or raises an error."""
+        """Stages the creation of the partition again, after the commit of its creation has failed.
+
+        Other methods call it if the handle is not live. If the handle is closed, its partition was dropped, or the
+        engine must not repeat the creation, it raises an error instead.
+        """
         if self._state != ABSENT:
             self._refuse()
         if not self._engine._recreates:

@@ -89,8 +89,8 @@ def repair_folder(
 
     Args:
         path: the folder.
-        make_rules: creates the rules, which decide for one plan which batches can be loaded. The repair may make two
-            plans; it carries out the second.
+        make_rules: creates the rules that check the batches of one plan. If the first plan loses data, the repair
+            makes a second plan with other rules, and carries out the second plan.
         check: verifies the new file before it is used.
         copy_to: a folder that does not exist yet, for the damaged file; None: a name beside `path`.
         dry_run: True to change nothing.

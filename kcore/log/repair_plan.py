@@ -42,17 +42,20 @@ _COUNT: Final = struct.Struct(">i")
 
 
 class RepairRules(Protocol):
-    """The checks of the components that load the log: they decide which batches of a plan can be loaded."""
+    """The interface of an object that checks, for one repair plan, which batches kcore can load."""
 
     def refusal(self, key: PartitionKey, base: int, batch: bytes) -> str | None:
-        """Returns the reason for which a sound batch cannot be loaded, or None.
+        """Returns the reason why kcore cannot load an undamaged batch; None if kcore can load it.
 
-        The repair calls it for the batches of the metadata log before all other batches.
+        The repair first calls this method for the batches of the metadata log, then for all other batches.
         """
         ...
 
     def amend(self, plan: Plan, batches: Callable[[PartitionPlan], Iterator[tuple[int, bytes]]]) -> None:
-        """Changes a plan before it is carried out; `batches` returns the planned batches of a partition."""
+        """Changes a plan before the repair carries it out, for example restores lost metadata of topics.
+
+        `batches` returns the planned batches of a partition.
+        """
         ...
 
 
@@ -187,7 +190,10 @@ def make_plan(salvage: Salvage, rules: RepairRules) -> Plan:
 
 
 def _is_damaged(meta: dict[bytes, bytes], repaired: dict[bytes, bytes]) -> bool:
-    """Returns True if an opening would refuse the versions and counters in `meta`; `repaired` has the new values."""
+    """Returns True if kcore could not open the folder because of the versions and counters in `meta`.
+
+    `repaired` contains their values after the repair.
+    """
     number = meta.get(NEXT_NUMBER_KEY, U32.pack(0))
     return (
         meta.get(FORMAT_KEY) != repaired[FORMAT_KEY]
@@ -238,7 +244,7 @@ def _partition_metas(salvage: Salvage, losses: list[Loss]) -> dict[int, tuple[Pa
 
 
 def _orphan_loss(salvage: Salvage, number: int, orphan: Batches) -> Loss:
-    """Returns the loss of all batches of a number whose partition is unknown."""
+    """Returns the loss of all batches with a partition number that belongs to no known partition."""
     records = 0
     first = b""
     bases = set()
@@ -455,7 +461,7 @@ class _Planner:
         new.meta = meta._replace(log_start_offset=min(start, expected), cleaned_to=mark)
 
     def _gap(self, first: int, end: int, covered: set[int | None], kind: str, detail: str) -> None:
-        """Reports lost offsets, unless reported damaged batches explain them."""
+        """Reports offsets as lost, unless a damaged batch at these offsets is reported already."""
         if kind == "start" or not any(at is not None and first <= at < end for at in covered):
             self._lose(first, end, None, kind, detail)
 
@@ -474,7 +480,7 @@ class _Planner:
     def _settle_epochs(self) -> None:
         """Makes the recorded leader epochs match the epochs in the batches.
 
-        After it, the epochs of the recorded entries never decrease.
+        Afterwards, the recorded epochs never decrease from an entry to the next entry.
         """
         plan = self._plan
         meta = plan.meta

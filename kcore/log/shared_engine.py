@@ -141,7 +141,7 @@ class SharedLogEngine(StagedLogEngine):
             raise LogError(f"{key} has changes that are not committed", FailureReason.MISUSE)
 
     def _show_stored(self, found: StoredPartition) -> StagedPartitionLog:
-        """Updates or creates the handle of a partition for its state `found` in the store, and returns the handle."""
+        """Returns the handle of a partition, created or updated from `found`, the partition's state in the store."""
         log = self._logs.get(found.key)
         if log is None:
             log = self._logs[found.key] = StagedPartitionLog(

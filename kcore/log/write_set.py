@@ -1,6 +1,6 @@
 """Write sets: the data that one commit passes from the engine to the storage.
 
-Appends and reads change no object of a write set, so another thread may write it.
+Appends and reads do not change the objects of a write set, so another thread may write the write set meanwhile.
 """
 
 from __future__ import annotations
@@ -125,9 +125,10 @@ class LeaderChange(NamedTuple):
 
 
 class ClusterChanges(NamedTuple):
-    """The changes of a write set that only the controller makes. They apply in this order: removed, created, moved.
+    """The changes of a write set that only the controller makes, in a store that several nodes share.
 
-    In a store that several nodes share, a write set with `metas` has `ClusterChanges`, too.
+    The store first removes partitions, then creates partitions, then changes leaders. A write set that only changes
+    named values (`WriteSet.metas`) also has a `ClusterChanges` object, for its `controller_epoch`.
 
     Attributes:
         controller_epoch: the epoch in which this node leads the metadata log. The store refuses the write set if

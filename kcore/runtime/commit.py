@@ -159,12 +159,13 @@ class CommitPipeline(PipelineCore):
 
     `PipelineCore`, the compiled base, collects participants and responses.
 
-    A round ends when every participant and every response has got the result of the commit. An exception before that
-    leaves `interrupted` set. Memory may then not match the log, so the pipeline refuses every later commit.
+    A round ends when every participant and every response has received the result of the commit. After an exception
+    before this end, `interrupted` stays True. Memory may then differ from the log, so the pipeline refuses every later
+    commit.
 
-    If the result of a failed commit is not known (`uncertain`), the responses get an error immediately, and the
-    participants keep their memory, because a reload could miss a round that the file has. Each later commit queries the
-    log again and fails. It resets the participants as soon as the log knows the result.
+    If the result of a failed commit is not known (`uncertain`), the responses receive an error immediately. The
+    participants keep their memory: the file may contain the round, and a reload could miss it. Each later commit
+    queries the log again and fails. It resets the participants as soon as the log knows the result.
 
     Args:
         log: the engine that makes either all staged records durable or none.
@@ -204,8 +205,8 @@ class CommitPipeline(PipelineCore):
     def uncertain(self) -> bool:
         """True if the log does not know the result of a commit, or an exception interrupted the discarding of a round.
 
-        In the second case, `uncertain` of the log may be False, because the exception may have come before the log's
-        method began.
+        In the second case, `LogEngine.uncertain` may still be False, because the exception may have come before the
+        log's method was called.
         """
         return self._log_interrupted or self._log.uncertain
 
@@ -382,9 +383,10 @@ class CommitPipeline(PipelineCore):
             self._fail(participants, responses, _INTERRUPTED_CHANGE)
 
     def abandon(self) -> None:
-        """Waits until no background commit is being written, so that the log may be closed. No round gets a result.
+        """Waits until no background commit is being written, so that the caller can close the log.
 
-        A background commit that was started and not written, because an exception interrupted its start, is cancelled.
+        Afterwards, the pipeline completes no more responses. If an exception interrupted the start of a background
+        commit before its write began, the commit is cancelled.
         """
         self.interrupted = True
         if self._background_commit is not None:
@@ -412,7 +414,7 @@ class CommitPipeline(PipelineCore):
     def _fail(
         self, participants: dict[Participant, None], responses: list[tuple[Pending, Any]], error: BaseException
     ) -> None:
-        """Ends a failed round: resets every participant to the log, and completes every response with an error.
+        """Ends a failed round: resets every participant to the log's contents, and fails every response.
 
         If a participant cannot be reset, `interrupted` stays set and the pipeline refuses every later commit. While the
         log is uncertain, no participant is reset.
@@ -476,7 +478,7 @@ class CommitPipeline(PipelineCore):
                 )
 
     def _keep_uncertain(self, participants: dict[Participant, None], error: LogError) -> None:
-        """Keeps shards dirty, so that their responses wait for the next commit, which queries the log again."""
+        """Marks shards as changed, so that their responses wait for the next commit, which queries the log again."""
         was_uncertain = self._uncertain_participants is not None
         self._uncertain_participants = participants
         for participant in participants:
@@ -492,7 +494,7 @@ class CommitPipeline(PipelineCore):
                 )
 
     def _restore(self, participant: Participant, error: LogError) -> bool:
-        """Resets a participant to the log.
+        """Resets a participant to the contents of the log.
 
         Returns True if it succeeded. Tries twice, because memory may have been exhausted.
         """

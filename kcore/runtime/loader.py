@@ -91,8 +91,8 @@ class Replay:
     There is no separate snapshot: the log is compacted in place, so its length depends on the live state, not on the
     history.
 
-    Records of unknown types are counted and skipped, as in Kafka. A record that cannot be decoded or replayed raises,
-    which fails the load.
+    Records of unknown types are counted and skipped, as in Kafka. If a record cannot be decoded or
+    replayed, the load fails with the exception.
 
     Args:
         machine: an empty state machine.

@@ -42,7 +42,7 @@ class NoPeers:
 
 
 class _Codes:
-    """The API of a `Pending` whose response is an error code."""
+    """A stand-in for an `Api`, whose error response is the error code itself."""
 
     storage_error = ErrorCode.NOT_COORDINATOR
 

@@ -563,9 +563,9 @@ class Shard(ShardCore, Generic[M]):
         self._fail_waiting()
 
     def _fail_waiting(self) -> None:
-        """Fails every request that waits for this load of the shard.
+        """Completes every request that waits for this load of the shard with an error.
 
-        A request stays in the list until it is completed.
+        A request is removed only after its completion, so this method can be repeated after an exception.
         """
         outbox, parked = self._outbox, self._parked
         while outbox:

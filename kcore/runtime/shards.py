@@ -78,7 +78,7 @@ class Shards(Generic[M]):
     def load(self, index: int, leader_epoch: int) -> None:
         """Loads the shard of a partition that this node owns since `leader_epoch`.
 
-        The call is ignored if the epoch is not newer than the shard's, unless the shard's load failed.
+        The call is ignored if the epoch is not newer than the shard's epoch, unless the shard's load failed.
         """
         shard = self._shards.get(index)
         if shard is not None:
@@ -121,7 +121,7 @@ class Shards(Generic[M]):
     def unload(self, index: int, leader_epoch: int | None = None) -> None:
         """Unloads the shard of a partition that another node owns since `leader_epoch`; None: the partition is deleted.
 
-        The call is ignored if the epoch is not newer than the shard's.
+        The call is ignored if the epoch is not newer than the shard's epoch.
         """
         shard = self._shards.get(index)
         if shard is None or (leader_epoch is not None and leader_epoch <= shard.leader_epoch):

@@ -46,7 +46,8 @@ class TopicPermissions(dict[str, bool]):
     def steps(self, topics: Iterable[str | None]) -> Generator[int, None, None]:
         """Decides about all `topics` that are not None, in steps, and yields the cost of each step in microseconds.
 
-        If there are many topics, the last yielded cost ends the slice.
+        If there are many topics, the last step has the cost of a full slice, so that the next work of the request runs
+        in another slice.
         """
         decided = 0
         for topic in topics:

@@ -73,7 +73,7 @@ class MetadataListener:
         """Handles a new leader of a partition. It is not called for the first leaders of new partitions."""
 
     def on_move_planned(self, topic: TopicInfo, partition: int) -> None:
-        """Handles a planned move to a known next leader: the present leader has to release the partition.
+        """Handles a planned move of a partition to its next leader. The present leader has to release the partition.
 
         It is also called if a reload of the metadata has removed a plan that never became durable.
         """

@@ -23,8 +23,8 @@ clients.
 MAX_PRINCIPAL_LENGTH: Final = 32_767
 """Maximum length of a principal in characters."""
 MAX_TIME_MS: Final = (1 << 53) - 1
-"""Latest expiry of a token, in ms since the epoch. kcore reduces later ones, because the lifetime in a response is an
-int64.
+"""Latest expiry of a token, in ms since the epoch. kcore replaces a later expiry by this time, because the
+lifetime in a response is an int64.
 """
 
 _VALUE_CHARACTERS: Final = "".join(map(chr, range(0x20, 0x7F))) + "\t\r\n"

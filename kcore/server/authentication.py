@@ -74,7 +74,7 @@ class ListenerSecurity:
         If the keys that were set at run time cannot be loaded, the context has the keys of the properties file.
 
         Args:
-            stored: the settings of keys that were changed at run time, with their values in the properties file.
+            stored: setting -> its value in the properties file, for each key setting that was changed at run time.
 
         Raises:
             ConfigError: the keys of the properties file cannot be loaded either.

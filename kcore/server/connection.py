@@ -275,7 +275,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         return RequestContext(version, client_id, self.client_host, self.listener, self.principal, self.connection_id)
 
     def route(self, api_key: int) -> ApiEntry | None:
-        """Returns the entry of an API key that was not used before; None if the API is not served."""
+        """Returns the entry of an API key, created at its first use; None if the API is not served."""
         return self._dispatch.route(api_key)
 
     def unsupported(self, api_key: int, version: int) -> tuple[Any, ApiEntry, int]:

@@ -45,7 +45,7 @@ def partitions(engine: Engine) -> Iterator[Partition]:
 
 
 def omitted(observer: Observer) -> Iterator[Sample]:
-    """Yields the numbers of topics and partitions that do not have their own series."""
+    """Yields how many topics, and how many partitions, do not have their own series."""
     limit = observer.engine.config.kcore_metrics_max_partitions
     yield ("topic",), max(observer.data.topics - limit, 0)
     yield ("partition",), max(observer.data.partitions - limit, 0)

@@ -40,7 +40,7 @@ class RefusedError(KcoreError):
 class Served(ApiEntry):
     """The entry of an API that the server serves.
 
-    It counts errors and measures times only if metrics are read.
+    For metrics, it also counts errors after `Dispatch.count_errors`, and measures times after `Dispatch.time_requests`.
 
     Args:
         api: the API.
@@ -109,7 +109,7 @@ class Dispatch:
         self.routes: list[ApiEntry | None] = [None] * (max(engine.apis) + 1)
 
     def __iter__(self) -> Iterator[Served]:
-        """Iterates over the APIs that were used."""
+        """Iterates over the served APIs that have received a request."""
         return iter(self._served.values())
 
     def count_errors(self) -> None:
@@ -119,7 +119,7 @@ class Dispatch:
             served.walk = error_walk(served.api.response_type)
 
     def time_requests(self, on: bool) -> None:
-        """Starts or stops the measurement of times; requests that began before the start are not measured."""
+        """Starts or stops the measurement of request times. Requests that began before the start are not measured."""
         self._times_requests = on
         for served in self:
             served.times = served.all_times if on else None
@@ -137,7 +137,10 @@ class Dispatch:
             yield key, 0 if served is None else served.requests
 
     def route(self, api_key: int) -> Served | None:
-        """Returns the entry of an API key, created at its first use; None if the API is not served."""
+        """Returns the table entry of an API key, or None if the server does not serve the API.
+
+        The first call for a key creates its entry.
+        """
         served = self._served.get(api_key)
         if served is None and api_key in self.engine.apis:
             fetches = api_key == ApiKey.FETCH
@@ -163,9 +166,9 @@ class Dispatch:
         return served
 
     def _limit_bytes(self, fetches: bool) -> int:
-        """Returns the largest size of a response.
+        """Returns the maximum size of an API's responses in bytes.
 
-        Fetch responses have a higher limit, because they must have room for one batch of any size.
+        The limit of Fetch is higher, because a Fetch response must have room for one batch of any size.
         """
         config = self.engine.config
         limit_bytes = config.kcore_max_response_bytes
@@ -175,7 +178,7 @@ class Dispatch:
         """Returns the error that replaces an oversized response.
 
         Args:
-            api: the API that decided the request.
+            api: the API that processed the request.
             context: the context of the request.
             request: the request.
             version: the version of the response.
@@ -203,7 +206,7 @@ class Dispatch:
         return response
 
     def find(self, api_key: int, version: int) -> Served | None:
-        """Returns the entry of an API, or None if the API is not served in that version."""
+        """Returns the table entry of an API, or None if the server does not serve the API in this version."""
         served = self.route(api_key)
         if served is None or not served.min_version <= version <= served.max_version:
             return None
@@ -244,8 +247,9 @@ def _carries_error(response: Any, version: int) -> bool:
 def _max_request_bytes(config: Config, api_key: int) -> int:
     """Returns the maximum size of a request in bytes.
 
-    `socket.request.max.bytes` limits Produce requests, because they contain records of clients. The limit of any other
-    request is high enough for the largest records of a group. An envelope may contain the largest request.
+    Produce requests contain the records of clients, so only `socket.request.max.bytes` limits them. The limit of other
+    requests allows the largest records of a group. The limit of Envelope requests is higher, because an envelope may
+    contain another request of the maximum size.
     """
     if api_key == ApiKey.PRODUCE:
         return LONGEST_FRAME

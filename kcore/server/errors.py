@@ -1,4 +1,7 @@
-"""Errors in responses, at the top level and per topic, partition, group or member: counts codes and shortens texts."""
+"""Counts the error codes in responses, and shortens the error messages.
+
+A response has errors at its top level, or for each topic, partition, group or member.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,10 @@ def _count_own(message: Any, counts: Counts) -> None:
 
 
 def error_name(code: int) -> str:
-    """Returns Kafka's name of a code; "UNKNOWN" for an unknown code, so that labels stay few."""
+    """Returns Kafka's name of an error code.
+
+    All unknown codes have the name "UNKNOWN", which limits the number of labels in the metrics.
+    """
     return _KNOWN.get(code, "UNKNOWN")
 
 

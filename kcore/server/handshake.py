@@ -36,9 +36,10 @@ UNFAIR_GRACE_S: Final = 0.5
 """Age at which the server may abort a handshake for a waiting client whose address has fewer handshakes."""
 
 MAX_LATE: Final = 16
-"""Maximum number of concurrent handshakes per listener in which the server may sign only after a second message.
+"""Maximum number of concurrent handshakes with a late signature, for each listener.
 
-Each signature takes about a millisecond, and all these clients may send the message at the same time.
+In such a handshake, the server may sign only after the client has sent a second message. A signature takes about a
+millisecond, and all clients may send their second message at the same time.
 """
 
 STARTS_PER_TURN: Final = 4
@@ -153,7 +154,7 @@ class Handshakes:
         return len(self._silent) + sum(map(len, self._ready.values())) + len(self.running)
 
     def add(self, client: socket.socket, host: str) -> None:
-        """Takes over an accepted socket and its connection slot. After an error, this method has released both."""
+        """Takes ownership of an accepted socket and its connection slot. Releases both before it raises an error."""
         try:
             client.setblocking(False)
             added = _Client(client, host, self._loop.time())
@@ -178,9 +179,10 @@ class Handshakes:
     # ---- silent clients
 
     def _look(self, client: _Client) -> None:
-        """Reads the first record of a silent client.
+        """Reads the first message of a silent client.
 
-        If the record is complete or can never become complete, makes the client ready or closes it.
+        Waits if bytes of the message are missing. Otherwise, makes the client ready, or closes it if its stream has
+        ended or the server refuses the message.
         """
         try:
             head = client.socket.recv(HEADER_BYTES, socket.MSG_PEEK)
@@ -353,7 +355,7 @@ class Handshakes:
         """Aborts the oldest handshake of the address with the most running handshakes if it is old enough.
 
         Returns:
-            The number of seconds until the next check.
+            The number of seconds after which the caller should call this method again.
         """
         busiest = max(self._running_by_host.values(), key=len)
         task, oldest = next(iter(busiest.items()))

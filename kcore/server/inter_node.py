@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def inter_node_listener(config: Config, listeners: list[Listener]) -> Listener:
     """Returns the listener that nodes use among themselves.
 
-    The result is the listener named by `inter.broker.listener.name`, or the first listener with the protocol of
-    `security.inter.broker.protocol`, or the first listener.
+    `inter.broker.listener.name` selects the listener by its name. `security.inter.broker.protocol` selects the first
+    listener with this protocol. If neither is set, the result is the first listener.
 
     Raises:
         ConfigError: there is no such listener, both settings are set, or a listener has port 0.

@@ -46,21 +46,22 @@ class IssuerKey(NamedTuple):
 
     Attributes:
         key: the key object of PyJWT. PyJWT assumes RS256 for an RSA key without the parameter "alg".
-        names_algorithm: True if the key has the parameter "alg". Without it, an RSA key serves all algorithms of RSA.
+        names_algorithm: True if the key has the parameter "alg". An RSA key without this parameter can verify the
+            signatures of all RSA algorithms.
     """
 
     key: Any
     names_algorithm: bool
 
     def serves(self, algorithm: str) -> bool:
-        """Returns True if a token with this algorithm may be signed by the key."""
+        """Returns True if the key can verify tokens whose signatures use this algorithm."""
         name: str = self.key.algorithm_name
         return name == algorithm or (not self.names_algorithm and {name, algorithm} <= RSA_ALGORITHMS)
 
     def for_algorithm(self, algorithm: str) -> Any:
         """Returns the key argument with which PyJWT checks a token of this algorithm.
 
-        PyJWT refuses an algorithm that the key does not serve.
+        If the key does not fit the algorithm, the result makes PyJWT refuse the token.
         """
         bound = self.key.algorithm_name == algorithm or not self.serves(algorithm)
         return self.key if bound else self.key.key
@@ -182,7 +183,7 @@ def _usable_keys(rows: list[Any]) -> Iterator[IssuerKey]:
 class SecureRedirects(urllib.request.HTTPRedirectHandler):
     """A redirect handler that refuses a redirect from https to http.
 
-    An attacker in the network could change a response without TLS.
+    An attacker in the network could change a response that TLS does not protect.
     """
 
     def redirect_request(
@@ -263,7 +264,10 @@ class ReadLimit:
         return connection
 
     def add(self, connected: socket.socket) -> None:
-        """Shuts a socket down when the time limit has passed; at once if it has passed already."""
+        """Adds a socket to the sockets that are shut down at the end of the time limit.
+
+        If the time limit has passed already, shuts the socket down immediately.
+        """
         with self._lock:
             self._sockets.append(connected)
             if self.ended:

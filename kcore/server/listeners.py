@@ -101,7 +101,7 @@ def own_address(host: str) -> str:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Parses an address without a name.
+    """Parses an address of the form HOST:PORT.
 
     Returns:
         The host ("" stands for every address), and the port.

@@ -16,11 +16,13 @@ QUIET_S: Final = 10.0
 """Minimum time between two warnings of one `QuietLog`."""
 
 ADDRESS_BURST: Final = 20
-"""Maximum number of lines that one client address may cause at once. The remaining number grows by one each second."""
+"""Maximum number of log lines that one client address may cause in a burst. After a burst, kcore allows the address one
+more line per second.
+"""
 
 TOTAL_BURST: Final = 200
-"""Maximum number of lines that all client addresses may cause at once. The remaining number grows by `TOTAL_PER_S` each
-second.
+"""Maximum number of log lines that all client addresses together may cause in a burst. After a burst, kcore allows them
+`TOTAL_PER_S` more lines per second.
 """
 
 TOTAL_PER_S: Final = 10

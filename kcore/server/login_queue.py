@@ -123,7 +123,10 @@ class LoginQueue:
                 return
 
     def _start_later(self, error: Exception) -> None:
-        """Starts the waiting logins when a running login has ended, or after some time if none is running."""
+        """Logs that a thread could not be started. If no login is running, schedules a retry after `RETRY_S`.
+
+        Otherwise, the end of a running login starts the next login.
+        """
         if self._free == self._threads and self._retry is None:
             self._retry = self._loop.call_later(RETRY_S, self._start_again)
         log_failure(

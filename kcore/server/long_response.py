@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kcore_ext.server.request_queue import ResponseSlot
 
 SLICE_BYTES = 524_288
-"""Number of bytes that one slice encodes, in about 5 ms. A larger response is encoded in several slices."""
+"""Number of bytes that one slice encodes. A slice takes about 5 ms. A larger response is encoded in several slices."""
 
 
 class LongResponse(NamedTuple):
@@ -27,7 +27,7 @@ class LongResponse(NamedTuple):
         connection: the connection of the client.
         slot: the position of the response in the connection's queue.
         route: the API of the request.
-        api: the API that decided the request.
+        api: the API that processed the request.
         context: the context of the request.
         request: the request.
         version: the version of the request.

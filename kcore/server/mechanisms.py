@@ -47,7 +47,7 @@ def exchange_maker(settings: SecuritySettings, engine: Engine) -> Callable[[], S
 
 
 def _decoy_secret(engine: Engine) -> bytes:
-    """Returns the secret from which decoys are derived.
+    """Returns the secret from which kcore derives decoys, which are credentials for users that do not exist.
 
     The data folder stores the secret, so that the salts of decoys stay the same after a restart.
     """

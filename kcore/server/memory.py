@@ -32,13 +32,13 @@ runs.
 """
 
 CHECKED: Final = 1_000
-"""Maximum number of connections that one step checks, holds or resumes, within a few milliseconds."""
+"""Maximum number of connections that the server checks, pauses or resumes in one step of a few milliseconds."""
 
 FREE_DIVISOR: Final = 8
-"""Divisor of the memory limit: memory that was full counts as full until an eighth is free.
+"""Divisor of a memory limit. Once the memory is full, it counts as full until this fraction of the limit is free.
 
-Each change between full and not full stops or resumes many connections. So a single request must not be able to cause
-such a change.
+Each change between full and not full pauses or resumes many connections. Because of this fraction, a single request
+cannot cause such a change.
 """
 
 
@@ -58,7 +58,8 @@ class RequestMemory:
     that has begun a frame may finish it; otherwise no connection could make progress. Together, all connections hold at
     most the limit, plus one frame and the bytes of one read of the socket for each connection.
 
-    The object pauses or resumes connections in slices. A connection may begin another frame until its slice runs.
+    The object pauses or resumes connections in slices. Until the slice of a connection runs, the connection can begin
+    another frame.
 
     Args:
         limit_bytes: the limit.
@@ -125,16 +126,17 @@ class UnservedMemory:
     """The received bytes of requests that no API serves yet: unfinished requests, and waiting requests.
 
     By default, Kafka's brokers hold such bytes without a limit, even if clients never finish long requests. kcore
-    closes connections as long as there are more than `limit_bytes`. It chooses the client address with the most bytes,
-    or an address with about as many, and closes the connection of this address that has held such bytes for the longest
-    time. So a client that finishes its requests keeps its connections, unless other clients at its address hold the
-    whole memory meanwhile.
+    closes connections as long as there are more than `limit_bytes`. It selects a client address with the most bytes, or
+    with about as many. Of this address, it closes the connection that has held such bytes for the longest time. So a
+    client that finishes its requests keeps its connections, unless other clients at its address hold the whole memory
+    meanwhile.
 
     Args:
         limit_bytes: the limit; -1 for none.
 
     Attributes:
-        held_bytes: the bytes of all connections that hold more bytes than the limit of the read-ahead.
+        held_bytes: the number of these bytes. A connection counts from the time when it holds more than
+            `READ_AHEAD_LIMIT` bytes until it holds none.
         closed_connections: the number of connections closed because of the limit.
     """
 
@@ -194,14 +196,14 @@ class ResponseMemory:
 
     - A fetch returns at most a quarter of the remaining memory, and always at least one batch, so that every reader
       makes progress (KIP-74).
-    - A response of another API with more than 1 MiB is encoded only if all of it fits into the remaining memory. Its
-      memory counts from then on. Otherwise its connection is closed, and the client retries over another connection.
+    - A response of another API with more than 1 MiB is encoded only if all of it fits into the remaining memory. If it
+      does not fit, its connection is closed, and the client retries over another connection.
     - While no memory is left, connections with unread bytes are not served until an eighth of the limit is free. Other
       connections are served.
     - While more than half of the limit is in use, a connection whose peer has read nothing for `stall_ms` is closed.
 
-    All connections together hold at most the limit, plus two amounts for each connection: one fetched batch or 1 MiB of
-    another response, and the bytes that a connection may send before it is checked.
+    All connections together hold at most the limit plus an excess for each connection. This excess is one fetched batch
+    or 1 MiB of another response, and the bytes that the connection may send before its next check.
 
     Args:
         limit_bytes: the limit.
@@ -248,7 +250,7 @@ class ResponseMemory:
         return self.held_bytes > self.limit_bytes // 2
 
     def note(self, size_bytes: int) -> None:
-        """Claims memory for an encoded response. At the end of the round, the unread bytes replace the claim.
+        """Claims memory for an encoded response. After the end of the round, only the unread bytes count.
 
         Raises:
             NoRoomError: not enough memory is left.

@@ -39,9 +39,7 @@ PROBE_S: Final = 1.0  # interval at which the delay of the event loop is measure
 COUNTER, GAUGE, HISTOGRAM = MetricKind
 
 RECORDING_S: Final = 300.0
-"""Time after a scrape for which the server measures the times of requests. Without scrapes, the server does not
-measure.
-"""
+"""Time after a scrape in which the server measures the times of requests. Without scrapes, it does not measure them."""
 
 GROUP_STATES: Final[dict[GroupType, tuple[str, ...]]] = {
     GroupType.CLASSIC: tuple(state.value for state in ClassicState),
@@ -49,13 +47,13 @@ GROUP_STATES: Final[dict[GroupType, tuple[str, ...]]] = {
     GroupType.SHARE: tuple(state.value for state in ShareState),
     GroupType.STREAMS: tuple(state.kafka_name for state in StreamsState),
 }
-"""Group type -> the states of its groups. The metrics have each state, with the value 0 if no group is in it."""
+"""Group type -> the states of its groups. The metrics report every state, with the value 0 if no group is in it."""
 
 ACK_TYPES: Final = ("gap", "accept", "release", "reject", "renew")
 """Names of the acknowledgement types of share groups, in the order of their numbers on the wire."""
 
 SHOWN: Final = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
-"""States of shards that the metrics count. Shards that other nodes coordinate have other states."""
+"""States of shards that the metrics count. The metrics omit shards that other nodes coordinate."""
 
 
 class ShardTotals:
@@ -130,7 +128,7 @@ class Observer:
             self._earlier.add(shard.machine)
 
     def _measure_delay(self) -> None:
-        """Measures the delay of this timer, because any other event waits equally long for the event loop."""
+        """Measures how late the event loop calls this method. Any other event waits equally long for the event loop."""
         loop = self.driver.loop
         now_s = loop.time()
         self.queue_time.observe(max(0.0, now_s - self._probe_due_s))
@@ -141,12 +139,12 @@ class Observer:
         self._probe = loop.call_at(self._probe_due_s, self._measure_delay)
 
     def close(self) -> None:
-        """Stops the measurement."""
+        """Stops the measurement of the event loop's delay."""
         self._probe.cancel()
 
     @property
     def round_is_open(self) -> bool:
-        """True if decided records are not durable yet."""
+        """True if the current round has records that are not durable yet."""
         return self.engine.pipeline.has_uncommitted
 
     def settle(self) -> None:
@@ -560,4 +558,4 @@ METRICS: Final[tuple[Metric, ...]] = (
         lambda o: _one(o.started_s),
     ),
 )  # fmt: skip
-"""Every metric, in the order of a scrape."""
+"""All metrics, in the order in which a scrape returns them."""

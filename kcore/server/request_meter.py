@@ -27,12 +27,13 @@ NS_PER_US = 1_000
 class RequestMeter:
     """The meter of requests: charges their time to their clients, and sets the throttle time of responses.
 
-    As in Kafka, the measured time is the time of the decision, without waiting. It is charged when the response is
-    complete. A request without a response (Produce, acks=0) is not charged.
+    As in Kafka, the measured time is the processing time of the request, without waiting for other requests or for the
+    disk. The meter charges the time when the response is complete. It does not charge a request without a response
+    (Produce, acks=0).
 
     Args:
         quotas: receives the time.
-        failed: makes the response to a request whose decision raised an exception; `Engine.failed`.
+        failed: makes the response to a request whose processing raised an exception (`Engine.failed`).
     """
 
     __slots__ = ("_failed", "_quotas")
@@ -79,7 +80,7 @@ class MeteredPending(Pending):
     Args:
         meter: charges the time.
         pending: the response of the API.
-        duration_ns: the time of the decision.
+        duration_ns: the time until the API returned `pending`.
     """
 
     __slots__ = ("_duration_ns", "_meter", "_of")
@@ -92,7 +93,7 @@ class MeteredPending(Pending):
         pending.on_complete(self._completed)
 
     def _spent_ns(self) -> int:
-        """Returns the time of the decision and of the slices that have run."""
+        """Returns the processing time so far, including the slices that have run."""
         return self._duration_ns + (self._of.cost * NS_PER_US if isinstance(self._of, SlicedPending) else 0)
 
     def _completed(self, response: Any) -> None:

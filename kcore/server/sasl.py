@@ -32,7 +32,10 @@ MAX_SHOWN_NAME = 32  # logged characters of the name of a mechanism that is not 
 
 
 class RawResponseSlot(ResponseSlot):
-    """The response to a token without a request (SaslHandshake v0): a frame that contains only the token."""
+    """The response to a token that a client sent without a request header, after SaslHandshake v0.
+
+    The response is a frame that contains only the server's token.
+    """
 
     __slots__ = ()
 
@@ -243,7 +246,7 @@ class SaslConnection(SecureConnection):
             self._close_without_response(error)
 
     def _close_without_response(self, error: Exception) -> None:
-        """Closes the connection, because a login got no response."""
+        """Closes the connection, because an internal error prevented the response to a login."""
         self.abort()
         # The error text may contain bytes that the client sent: log only the error's type.
         self.server.client_log.log(

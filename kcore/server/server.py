@@ -1,4 +1,4 @@
-"""The server: serves an engine on its listeners."""
+"""The server: accepts the connections of Kafka clients on its listeners, and passes their requests to an engine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PRELOAD_AFTER_S = 1.0
-"""Time from the load of the last shard until the server imports API modules, so that it serves waiting clients first.
+"""Time from the load of the last shard until the server imports API modules. Meanwhile, the server serves the clients
+that have waited for the load.
 """
 
 PRELOAD_AGAIN_S = 10.0
@@ -61,7 +62,7 @@ class Server:
     Attributes:
         addresses: listener name -> (host, port) on which it listens, once started.
         connections: the open connections, without connections in a TLS handshake.
-        quota: the counts of connections, from their accept on.
+        quota: the counts of connections. A connection counts from its acceptance to its end.
         turns: connections with more requests than fit into one turn of the event loop.
         unauthenticated: received bytes of clients that have not authenticated.
         acceptors: the acceptors of connections, one for each listening address.
@@ -197,7 +198,7 @@ class Server:
     # ---- called by connections
 
     def logins(self, mechanism: str, threads: int) -> LoginQueue:
-        """Returns the queue of the tokens of a mechanism that are evaluated on other threads."""
+        """Returns the queue of the tokens that other threads evaluate for a mechanism."""
         queue = self._logins.get(mechanism)
         if queue is None:
             from kcore.server.login_queue import LoginQueue  # noqa: PLC0415  # needed only by nodes with SASL
@@ -246,7 +247,7 @@ class Server:
                 connection.resume_requests()
 
     def _after_flush(self) -> None:
-        """Handles the end of a round, after the connections have sent its responses."""
+        """Closes connections that lost a response, and releases the memory of responses, at the end of a round."""
         if lost_responses():
             self._close_lost()
         if self.responses is not None:
@@ -276,9 +277,9 @@ class Server:
                 connection.transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
     async def stop(self) -> None:
-        """Closes the listeners, commits the decided records, sends their responses, and closes the connections.
+        """Closes the listeners, commits the current round, sends its responses, and closes the connections.
 
-        The connections of an engine that was interrupted midway are closed without a commit.
+        If an earlier commit was interrupted, this method closes the connections without another commit.
         """
         self.stopping = True
         if self._preload is not None:

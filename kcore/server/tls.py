@@ -68,7 +68,7 @@ def _trust(context: ssl.SSLContext, settings: SecuritySettings, listener: str) -
 
 
 def _reason(error: Exception) -> str:
-    """Returns the cause of an error without any content of the file."""
+    """Returns the cause of an error, without any content of the certificate or key file."""
     if isinstance(error, ssl.SSLError):
         return error.reason or "not a PEM file with a certificate and its key, or the password is wrong"
     return getattr(error, "strerror", None) or "cannot read the file"

@@ -44,7 +44,11 @@ class BoundedSession(ssl.SSLObject):
         self._excess_bytes = 0
 
     def _complete(self, step: Callable[[], Any]) -> Any:
-        """Repeats a step until it needs bytes that were not received yet."""
+        """Repeats a step of the TLS protocol, and passes received bytes to OpenSSL, until the step succeeds.
+
+        Raises:
+            ssl.SSLWantReadError: the step needs bytes that the peer has not sent yet.
+        """
         while True:
             try:
                 return step()

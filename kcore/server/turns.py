@@ -34,7 +34,7 @@ class Turns:
     Args:
         loop: the event loop.
         clock_ns: returns the time in nanoseconds.
-        at_end: is called when the connections have had their turns.
+        at_end: called each time after some of the waiting connections have served requests.
 
     Attributes:
         turn_ns: time for the requests of a connection.

@@ -43,8 +43,9 @@ class ShareStateTopic(CoordinatorTopic):
     __slots__ = ()
 
     def on_topic_deleted(self, topic: TopicInfo) -> None:
-        """Deletes the state of the topic's share partitions. If the creation of `__share_group_state` failed, unloads
-        the shards.
+        """Deletes the state of the share partitions of a deleted topic.
+
+        If the topic is `__share_group_state`, unloads the shards, because the creation of that topic has failed.
         """
         super().on_topic_deleted(topic)
         for shard in self._coordinator.shards or ():

@@ -58,9 +58,7 @@ RETRIED: Final = frozenset(
 """Error codes after which the node repeats an operation: a shard is loading, or loads again after a failed commit."""
 
 FIRST_RETRY_MS: Final = 10
-"""The time before the first retry. It doubles with each further retry, so the last retry follows about ten seconds
-later.
-"""
+"""The time before the first retry. It doubles with each further retry. All retries together take about ten seconds."""
 
 MAX_RETRIES: Final = 10
 
@@ -69,7 +67,7 @@ _CONTEXT: Final = RequestContext(api_version=0)
 
 
 class _WriterApi:
-    """The attributes of an API that `StateWriter` uses. The response to a failed write is only its error code."""
+    """The part of an API that `StateWriter` uses. It returns an error code instead of a response to a failed write."""
 
     storage_error = ErrorCode.NOT_COORDINATOR
 
@@ -250,7 +248,7 @@ class _Operation(Pending):
         self._retries += 1
 
     def _repeat(self) -> None:
-        """Runs a retry. If the retry raises, the operation fails; otherwise its caller would never get a response."""
+        """Runs a retry. If the retry raises an exception, the operation fails with UNKNOWN_SERVER_ERROR."""
         try:
             self.attempt()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""The share coordinator of one node, wired to the node's log and timers (KIP-932)."""
+"""Creates the share coordinator of a node, and connects it to the node's log and timers (KIP-932)."""
 
 from __future__ import annotations
 
@@ -69,12 +69,13 @@ def start_share_coordinator(
 ) -> tuple[ShareCoordinator, Persister]:
     """Makes the share coordinator of a node and its persister.
 
-    The caller adds a `ShareStateTopic` to the listeners of the metadata. It loads the shards once their topic exists.
+    The caller must add a `ShareStateTopic` to the listeners of the metadata. This listener loads the shards once their
+    topic exists.
 
     Args:
         config: the node's settings.
         topics: the cluster's topics and features.
-        log_of: returns the log of a partition: topic, partition.
+        log_of: returns the log of a partition; called with topic and partition number.
         make_topic: starts creating an internal topic.
         services: the components that all shards of the node use.
         make_persister: makes the persister; takes the arguments of `LocalPersister`.

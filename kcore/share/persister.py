@@ -50,8 +50,8 @@ class Persister(Protocol):
     errors are codes of partitions. The persister itself retries after retriable codes (COORDINATOR_NOT_AVAILABLE,
     COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR).
 
-    Operations must be called outside the decision of a shard: after `Shard.run`, or from the callback of a `Pending`.
-    An operation may be complete when it returns, and the caller may then make another decision.
+    A caller must not call an operation while a shard processes a request. It can call an operation after `Shard.run`,
+    or in the callback of a `Pending`.
     """
 
     def initialize(
@@ -77,7 +77,7 @@ class Persister(Protocol):
     def write(
         self, request: WriteShareGroupStateRequest, may_repeat: Callable[[], bool] | None = None
     ) -> WriteShareGroupStateResponse | Pending:
-        """Adds changes of delivery state, from the partition's leader.
+        """Stores changes that a partition leader has made to the delivery state.
 
         Args:
             request: the changes.
@@ -87,10 +87,10 @@ class Persister(Protocol):
         ...
 
     def writer(self, group_id: str, topic_id: bytes, partition: int) -> StateWriter | None:
-        """Returns a writer of one share partition's updates, which creates no request messages.
+        """Returns a writer that writes the updates of one share partition without creating request messages.
 
-        The result is None if the share coordinator is on another node. A write that the writer declines, or that fails,
-        must be repeated with `write`.
+        The result is None if the share coordinator is on another node. If the writer declines a write, or if the write
+        fails, the caller must repeat it with `write`.
         """
         ...
 
@@ -111,7 +111,7 @@ def when_complete(result: object, callback: Callable[[object], None]) -> None:
 
     Args:
         result: the value that the operation returned.
-        callback: receives the response. It runs outside any decision, and may make decisions itself.
+        callback: receives the response. It runs while no shard processes a request, so it can run further requests.
     """
     if isinstance(result, Pending):
         result.on_complete(callback)

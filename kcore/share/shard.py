@@ -162,7 +162,7 @@ class ShareShard:
         """Deletes the state of share partitions whose topic does not exist, in slices.
 
         Yields:
-            The decision of each slice: its tombstones, or None.
+            The outcome of each slice, which contains its tombstones; None if the slice has no tombstone.
         """
         self._deleted_topics = 0
         records: list[Record] = []

@@ -21,7 +21,7 @@ SLICE_RECORDS = 200
 SLICE_BATCHES = 10_000
 """Maximum number of state batches in the snapshots of one slice, unless a single snapshot has more batches.
 
-A decision must fit into a log batch.
+The limit ensures that the snapshots of a slice fit into one log batch.
 """
 
 
@@ -66,8 +66,9 @@ class UpkeepTimer(ShardTimer):
 
 
 def prune(machine: ShareShard) -> None:
-    """Deletes the records below the oldest snapshot of the existing share partitions, because no load needs these
-    records.
+    """Deletes the records below the oldest snapshot of the existing share partitions.
+
+    A load of the shard does not need these records.
     """
     before = machine.states.lowest_offset()
     if before > 0 and before != machine.pruned_before:
@@ -82,7 +83,7 @@ def snapshot_cold(machine: ShareShard) -> Iterator[Outcome | None]:
     run would write the idle share partitions again.
 
     Yields:
-        The decision of each slice: its snapshots, or None.
+        The outcome of each slice, which contains its snapshots; None if the slice has no snapshot.
     """
     if not machine.states.has_requested_snapshot():
         return

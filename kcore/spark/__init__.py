@@ -1,6 +1,7 @@
 """Exports, reads, decodes, audits and rebuilds coordinator event logs, with or without Spark.
 
-Importing this package is cheap and needs neither Spark nor the compiled extension: executors import what they run.
+Importing this package is cheap and needs neither Spark nor the compiled extension, because executors import only the
+modules that they run.
 
     sources, segments, batches   readers of raw segment files, data folders, exports and running servers
     export, manifest             exports as Parquet or JSON lines, and the manifest that proves them complete

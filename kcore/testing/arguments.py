@@ -1,6 +1,4 @@
-"""Checks the arguments of the testing kit, so that a wrong value raises in the call that has it, and not in a later
-request.
-"""
+"""Checks the arguments of the testing kit, so that the call with a wrong value fails, and not a later request."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Action = Literal["fail", "delay", "hold", "disconnect", "corrupt", "throttle"]
 ErrorOf = Callable[[Any], "str | int | None"]
-"""A function of the request that returns an error, or None to let the request pass."""
+"""A function that receives a request. It returns an error, or None to let the request pass."""
 
 ACTIONS = ("fail", "delay", "hold", "disconnect", "corrupt", "throttle")
 ONLY_OF = {
@@ -46,7 +46,7 @@ class Filter:
         client_id: the client id of the request.
         principal: the authenticated principal, such as "User:alice".
         transactional_id: the transactional id that the request names.
-        where: a function that gets the typed request and returns True if the fault applies.
+        where: a function that receives the typed request and returns True if the fault applies.
     """
 
     group: str | None = None
@@ -89,7 +89,7 @@ class Fault:
         filter: the requests to which it applies.
         times: the number of requests to which it applies; None: without a limit.
         skip: the number of matching requests that pass before the fault applies for the first time.
-        error: the error of `fail`: a name, a number, or a function of the request.
+        error: the error of `fail`: a name, a number, or a function that receives the request.
         message: the error message of `fail`.
         seconds: the time of `delay` and `throttle`.
         after: True if the broker carries the request out first, and the fault concerns the response.
@@ -181,8 +181,8 @@ def fail(
 
     Args:
         api: an API or several, such as "OffsetCommit"; "*" for all.
-        error: a name in Kafka ("NOT_COORDINATOR"), a number, a class of `kcore.errors`, or a function of the typed
-            request that returns a name, a number or None.
+        error: a name in Kafka ("NOT_COORDINATOR"), a number, a class of `kcore.errors`, or a function that
+            receives the typed request and returns a name, a number or None.
         message: the error message, in responses that have one.
         times: the number of requests; None: all.
         which: other arguments: `skip`, and the attributes of `Filter`.

@@ -145,9 +145,10 @@ class TestGroup:
     def fence(self, member_id: str | None = None, *, client_id: str | None = None) -> None:
         """Fences a member: the coordinator refuses its later requests.
 
-        In a classic group, an invented member takes the instance id of a static member, which then gets
-        FENCED_INSTANCE_ID. Any other member is removed from the group, and gets UNKNOWN_MEMBER_ID. On a `Broker`, a
-        member of a consumer group (KIP-848) gets FENCED_MEMBER_EPOCH at its next heartbeat instead.
+        A static member of a classic group is replaced by a member that does not exist outside of the coordinator. Later
+        requests of the static member fail with FENCED_INSTANCE_ID. Any other member is removed from the group, and its
+        requests fail with UNKNOWN_MEMBER_ID. On a `Broker`, the next heartbeat of a member of a consumer group
+        (KIP-848) fails with FENCED_MEMBER_EPOCH instead.
 
         Args:
             member_id: the member's id.

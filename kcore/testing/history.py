@@ -69,7 +69,7 @@ class Ownership:
         member_id: its owner.
         since: the time at which the member became the owner, in seconds since the broker was created.
         until: the time at which the ownership ended, like `since`; None while the member owns the partition.
-        ended_by: the cause for which the ownership ended.
+        ended_by: the cause of the end of the ownership.
     """
 
     partition: TopicPartition

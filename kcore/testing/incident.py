@@ -1,4 +1,4 @@
-"""Brokers with the groups and offsets of a server's log at a moment in the past."""
+"""Creates test brokers that have the groups and offsets that a server had at a moment in the past."""
 
 from __future__ import annotations
 

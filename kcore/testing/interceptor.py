@@ -36,7 +36,7 @@ MIN_CONNECTIONS = 100  # connections whose client ids are kept, before those of 
 
 
 class InterceptedDispatch(Dispatch):
-    """The API table of a server, which reports each new entry to the interceptor.
+    """The API table of a server. It reports each new table entry to the interceptor.
 
     Args:
         server: the server whose table this object replaces.
@@ -167,7 +167,7 @@ class Interceptor:
             served.fast, served.handle = None, partial(self._intercept, served, decide)
 
     def _record_client_id(self, decide: Handle, context: RequestContext, request: Any) -> Any:
-        """Records the client id of the request's connection, and decides the request."""
+        """Records the client id of the request's connection, and passes the request to the API."""
         self._client_ids.setdefault(context.connection_id, set()).add(context.client_id)
         if len(self._client_ids) > max(MIN_CONNECTIONS, 2 * len(self._server.connections)):
             present = {connection.connection_id for connection in self._server.connections}
@@ -233,7 +233,7 @@ class Interceptor:
         )
 
     def _intercept(self, served: Served, decide: Handle, context: RequestContext, request: Any) -> Any:
-        """Decides a request, and applies the first fault that concerns it."""
+        """Applies the first matching fault to a request. The API processes the request unless the fault prevents it."""
         fault = self._fault_for(served.key, context, request)
         if fault is None:
             return decide(context, request)
@@ -262,7 +262,7 @@ class Interceptor:
         return later
 
     def _carry_on(self, decide: Handle, later: Pending) -> None:
-        """Decides a request that was delayed or held."""
+        """Passes a delayed or held request to the API."""
         self._server.driver.begin_round()
         try:
             response = decide(later.context, later.request)
@@ -271,7 +271,7 @@ class Interceptor:
         self._then(response, later.complete)
 
     def _with_response(self, fault: Fault, served: Served, later: Pending, response: Any) -> None:
-        """Applies a fault to the response of a decided request."""
+        """Applies a fault to a response that the API has completed."""
         if fault.action == "disconnect":
             self._close(later.context)
         elif fault.action == "throttle":
@@ -304,7 +304,11 @@ class Interceptor:
             then(response.response if isinstance(response, Pending) else response)
 
     def release(self, chosen: Callable[[HeldRequest], bool]) -> int:
-        """Decides the held requests, and sends the held responses, that `chosen` selects. Returns their number."""
+        """Continues held requests and sends held responses. Returns their number.
+
+        Args:
+            chosen: returns True for each request or response to release.
+        """
         released = [held for held in self.held if chosen(held)]
         taken = set(map(id, released))
         self.held = [held for held in self.held if id(held) not in taken]
@@ -345,7 +349,7 @@ class Interceptor:
 
 
 def _decision(api: Any) -> Handle:
-    """Returns a function that decides a request as the server does: by the fast path, or else by `handle`."""
+    """Returns a function that runs a request in an API as the server does: by the fast path, or else by `handle`."""
     fast, handle = api.fast, api.handle
     if fast is None:
         return handle  # type: ignore[no-any-return]

@@ -1,4 +1,7 @@
-"""Records the history of every group of a test engine by comparing each group before and after each decision."""
+"""Records the history of every group of a test engine.
+
+The recorder compares each group before and after each request and each timer.
+"""
 
 from __future__ import annotations
 
@@ -165,7 +168,7 @@ class Recorder:
     # ---- requests
 
     def decided(self, engine: Engine, context: RequestContext, request: Any, response: Any) -> Any:
-        """Records the effects of a decided request.
+        """Records the effects of a request that the API has processed.
 
         Returns the response, or a `Pending` that records the effects when it is completed.
         """
@@ -260,7 +263,7 @@ class ObservedEngine(Engine):
         super().__init__(log, config, clock)
 
     def submit(self, context: RequestContext, request: Any) -> Any:
-        """Decides one request of this process; see `Engine.submit`."""
+        """Runs a request of this process as `Engine.submit` does, and records its effects."""
         response = Engine.submit(self, context, request)
         if type(response) is HeartbeatResponse and not response.error_code:
             return response  # the most frequent response by far: it changed nothing
@@ -284,7 +287,7 @@ class ObservedEngine(Engine):
 
 
 def observing(engine: ObservedEngine, handle: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Returns a function that decides a request of the server by `handle`, and records its effects."""
+    """Returns a function that calls `handle` with a request of the server and records the effects of the request."""
     recorder = engine.recorder
 
     def observed(context: Any, request: Any) -> Any:

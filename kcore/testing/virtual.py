@@ -139,7 +139,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return handle
 
     def call_every(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
-        """Calls `callback` again and again until the handle is cancelled, for the first time after one interval."""
+        """Calls `callback` after each interval until the handle is cancelled."""
         self._check_closed()
         interval_ns = round(seconds * NS_PER_S) if 0 < seconds <= MAX_WHEN_S else 0
         if not interval_ns:
@@ -395,7 +395,7 @@ class VirtualNode(Checks):
         """Runs a coroutine to its end in virtual time, and returns its result.
 
         Args:
-            scenario: a coroutine function, which gets the node, or a coroutine, as for `asyncio.run`.
+            scenario: a coroutine function, which receives the node, or a coroutine, as for `asyncio.run`.
             max_seconds: the maximum virtual time.
 
         Raises:
@@ -425,7 +425,7 @@ class VirtualNode(Checks):
             raise TimeoutError(f"{text} never happens") from error
 
     def repeat(self, request: Any, every: float, *, version: int | None = None) -> Repetition:
-        """Sends a request again and again, for scenarios with many members. The first follows after one interval.
+        """Sends a request once per interval, for scenarios with many members. An interval precedes the first request.
 
         Args:
             request: the request, as for `AsyncNode.send`.

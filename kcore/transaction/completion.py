@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_MS = 20
 RETRY_MAX_MS = 1_000
-"""Maximum time in ms before the next attempt to write markers. The first time is `RETRY_MS`; it doubles each time."""
+"""Maximum delay in ms before a retry to write markers. The first delay is `RETRY_MS`. It doubles with each retry."""
 
 MARKERS_PER_SLICE = 500
 """Maximum number of markers of one slice. The node serves other requests before it writes further markers."""
@@ -87,9 +87,9 @@ class Completion:
     def proceed(self) -> None:
         """Writes the next missing markers, or completes the transaction if none is missing.
 
-        If there are many markers, the method writes them in slices. The shard joins each round that contains markers.
-        If the commit of such a round fails, the shard loads its log again, which restarts the marker phase. Otherwise
-        the coordinator could record the completion of a transaction whose marker was lost.
+        If there are many markers, the method writes them in slices. If the commit of a round with markers fails, the
+        shard loads its log again, which restarts the marker phase. Without this, the coordinator could record the
+        completion of a transaction whose marker was lost.
 
         A partition gets no second marker before it has responded to the first marker. Otherwise the second marker could
         arrive after the completion and end the producer's next transaction, which may have the same epoch.
@@ -185,10 +185,10 @@ class Completion:
 
 
 class MarkerTimer(ShardTimer):
-    """A timer of a transactional id. Its decision may prepare the end of a transaction, which then needs markers.
+    """A timer of a transactional id that may prepare the end of a transaction.
 
-    The timer starts to write the markers after the decision. When all partitions have responded, another decision
-    completes the transaction.
+    After the timer has prepared the end, it starts to write the markers of the transaction. The coordinator completes
+    the transaction when all partitions have responded.
     """
 
     __slots__ = ("machine", "transactional_id")

@@ -16,7 +16,7 @@ SLICE_IDS = 1_000
 """The number of ids that one slice checks."""
 
 SLICE_BYTES = 16_384
-"""Approximate size in bytes of the tombstones that one decision writes, as in Kafka."""
+"""Approximate maximum size in bytes of the tombstones that one slice writes, as in Kafka."""
 
 RECORD_BYTES = 32
 MAX_CHAR_BYTES = 4

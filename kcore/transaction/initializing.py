@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kcore.transaction.ending import TakeProducerId
 
 Identity = tuple[int, int]
-"""(producer id, epoch)."""
+"""The identity of a producer: (producer id, producer epoch)."""
 
 
 def check(transaction: Transaction | None, expected: Identity | None) -> ErrorCode:

@@ -52,7 +52,7 @@ class Marker(NamedTuple):
 
 
 class MarkerWriter(Protocol):
-    """The interface of writers of markers to the leaders of partitions, on this node or another one."""
+    """The interface of an object that writes markers to partitions whose leaders are on this node or on other nodes."""
 
     def write(self, marker: Marker, partitions: Collection[PartitionTuple], done: Callable[[Results], None]) -> None:
         """Writes a marker to each of `partitions`.

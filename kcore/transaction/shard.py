@@ -42,7 +42,7 @@ class Services:
 
     Attributes:
         counters: counts the ends of transactions.
-        make_record: makes the record of a transactional id from a `TransactionBlock`, its compiled form.
+        make_record: makes the record of a transactional id from a `TransactionBlock`, the compiled form of this record.
     """
 
     __slots__ = ("config", "counters", "level", "make_record", "markers", "take_producer_id", "topics")

@@ -21,7 +21,7 @@ The coordinator reserves 32767, so that it can fence the producer after its last
 """
 
 Partitions = Mapping[str, frozenset[int]]
-"""Topic -> partitions."""
+"""The partitions of a transaction: a mapping from each topic to the numbers of its partitions."""
 
 NO_PARTITIONS: Partitions = bind_states(TransactionStatus, PREVIOUS, COMPLETION)
 

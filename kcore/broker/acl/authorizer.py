@@ -27,7 +27,7 @@ _PROBE = "hardcode"  # an arbitrary resource name: a principal with unlimited ri
 
 
 class AclAuthorizer(AclAuthorizerCore):
-    """Authorizer over the access control lists in the metadata; `kcore.broker.acl.entries` has Kafka's rules.
+    """Authorizer over the access control lists in the metadata. `kcore.broker.acl.entries` documents its rules.
 
     The compiled base class decides if an operation on a named resource is allowed; it caches no decisions. This class
     caches the decisions of `allowed_on_any` and the logged denials until an entry changes.

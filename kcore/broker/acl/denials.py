@@ -37,7 +37,7 @@ class DenialLog:
     the disk.
 
     Args:
-        now: the clock, which is read once per round.
+        now: the clock, which the driver reads once for each round of requests.
     """
 
     __slots__ = ("_now", "_windows")

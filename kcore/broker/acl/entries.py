@@ -210,7 +210,7 @@ class AclTable(AclTableCore):
 
 
 def _canonical(host: str) -> str:
-    """Returns one text for all notations of a host."""
+    """Returns the normal notation of an IPv6 address; returns any other host unchanged."""
     address = _address(host) if ":" in host else None
     return host if address is None else str(address)
 

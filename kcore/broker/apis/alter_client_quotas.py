@@ -79,7 +79,7 @@ class AlterClientQuotasApi(ControlApi[AlterClientQuotasRequest, AlterClientQuota
     def error(
         self, context: RequestContext, request: AlterClientQuotasRequest, code: ErrorCode, message: str | None = None
     ) -> AlterClientQuotasResponse:
-        """Makes a response with the same code for each entity."""
+        """Makes a response with the same error code for each entity."""
         code = client_code(code)
         return _response({frozenset(_parts(e).items()): (code, message or code.message) for e in request.entries})
 

@@ -96,7 +96,7 @@ class AlterPartitionReassignmentsApi(
         code: ErrorCode,
         message: str | None = None,
     ) -> AlterPartitionReassignmentsResponse:
-        """Makes a response with the code and its text for the whole request."""
+        """Makes a response with the error code and its text for the whole request."""
         code = client_code(code)
         return AlterPartitionReassignmentsResponse(
             allow_replication_factor_change=request.allow_replication_factor_change,

@@ -65,7 +65,7 @@ class AlterReplicaLogDirsApi(ControlApi[AlterReplicaLogDirsRequest, AlterReplica
     def error(
         self, context: RequestContext, request: AlterReplicaLogDirsRequest, code: ErrorCode, message: str | None = None
     ) -> AlterReplicaLogDirsResponse:
-        """Makes a response with the same code for each partition."""
+        """Makes a response with the same error code for each partition."""
         return _response(request, lambda path, topic, index: client_code(code))
 
 
@@ -74,7 +74,7 @@ def _response(
 ) -> AlterReplicaLogDirsResponse:
     """Makes the response, with one entry for each topic.
 
-    If the request lists a partition under several folders, the result is about the last of these folders.
+    If the request lists a partition under several folders, the result refers to the last of these folders.
     """
     topics: dict[str, dict[int, ErrorCode]] = {}
     for folder in request.dirs:

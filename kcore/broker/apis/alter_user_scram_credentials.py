@@ -85,7 +85,7 @@ class AlterUserScramCredentialsApi(ControlApi[AlterUserScramCredentialsRequest, 
         code: ErrorCode,
         message: str | None = None,
     ) -> AlterUserScramCredentialsResponse:
-        """Makes a response with the same code for each user."""
+        """Makes a response with the same error code for each user."""
         code = client_code(code)
         changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
         users = dict.fromkeys(change.name for change in changes)
@@ -107,11 +107,12 @@ def _result(user: str, fault: Fault | None) -> AlterUserScramCredentialsResult:
 def _repeated(fault: Fault | None) -> Fault:
     """Returns the error for a user that the request names twice.
 
-    If the first change of the user is invalid, the function returns the fault of this change. An exception is an empty
-    salted password, because Kafka checks for duplicates before it checks for empty salted passwords.
+    If the first change of the user is invalid, the function returns the error of this change. But if its only error is
+    an empty salted password, the function returns the error for duplicates. Kafka checks for duplicates before it
+    checks for empty salted passwords.
 
     Args:
-        fault: the fault of the first change; None if it is valid.
+        fault: the error of the first change; None if the change is valid.
     """
     return _TWICE if fault in (None, _NO_KEYS) else fault
 

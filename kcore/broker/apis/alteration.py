@@ -152,6 +152,6 @@ class AlterationApi(ControlApi[Request, Response]):
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
     def error(self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None) -> Response:
-        """Makes a response with the same code for each resource."""
+        """Makes a response with the same error code for each resource."""
         code = client_code(code)
         return self.response([(resource, code, text(code, message)) for resource in request.resources])

@@ -79,7 +79,7 @@ class ApiVersionsApi(Api[ApiVersionsRequest, ApiVersionsResponse]):
         return response
 
     def _is_readable(self, software: tuple[str, str]) -> bool:
-        """Tests if the name and version of a client's software are legal; caches the first legal pairs."""
+        """Tests if the name and version of a client's software are legal. Caches up to `MAX_READABLE` legal pairs."""
         name, version = software
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return False
@@ -125,5 +125,5 @@ class ApiVersionsApi(Api[ApiVersionsRequest, ApiVersionsResponse]):
     def error(
         self, context: RequestContext, request: ApiVersionsRequest, code: ErrorCode, message: str | None = None
     ) -> ApiVersionsResponse:
-        """Makes a response with the code and without APIs and features."""
+        """Makes a response with the error code and without APIs and features."""
         return ApiVersionsResponse(error_code=code)

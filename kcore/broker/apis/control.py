@@ -1,4 +1,4 @@
-"""Base class of the APIs of the control plane, which the metadata shard decides."""
+"""Base class of the APIs of the control plane. The metadata shard decides their requests."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class ControlApi(Api[Request, Response]):
 
 
 class PreparedResponse:
-    """The last step of a long request: a decision that returns a response which earlier slices have made.
+    """The last step of a long request: a decision that only returns a response. Earlier slices have made this response.
 
     The shard sends the response when the state that the response shows is durable.
 
@@ -187,7 +187,7 @@ class PreparedResponse:
 class SlicedReadApi(ControlApi[Request, Response]):
     """Base of the APIs that only read the metadata, but whose requests can be long.
 
-    `steps` makes the response, in slices if it takes long. Each slice reads the metadata as they are at that time.
+    `steps` makes the response, in slices if it takes long. Each slice reads the current metadata.
     """
 
     __slots__ = ()

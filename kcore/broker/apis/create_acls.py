@@ -90,7 +90,7 @@ class CreateAclsApi(AclApi[CreateAclsRequest, CreateAclsResponse]):
     def error(
         self, context: RequestContext, request: CreateAclsRequest, code: ErrorCode, message: str | None = None
     ) -> CreateAclsResponse:
-        """Makes a response with the same code for each entry."""
+        """Makes a response with the same error code for each entry."""
         code = client_code(code)
         result = AclCreationResult(error_code=code, error_message=message or code.message)
         return CreateAclsResponse(results=[result for _ in request.creations])

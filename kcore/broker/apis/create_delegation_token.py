@@ -39,7 +39,7 @@ class CreateDelegationTokenApi(Api[CreateDelegationTokenRequest, CreateDelegatio
         code: ErrorCode,
         message: str | None = None,
     ) -> CreateDelegationTokenResponse:
-        """Makes a response with the code and the requested token's owner."""
+        """Makes a response with the error code and the requested token's owner."""
         kind, name = principal_parts(context)
         owner = (kind, name)
         response = CreateDelegationTokenResponse(

@@ -169,7 +169,7 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
     def error(
         self, context: RequestContext, request: CreatePartitionsRequest, code: ErrorCode, message: str | None = None
     ) -> CreatePartitionsResponse:
-        """Makes a response with the same code for each topic."""
+        """Makes a response with the same error code for each topic."""
         code = client_code(code)
         names = dict.fromkeys(topic.name for topic in request.topics)
         return CreatePartitionsResponse(

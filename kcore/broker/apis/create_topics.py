@@ -1,4 +1,6 @@
-"""CreateTopics (key 19, versions 2-7): creates topics (KIP-4); responses have settings (KIP-525) and ids (KIP-516)."""
+"""CreateTopics (key 19, versions 2-7): creates topics (KIP-4). Responses contain settings (KIP-525) and topic ids
+(KIP-516).
+"""
 
 from __future__ import annotations
 
@@ -145,7 +147,7 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
     def error(
         self, context: RequestContext, request: CreateTopicsRequest, code: ErrorCode, message: str | None = None
     ) -> CreateTopicsResponse:
-        """Makes a response with the same code for each topic."""
+        """Makes a response with the same error code for each topic."""
         names = dict.fromkeys(topic.name for topic in request.topics)
         return CreateTopicsResponse(topics=[_failure(name, client_code(code), message) for name in names])
 

@@ -13,7 +13,7 @@ ANONYMOUS = "User:ANONYMOUS"
 
 
 def refusal(context: RequestContext) -> ErrorCode:
-    """Returns the error code: clients without authentication may not request tokens; for others tokens are disabled."""
+    """Returns the error code for a request. The code depends on whether the client is authenticated."""
     if context.principal == ANONYMOUS:
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED

@@ -178,7 +178,7 @@ class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
         code: ErrorCode,
         message: str | None = None,
     ) -> DeleteAclsResponse:
-        """Makes a response with the same code for each filter."""
+        """Makes a response with the same error code for each filter."""
         code = client_code(code)
         if isinstance(request, Selection):
             request = request.request

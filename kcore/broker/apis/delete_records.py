@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
 
 HIGH_WATERMARK = -1
-"""Offset by which a client requests the deletion of all records: it means the high watermark."""
+"""Offset in a request that stands for the high watermark. A client sends it to delete all records."""
 
 PARTITION_COST_US = 10
 """The cost of deleting from one partition, in microseconds."""
 
 PRODUCERS_A_PARTITION = 30
-"""Number of producers that count as one further partition in the cost of a request.
+"""Number of producers whose snapshot costs as much as deleting from one partition.
 
-A deletion also writes a snapshot of the partition's producers.
+Each deletion from a partition also writes a snapshot of the partition's producers.
 """
 
 

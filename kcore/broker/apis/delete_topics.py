@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 STRICT_QUOTA_SINCE = 5
 """The first version whose clients understand THROTTLING_QUOTA_EXCEEDED."""
 PARTITIONS_PER_ITEM = 40
-"""Number of partitions that count as one further item of a request, besides the topic itself.
+"""Number of partitions whose deletion costs as much as one item of a request. A topic itself counts as one item.
 
 The removal of a partition takes about 2.5 microseconds.
 """
@@ -85,7 +85,9 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
         return 1 if topic is None else 1 + topic.partitions // PARTITIONS_PER_ITEM
 
     def _topic_of(self, item: Any) -> str | bytes:
-        """Returns the same key for a topic named by name and by id: its name, or the id if the topic is unknown."""
+        """Returns the name of an item's topic, even if the item has only the topic id. Returns the id if it is
+        unknown.
+        """
         if isinstance(item, str):
             return item
         if item.name is not None:
@@ -193,7 +195,7 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
     def error(
         self, context: RequestContext, request: DeleteTopicsRequest, code: ErrorCode, message: str | None = None
     ) -> DeleteTopicsResponse:
-        """Makes a response with the same code for each topic."""
+        """Makes a response with the same error code for each topic."""
         requested = [(name, ZERO_UUID) for name in request.topic_names]
         requested += [(state.name, state.topic_id) for state in request.topics]  # type: ignore[misc]
         return DeleteTopicsResponse(
@@ -211,7 +213,9 @@ def _merged(parts: list[DeleteTopicsResponse]) -> DeleteTopicsResponse:
 
 
 def _within_quota(mutations: Mutations, deleted: dict[bytes, TopicInfo]) -> list[DeletableTopicResult]:
-    """Removes the topics from `deleted` that the client's quota does not allow; returns their results."""
+    """Removes topics from `deleted` if the client's quota does not allow their deletion. Returns the results of these
+    topics.
+    """
     results = []
     for topic_id, topic in list(deleted.items()):
         try:

@@ -72,6 +72,6 @@ class DescribeAclsApi(
     def error(
         self, context: RequestContext, request: DescribeAclsRequest, code: ErrorCode, message: str | None = None
     ) -> DescribeAclsResponse:
-        """Makes a response with the code and its text."""
+        """Makes a response with the error code and its text."""
         code = client_code(code)
         return DescribeAclsResponse(error_code=code, error_message=message or code.message)

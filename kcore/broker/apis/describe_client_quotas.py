@@ -66,7 +66,7 @@ class DescribeClientQuotasApi(SlicedReadApi[DescribeClientQuotasRequest, Describ
     def error(
         self, context: RequestContext, request: DescribeClientQuotasRequest, code: ErrorCode, message: str | None = None
     ) -> DescribeClientQuotasResponse:
-        """Makes a response with the code, its text and null entries."""
+        """Makes a response with the error code, its text and null entries."""
         code = client_code(code)
         return DescribeClientQuotasResponse(error_code=code, error_message=message or code.message, entries=None)
 

@@ -64,5 +64,5 @@ class DescribeClusterApi(Api[DescribeClusterRequest, DescribeClusterResponse]):
     def error(
         self, context: RequestContext, request: DescribeClusterRequest, code: ErrorCode, message: str | None = None
     ) -> DescribeClusterResponse:
-        """Makes a response with the code, its text and no nodes."""
+        """Makes a response with the error code, its text and no nodes."""
         return DescribeClusterResponse(error_code=code, error_message=message or code.message)

@@ -177,20 +177,22 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
     def error(
         self, context: RequestContext, request: DescribeConfigsRequest, code: ErrorCode, message: str | None = None
     ) -> DescribeConfigsResponse:
-        """Makes a response with the same code for each resource."""
+        """Makes a response with the same error code for each resource."""
         return DescribeConfigsResponse(
             results=[_failure(resource, client_code(code), message) for resource in request.resources]
         )
 
 
 def _undescribed_type(request: DescribeConfigsRequest) -> int | None:
-    """Returns the first resource type of a request that has no settings, or None."""
+    """Returns the first resource type in a request whose resources have no settings; None if there is none."""
     types = (resource.resource_type for resource in request.resources)
     return next((each for each in types if each not in _DESCRIBED_TYPES), None)
 
 
 def _key(resource: DescribeConfigsResource) -> tuple[int, str, frozenset[str]]:
-    """Returns a key that is equal for requests of the same settings of a resource, in any order."""
+    """Returns a key for a requested resource. Two entries have equal keys if they request the same settings of the same
+    resource, in any order.
+    """
     return resource.resource_type, resource.resource_name, frozenset(resource.configuration_keys or ())
 
 

@@ -41,5 +41,5 @@ class DescribeDelegationTokenApi(Api[DescribeDelegationTokenRequest, DescribeDel
         code: ErrorCode,
         message: str | None = None,
     ) -> DescribeDelegationTokenResponse:
-        """Makes a response with the code and without tokens."""
+        """Makes a response with the error code and without tokens."""
         return DescribeDelegationTokenResponse(error_code=code)

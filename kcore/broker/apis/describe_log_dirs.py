@@ -92,5 +92,5 @@ class DescribeLogDirsApi(SlicedReadApi[DescribeLogDirsRequest, DescribeLogDirsRe
     def error(
         self, context: RequestContext, request: DescribeLogDirsRequest, code: ErrorCode, message: str | None = None
     ) -> DescribeLogDirsResponse:
-        """Makes a response without folders. It has the code only in versions with a field for the code."""
+        """Makes a response without folders. The response has the error code only in versions with a field for it."""
         return DescribeLogDirsResponse(error_code=client_code(code))

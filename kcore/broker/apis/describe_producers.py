@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kcore_ext.broker.producers import ProducerEntry
 
 PARTITION_COST_US = 1
-"""The cost of a partition without the description of its producers, in microseconds."""
+"""The cost of handling one partition, in microseconds. It does not include the description of the producers."""
 STEP_COST_US = 200
 """The cost after which a step ends, in microseconds. The description of a partition's producers has its own steps."""
 
@@ -78,7 +78,9 @@ class DescribeProducersApi(Api[DescribeProducersRequest, DescribeProducersRespon
         )
 
     def handle(self, context: RequestContext, request: DescribeProducersRequest) -> Any:
-        """Describes producers at once, including appends that are not durable. A duplicate partition is read once."""
+        """Describes producers without waiting for a commit. Their states include appends that are not durable yet. If
+        the request names a partition twice, its producers are read once.
+        """
         return self._partitions.slices.requests.run(self, context, request, self._steps(context, request))
 
     def _steps(self, context: RequestContext, request: DescribeProducersRequest) -> Work:

@@ -35,7 +35,7 @@ class DescribeQuorumApi(ControlApi[DescribeQuorumRequest, DescribeQuorumResponse
     Args:
         shard: the metadata shard.
         cluster: this node and its addresses.
-        now: the clock, which is read once per round.
+        now: the clock, which the driver reads once for each round of requests.
         authorizer: decides about each operation; None allows all.
     """
 
@@ -112,6 +112,6 @@ class DescribeQuorumApi(ControlApi[DescribeQuorumRequest, DescribeQuorumResponse
     def error(
         self, context: RequestContext, request: DescribeQuorumRequest, code: ErrorCode, message: str | None = None
     ) -> DescribeQuorumResponse:
-        """Makes a response with the code and its text."""
+        """Makes a response with the error code and its text."""
         code = client_code(code)
         return DescribeQuorumResponse(error_code=code, error_message=message or code.message)

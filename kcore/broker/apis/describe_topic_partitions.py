@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 TOPIC_COST_US = 100
 """The cost of describing one topic, mostly of its authorized operations, in microseconds."""
 NAME_COST_US = 10
-"""The cost of a topic beyond the end of the page, in microseconds. The broker only checks the client's permission."""
+"""The cost of a topic that does not fit into the page, in microseconds. The broker only checks the client's permission
+for this topic.
+"""
 NAMES_A_MICROSECOND = 4
 """Number of topic names that the broker copies in a microsecond."""
 PARTITION_COST_US = 3
@@ -145,7 +147,7 @@ class DescribeTopicPartitionsApi(SlicedReadApi[DescribeTopicPartitionsRequest, D
         code: ErrorCode,
         message: str | None = None,
     ) -> DescribeTopicPartitionsResponse:
-        """Makes a response with the same code for each requested topic."""
+        """Makes a response with the same error code for each requested topic."""
         code = client_code(code)
         return DescribeTopicPartitionsResponse(topics=[_failure(code, topic.name) for topic in request.topics])
 

@@ -67,7 +67,7 @@ class DescribeUserScramCredentialsApi(
         code: ErrorCode,
         message: str | None = None,
     ) -> DescribeUserScramCredentialsResponse:
-        """Makes a response with the code and its text, for the whole request and for each user."""
+        """Makes a response with the error code and its text, for the whole request and for each user."""
         code = client_code(code)
         return DescribeUserScramCredentialsResponse(
             error_code=code,

@@ -102,7 +102,7 @@ class ElectLeadersApi(SlicedReadApi[ElectLeadersRequest, ElectLeadersResponse]):
     def error(
         self, context: RequestContext, request: ElectLeadersRequest, code: ErrorCode, message: str | None = None
     ) -> ElectLeadersResponse:
-        """Makes a response with the code for each partition, and from version 1 on for the whole request."""
+        """Makes a response with the error code for each partition, and from version 1 on for the whole request."""
         code = client_code(code)
         return ElectLeadersResponse(
             error_code=code if context.api_version >= 1 else ErrorCode.NONE,

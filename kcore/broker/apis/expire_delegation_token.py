@@ -36,5 +36,5 @@ class ExpireDelegationTokenApi(Api[ExpireDelegationTokenRequest, ExpireDelegatio
         code: ErrorCode,
         message: str | None = None,
     ) -> ExpireDelegationTokenResponse:
-        """Makes a response with the code and without an expiry time."""
+        """Makes a response with the error code and without an expiry time."""
         return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)

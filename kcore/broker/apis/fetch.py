@@ -60,9 +60,9 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
 
     Args:
         partitions: the node's partitions.
-        purgatory: holds long polls.
+        purgatory: contains the parked fetches (long polls).
         sessions: the node's fetch sessions.
-        now: the clock, which is read once per round.
+        now: the clock, which the driver reads once for each round of requests.
         cluster: this node's endpoints, for responses that name the leader.
         room: the memory budget of responses.
         authorizer: decides about READ of each topic; None allows all.
@@ -71,7 +71,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
     Attributes:
         sessions: the node's fetch sessions.
         room: the memory budget of responses.
-        due_fetches: tries parked fetches again.
+        due_fetches: checks if parked fetches can be completed.
         reader: reads partitions; `tests.reference.fetch_reader.ReferenceReader` defines its behaviour.
     """
 
@@ -140,7 +140,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
     ) -> FetchResponse:
         """Makes the response to a failed request.
 
-        From v7 on it has one code for the whole request, before v7 one for each partition.
+        From v7 on, the response has one error code for the whole request; before v7, one for each partition.
         """
         if context.api_version >= 7:
             return FetchResponse(error_code=code)
@@ -250,7 +250,9 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         return self.reader.current(members, find, may_read)
 
     def _find_by_id(self, member: SessionPartition) -> None:
-        """Looks up a partition of a session by topic id. Each request repeats the lookup: topics may change."""
+        """Looks up a partition of a session by topic id. Each request repeats the lookup, because topics can change
+        between requests.
+        """
         partitions = self._partitions.ids.get(member.topic_id)
         member.partition = None
         if partitions is not None:
@@ -267,7 +269,9 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
             member.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _find_by_name(self, member: SessionPartition) -> None:
-        """Looks up a partition of a session by topic name. Each request repeats the lookup: topics may change."""
+        """Looks up a partition of a session by topic name. Each request repeats the lookup, because topics can change
+        between requests.
+        """
         member.partition = self._partitions.get(member.topic or "", member.index)
         member.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if member.partition is None else ErrorCode.NONE
 
@@ -345,8 +349,8 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
     ) -> FetchResponse | None:
         """Counts the bytes of a response for the client's quota.
 
-        Returns None if the client is within its quota, else an empty response. In that case the bytes do not count, and
-        no session is opened, because the client fetches again.
+        Returns None if the client is within its quota, else an empty response. An empty response opens no session, and
+        the bytes do not count, because the client sends the fetch again.
         """
         session = None if fetch_context is None else fetch_context.session
         if fetch_context is not None and session is not None and session.epoch != next_epoch(fetch_context.epoch):

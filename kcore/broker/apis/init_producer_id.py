@@ -41,7 +41,8 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
     Args:
         shard: the metadata shard.
         ids: allocates ids.
-        topics: the existing topics. Permission to write to one of them includes permission for idempotent producers.
+        topics: the existing topics. A client with permission to write to one of them also has permission to use an
+            idempotent producer.
         transactional: serves requests with a transactional id.
         authorizer: decides about each operation; None allows all.
     """
@@ -125,7 +126,7 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
     def error(
         self, context: RequestContext, request: InitProducerIdRequest, code: ErrorCode, message: str | None = None
     ) -> InitProducerIdResponse:
-        """Makes a response with the code and no id."""
+        """Makes a response with the error code and no id."""
         if code in SHARD_REFUSALS and request.transactional_id is None:
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)

@@ -90,5 +90,5 @@ class ListConfigResourcesApi(SlicedReadApi[ListConfigResourcesRequest, ListConfi
     def error(
         self, context: RequestContext, request: ListConfigResourcesRequest, code: ErrorCode, message: str | None = None
     ) -> ListConfigResourcesResponse:
-        """Makes a response with the code and without resources."""
+        """Makes a response with the error code and without resources."""
         return ListConfigResourcesResponse(error_code=client_code(code))

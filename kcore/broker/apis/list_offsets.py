@@ -73,7 +73,9 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
         )
 
     def read(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        """Makes the response at once. A duplicate partition is refused and is in the response once."""
+        """Makes the response at once. If the request names a partition twice, the response has one entry for this
+        partition, with an error.
+        """
         counts = Counter(self.requested_partitions(request))
         refused: set[tuple[str, int]] = set()
         results: dict[str, list[ListOffsetsPartitionResponse]] = {}

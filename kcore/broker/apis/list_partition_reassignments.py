@@ -56,5 +56,5 @@ class ListPartitionReassignmentsApi(Api[ListPartitionReassignmentsRequest, ListP
         code: ErrorCode,
         message: str | None = None,
     ) -> ListPartitionReassignmentsResponse:
-        """Makes a response with the code and its text."""
+        """Makes a response with the error code and its text."""
         return ListPartitionReassignmentsResponse(error_code=code, error_message=message or code.message)

@@ -51,7 +51,7 @@ CREATION_COST_US = 130
 """The cost of creating one topic, in microseconds."""
 
 PARTITIONS_A_TOPIC = 10
-"""Number of partitions that count as one further topic in the cost of a request."""
+"""Number of partitions whose description costs as much as one topic."""
 
 
 class AllTopics(NamedTuple):
@@ -67,7 +67,9 @@ class AllTopics(NamedTuple):
 
 
 class WithoutCreation(NamedTuple):
-    """A part of a request that creates no topics, because the parts before it have created as many as allowed."""
+    """A part of a request that creates no topics, because earlier parts have reached the maximum number of new
+    partitions.
+    """
 
     request: MetadataRequest
 
@@ -241,7 +243,8 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         """Describes one topic by name. If the topic is missing and `records` is not None, creates the topic and adds
         its records.
 
-        Only the controller creates topics, but each node refuses a client that may not create one.
+        Only the controller creates topics. But every node returns an error to a client without the permission to create
+        the topic.
         """
         if not self.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
             return _failure(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
@@ -310,7 +313,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         code: ErrorCode,
         message: str | None = None,
     ) -> MetadataResponse:
-        """Makes a response with the same code for each requested topic, and without nodes."""
+        """Makes a response with the same error code for each requested topic, and without nodes."""
         if isinstance(request, AllTopics):
             request = request.whole
         elif isinstance(request, WithoutCreation):

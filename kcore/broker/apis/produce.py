@@ -91,7 +91,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
     Args:
         partitions: the node's partitions.
         pipeline: commits appends; responses wait for it.
-        now: the clock, which is read once per round.
+        now: the clock, which the driver reads once for each round of requests.
         partition_verifier: verifies transactions.
         cluster: the leaders, for responses that name them.
         authorizer: decides about WRITE of each topic; None allows all.
@@ -241,7 +241,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
 
     @property
     def wall_ms(self) -> int:
-        """The time of the round, ms since the epoch."""
+        """The wall-clock time of the current round of requests, in ms since the epoch."""
         return self._now.wall_ms
 
     def reply(self, request: ProduceRequest, response: ProduceResponse, failed: bool) -> ProduceResponse | None:
@@ -327,7 +327,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
     ) -> ProduceResponse | Pending | None:
         """Appends the batches that passed all checks so far, and makes the response for all partitions.
 
-        A long request is appended in slices. The batches of each part are durable together.
+        Appends the batches of a long request in several parts. All batches of a part become durable in the same commit.
 
         Raises:
             CloseConnectionError: an error in a request with acks=0, which has no response.
@@ -342,8 +342,9 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         """Appends the batch of one partition unless it is refused, and makes the partition's response.
 
         Returns:
-            The response, or a generator that returns the response if the batch is long when decompressed or must be
-            converted. The generator yields the cost of each step in microseconds, and appends the batch at its end.
+            The response. If the batch is long when decompressed, or must be converted, the method returns a generator
+            of the response instead. The generator yields the cost of each step in microseconds, and appends the batch
+            at its end.
         """
         partition, header = item.partition, item.header
         index = item.data.index
@@ -402,9 +403,9 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
     ) -> ProduceResponse | Pending | None:
         """Returns the response at once if all partitions are durable, else a response that waits for the commit.
 
-        While the pipeline is uncertain, the log may have discarded the batches of a failed round, although the states
-        of producers in memory still include these batches. If a client repeats such a batch, the partition treats it
-        as a duplicate. The response to a duplicate therefore also waits for the next commit.
+        After a commit with an unknown result, the log may have discarded batches that the states of producers in memory
+        still include. If a client repeats such a batch, the partition treats it as a duplicate. The response to a
+        duplicate therefore also waits for the next commit.
 
         Raises:
             CloseConnectionError: an error in a request with acks=0, which has no response.
@@ -428,7 +429,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         """Makes the response of a partition whose log refused a batch that had passed every check.
 
         Raises:
-            Exception: `error`, if it is not a log or Kafka error.
+            Exception: `error` itself, unless it is a LogError or a KafkaError.
         """
         if not isinstance(error, KafkaError | LogError):
             raise error
@@ -469,7 +470,7 @@ def unreadable_record(topic: str, batch: bytes | memoryview, budget: Decompressi
     """Returns the reason why a coordinator cannot load a batch; None if it can, or if the bytes are damaged.
 
     Raises:
-        KafkaError: the records exceed the budget.
+        KafkaError: the decompressed records are larger than the budget allows.
     """
     try:
         for offset, _, key, value in iter_entries(batch, decompress=budget.decompress):
@@ -499,7 +500,7 @@ def appended_response(
 
 
 def refused(index: int, code: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
-    """Makes the response of a partition with an error and without the log's start."""
+    """Makes the response of a partition with an error and without the log start offset."""
     return PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
 
 

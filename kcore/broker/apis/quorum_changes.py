@@ -62,6 +62,6 @@ class MembershipApi(Api[Request, Response], Generic[Request, Response]):
         return self.error(context, request, refusal.code, refusal.message)
 
     def error(self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None) -> Any:
-        """Makes a response with the code and its text."""
+        """Makes a response with the error code and its text."""
         make: Any = self.response_type
         return make(error_code=code, error_message=message or code.message)

@@ -32,5 +32,5 @@ class RenewDelegationTokenApi(Api[RenewDelegationTokenRequest, RenewDelegationTo
     def error(
         self, context: RequestContext, request: RenewDelegationTokenRequest, code: ErrorCode, message: str | None = None
     ) -> RenewDelegationTokenResponse:
-        """Makes a response with the code and without an expiry time."""
+        """Makes a response with the error code and without an expiry time."""
         return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)

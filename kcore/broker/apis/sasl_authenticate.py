@@ -32,5 +32,5 @@ class SaslAuthenticateApi(Api[SaslAuthenticateRequest, SaslAuthenticateResponse]
     def error(
         self, context: RequestContext, request: SaslAuthenticateRequest, code: ErrorCode, message: str | None = None
     ) -> SaslAuthenticateResponse:
-        """Makes a response with the code and its text."""
+        """Makes a response with the error code and its text."""
         return SaslAuthenticateResponse(error_code=code, error_message=message or code.message)

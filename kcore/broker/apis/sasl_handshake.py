@@ -32,5 +32,5 @@ class SaslHandshakeApi(Api[SaslHandshakeRequest, SaslHandshakeResponse]):
     def error(
         self, context: RequestContext, request: SaslHandshakeRequest, code: ErrorCode, message: str | None = None
     ) -> SaslHandshakeResponse:
-        """Makes a response with the code and no mechanisms."""
+        """Makes a response with the error code and no mechanisms."""
         return SaslHandshakeResponse(error_code=code)

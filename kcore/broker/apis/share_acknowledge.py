@@ -50,7 +50,7 @@ class ShareAcknowledgeApi(ShareApi[ShareAcknowledgeRequest, ShareAcknowledgeResp
     def handle(self, context: RequestContext, request: ShareAcknowledgeRequest) -> Any:
         """Acknowledges the records of each partition, in slices if there are many.
 
-        If the request has the final epoch, it then ends the share session.
+        A request with the final epoch also ends the share session after the acknowledgements.
         """
         error = self.refusal(context, request)
         if error is not ErrorCode.NONE:

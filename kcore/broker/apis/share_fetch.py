@@ -76,7 +76,9 @@ LOAD_BATCHES: Final = 25
 """Number of state batches that take as long to load as a share partition without state batches."""
 
 MAX_DISCARDED_BYTES: Final = 8 << 20
-"""Number of bytes read but not delivered after which a request stops reading. Other work is converted to bytes."""
+"""Limit for the bytes that one request reads but does not deliver. At this limit, the request stops reading. Other work
+counts as a number of bytes that takes the same time.
+"""
 
 FEW_FETCHED: Final = 1_000
 """Maximum number of partitions of a session that are fetched at once; more are fetched in slices."""
@@ -90,7 +92,7 @@ ACQUIRE_COST_US: Final = 3
 LOAD_COST_US: Final = 50
 """The cost of loading a share partition without stored state, in microseconds."""
 READ_BYTES_A_MICROSECOND: Final = 1_000
-"""Approximate speed at which records are read and copied."""
+"""Approximate speed at which records are read and copied, in bytes per microsecond."""
 
 MAX_AWAITED_BYTES: Final = 1 << 20
 """Upper limit of a request's `min_bytes`, because each check of a waiting request may read this many bytes."""
@@ -107,7 +109,7 @@ class _Run:
         request: the request.
         key: the group and the member.
         session: the session; None for the final request.
-        full: the response has every partition of the session.
+        full: True if the response has every partition of the session.
         refused: the partitions of the session that cannot be fetched, with their errors.
         share_partitions: the partitions that can be fetched, in the order in which they are served.
         results: the results of the acknowledgements.
@@ -287,7 +289,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         return self.failed_late(context, error, _SERVER_ERROR)
 
     def unreadable(self, share_partition: SharePartition, error: LogError) -> None:
-        """Logs a share partition whose records cannot be read; the client gets KAFKA_STORAGE_ERROR."""
+        """Logs a share partition whose records cannot be read. The response to the client has KAFKA_STORAGE_ERROR."""
         logger.error(
             "share partition %r: cannot read the log, and the client gets KAFKA_STORAGE_ERROR; if this repeats, check "
             "the log with `kcore log verify`: %s",
@@ -450,7 +452,8 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
     def _acquire(self, run: _Run) -> Work:
         """Acquires records of each partition in turn, and makes the response; yields the cost of each step.
 
-        If the session ends between two slices, its records are released, and so no further records are acquired.
+        If the session ends between two slices, the node has released the session's records. The method then acquires no
+        further records, and returns an error.
         """
         request, sessions = run.request, self.share_partitions.sessions
         params = AcquireParams(run.key.member_id, request.batch_size, request.share_acquire_mode == RECORD_LIMIT)
@@ -550,12 +553,14 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
 
 
 def _requests_records(request: ShareFetchRequest) -> bool:
-    """Returns True if a request limits records or the wait for them; a request to renew locks must not (KIP-1222)."""
+    """Returns True if a request sets a limit for records, or a time to wait for them. A request that renews locks must
+    set neither (KIP-1222).
+    """
     return bool(request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms)
 
 
 def _error_of(share_partition: SharePartition) -> ErrorCode:
-    """Returns the error of a share partition for a fetch; NONE while it is active or loading."""
+    """Returns the error of a share partition for a fetch; NONE while the share partition is active or loading."""
     if share_partition.partition.closed:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if share_partition.state in (SharePartitionState.ACTIVE, SharePartitionState.INITIALIZING):

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 UNDOWNGRADABLE = frozenset({"metadata.version", "kraft.version"})
-"""Features that neither a safe nor an unsafe downgrade may lower. Kafka does not lower them below a level that changed
-the format of records."""
+"""Features whose level kcore never lowers. Kafka does not lower them below a level that changed the format of
+records.
+"""
 SUCCESS_TEXT = "NONE"
 """Error message of a feature whose update succeeded, in versions 0 and 1."""
 
@@ -85,7 +86,7 @@ class UpdateFeaturesApi(ControlApi[UpdateFeaturesRequest, UpdateFeaturesResponse
     def error(
         self, context: RequestContext, request: UpdateFeaturesRequest, code: ErrorCode, message: str | None = None
     ) -> UpdateFeaturesResponse:
-        """Makes a response with the code and its text for the whole request."""
+        """Makes a response with the error code and its text for the whole request."""
         code = client_code(code)
         return UpdateFeaturesResponse(error_code=code, error_message=message or code.message)
 

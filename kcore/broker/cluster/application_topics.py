@@ -31,7 +31,7 @@ class SharedApplicationTopics(ApplicationTopics):
     Args:
         shard: the metadata shard.
         creation: checks and plans new topics.
-        now: the clock, which is read once per round.
+        now: the clock, which the driver reads once for each round of requests.
         forwarder: sends requests to the controller.
     """
 

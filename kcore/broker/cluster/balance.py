@@ -18,7 +18,7 @@ class Move(NamedTuple):
         topic: the topic.
         partition: the partition's number.
         leader: the id of the new leader; -1 if no node can lead it.
-        replicas: the nodes that hold the partition, the leader first.
+        replicas: the partition's replicas (node ids), the leader first.
     """
 
     topic: TopicInfo
@@ -34,7 +34,7 @@ class Placement:
 
     Args:
         image: the metadata.
-        targets: the nodes that may get partitions: live, and not draining.
+        targets: the nodes to which partitions can move: live nodes that are not draining.
     """
 
     def __init__(self, image: MetadataImage, targets: Collection[int]) -> None:
@@ -61,7 +61,7 @@ class Placement:
         return node if broker is None or broker.rack is None else broker.rack
 
     def _in_racks(self, counts: Counter[int]) -> Counter[str | int]:
-        """Returns the number of partitions that each rack leads, from the numbers of its nodes."""
+        """Returns the number of partitions that the nodes of each rack lead; `counts` has the number for each node."""
         racks: Counter[str | int] = Counter()
         for node, rack in self._racks.items():
             racks[rack] += counts[node]
@@ -70,8 +70,8 @@ class Placement:
     def best(self, topic: TopicInfo) -> int:
         """Returns the target that leads the fewest partitions of a topic; -1 if there is no target.
 
-        If several targets lead equally few, the method prefers the rack that leads the fewest partitions of the topic,
-        and then the node that leads the fewest partitions of all topics.
+        If several targets lead equally few, the method prefers targets in the rack that leads the fewest partitions of
+        the topic. Among these, it prefers the node that leads the fewest partitions of all topics.
         """
         if not self._targets:
             return -1
@@ -80,7 +80,7 @@ class Placement:
         return min(self._targets, key=lambda node: (counts[node], racks[self._racks[node]], self.totals[node], node))
 
     def move(self, topic: TopicInfo, partition: int, leader: int) -> Move:
-        """Plans a new leader and updates the numbers of led partitions."""
+        """Plans a new leader for a partition, and updates the numbers of partitions that the nodes lead."""
         leaders = self.leaders[topic.topic_id]
         before = leaders[partition]
         leaders[partition] = leader
@@ -92,7 +92,9 @@ class Placement:
         )
 
     def leaderless(self, alive: Collection[int]) -> Iterator[Move]:
-        """Yields moves of the partitions whose leader is not alive. If there is no target, they get no leader."""
+        """Yields moves of the partitions whose leader is not alive. If there is no target, the moves leave these
+        partitions without a leader.
+        """
         alive_nodes = set(alive)
         for topic in self._image.all():
             leading = self._image.leading_nodes(topic.topic_id)
@@ -111,10 +113,11 @@ class Placement:
                     yield self.move(topic, partition, target)
 
     def cancelled_plans(self, alive: Collection[int]) -> Iterator[Move]:
-        """Yields moves that cancel plans whose next leader is no longer a target: the current leader stays.
+        """Yields moves that cancel planned moves to a node that is no longer a target. The current leader stays the
+        leader.
 
-        It omits partitions without a live leader: `leaderless` moves them, and a decision must not move a partition
-        twice.
+        The method omits partitions without a live leader, because `leaderless` moves them. A decision must not move a
+        partition twice.
         """
         for topic in self._image.all():
             for partition, successor in self._image.successors.get(topic.topic_id, {}).items():
@@ -171,7 +174,9 @@ class Placement:
             yield self.move(topic, _last(leaders, most), least)
 
     def _evens_racks(self, racks: Counter[str | int], most: int, least: int) -> bool:
-        """Returns True if a move makes the numbers of two racks more equal."""
+        """Returns True if a move from node `most` to node `least` makes the numbers of partitions of their racks more
+        equal.
+        """
         return racks[self._racks[most]] - racks[self._racks[least]] > 1
 
     def _even_total(self, topic: TopicInfo) -> Move | None:

@@ -36,7 +36,9 @@ logger = logging.getLogger(__name__)
 URGENT_MOVES: Final = 2_000
 """Maximum number of partitions without a live leader that one decision moves."""
 GENTLE_MOVES: Final = 20
-"""Maximum number of planned moves at the same time. For each, the next leader loads a log."""
+"""Maximum number of planned moves at the same time. The limit exists because each move makes the next leader load a
+log.
+"""
 
 
 class Controller:

@@ -1,7 +1,7 @@
 """The leaders and leader epochs in the metadata of a data folder that several processes are about to serve.
 
 A process that serves a folder alone leads every partition. Its leader epoch is the number of times that the folder was
-opened, and the metadata log does not have this epoch. If several processes serve the folder, their controller elects
+opened. The metadata log does not contain this epoch. If several processes serve the folder, their controller elects
 each leader in the epoch after the partition's epoch in the metadata log. If a partition's log has a later epoch,
 `raise_leader_epochs` must first raise the epoch in the metadata log.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kcore.runtime.shard import Shard
 
 MAX_ROUNDS: Final = 100_000
-"""Maximum number of commits for a load or a replacement of the metadata log. It only prevents an endless loop."""
+"""Maximum number of commits while the metadata log is loaded or replaced. The limit only prevents an endless loop."""
 
 
 def raise_leader_epochs(log: LogEngine, now: Now) -> dict[PartitionKey, Leader]:

@@ -176,7 +176,7 @@ class Forwarder:
         cluster: gives the current controller.
         peers: sends requests to the controller.
         wheel: arms the timers of retries.
-        now: the clock, which is read once per round.
+        now: the clock, which the driver reads once for each round of requests.
         mute: mutes the connection of a client for the throttle time in the controller's response, in ms.
     """
 
@@ -265,11 +265,11 @@ class Forwarder:
             self._peers.send(controller, seal(context, request), 0, arrived)
 
     def notify(self, context: RequestContext, request: Any) -> None:
-        """Forwards a request for its side effect, such as the creation of a topic; its response is discarded."""
+        """Forwards a request for its side effect, such as the creation of a topic. Discards the response."""
         self._notify(seal(context, request))
 
     def request_topic(self, name: str) -> None:
-        """Has the controller create a coordinators' topic; its response is discarded."""
+        """Requests that the controller creates a coordinators' topic. Discards the controller's response."""
         self._notify(own_request(name))
 
     def _notify(self, envelope: EnvelopeRequest) -> None:
@@ -327,8 +327,10 @@ class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
         self._max_elements = max_elements
 
     def handle(self, context: RequestContext, request: EnvelopeRequest) -> Any:
-        """Decides the client's request in an envelope with the client's principal, or creates the topics that a node
-        requests.
+        """Decides the client's request that an envelope contains, with the principal of the client.
+
+        An envelope without a principal contains a request of the node itself. For this request, creates the topics that
+        the node needs.
         """
         if not self._access.allowed(context, self.key):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -367,7 +369,7 @@ class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
     def error(
         self, context: RequestContext, request: EnvelopeRequest, code: ErrorCode, message: str | None = None
     ) -> EnvelopeResponse:
-        """Makes a response with the code, and without the client's response."""
+        """Makes a response with the error code, and without the client's response."""
         return EnvelopeResponse(error_code=code)
 
 

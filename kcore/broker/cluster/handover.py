@@ -58,7 +58,7 @@ VERSION: Final = 3
 
 
 class Releases:
-    """The partitions that this node has given up for a planned move, until the metadata have their next leader.
+    """The partitions that this node has given up for a planned move, until the metadata contains their next leader.
 
     Args:
         membership: this node's registration.
@@ -103,8 +103,8 @@ class Releases:
     def add(self, key: PartitionKey, epoch: int) -> None:
         """Adds a partition that this node has stopped serving; `report` reports it.
 
-        An earlier release of the partition may still be listed. This happens if this node lost and regained the
-        partition, but did not replay the record of the leader in between.
+        The method replaces a release of the same partition in an earlier leader epoch. Such a release remains if this
+        node became the leader again without replaying the record of the leader in between.
         """
         earlier = self._epochs.get(key)
         if earlier is None or earlier[0] != epoch:
@@ -112,13 +112,15 @@ class Releases:
             self._added = True
 
     def finished(self, key: PartitionKey) -> None:
-        """Removes a released partition, because the metadata have its new leader."""
+        """Removes a released partition, because the metadata contains its new leader."""
         released = self._epochs.pop(key, None)
         if released is not None:
             self.times.observe((self._wheel.now_ms - released[1]) / 1_000)
 
     def report(self) -> None:
-        """Reports all released partitions to the controller. Repeats the report until the metadata have new leaders."""
+        """Reports all released partitions to the controller. Repeats the report until the metadata contains their new
+        leaders.
+        """
         if self._requesting or self._membership.fenced or self._membership.stopped:
             return
         image = self._topics.image
@@ -173,7 +175,7 @@ class Releases:
         return wait_ms
 
     def _again(self, wait_ms: int) -> None:
-        """Schedules a report after a delay, unless an earlier report is scheduled."""
+        """Schedules a report after a delay, unless a report is already scheduled for an earlier time."""
         deadline_ms = self._wheel.now_ms + wait_ms
         if self._retry is None or not self._retry.armed:
             self._retry = self._wheel.add(deadline_ms, self.report)
@@ -263,7 +265,7 @@ class AlterPartitionApi(NodeApi[AlterPartitionRequest, AlterPartitionResponse]):
     def error(
         self, context: RequestContext, request: AlterPartitionRequest, code: ErrorCode, message: str | None = None
     ) -> AlterPartitionResponse:
-        """Makes a response with the code for the whole request."""
+        """Makes a response with the error code for the whole request."""
         return AlterPartitionResponse(error_code=client_code(code))
 
 
@@ -305,7 +307,7 @@ class BrokerHeartbeatApi(NodeApi[BrokerHeartbeatRequest, BrokerHeartbeatResponse
     def error(
         self, context: RequestContext, request: BrokerHeartbeatRequest, code: ErrorCode, message: str | None = None
     ) -> BrokerHeartbeatResponse:
-        """Makes a response with the code."""
+        """Makes a response with the error code."""
         return BrokerHeartbeatResponse(error_code=client_code(code))
 
 

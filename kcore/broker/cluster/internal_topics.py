@@ -26,7 +26,7 @@ class SharedInternalTopics(InternalTopics):
         shard: the metadata shard.
         creation: checks and plans new topics.
         forwarder: sends requests to the controller.
-        now: the clock, which is read once per round.
+        now: the clock, which the driver reads once for each round of requests.
     """
 
     __slots__ = ("_forwarder", "_now", "_retry_at_ms")

@@ -36,8 +36,8 @@ class LeadershipKeeper(MetadataListener):
     """The part of a node that follows the leaders in the metadata. It adopts the logs of the partitions that this node
     leads, and releases all other logs.
 
-    On the controller, it also stages the changes of leaders in the store, in the same round as their records. After the
-    commit of the records, every node puts the new leaders into effect in the same way.
+    On the controller, it also stages the changes of leaders in the store. The same commit writes these changes and
+    their metadata records. After this commit, every node adopts and releases logs in the same way.
 
     Args:
         log: the node's log engine.
@@ -52,7 +52,8 @@ class LeadershipKeeper(MetadataListener):
 
     Attributes:
         moves: the number of partitions that this node has adopted or given up.
-        fenced_commits: the number of rounds that the store refused because this node did not lead a partition any more.
+        fenced_commits: the number of commits that the store refused because this node did not lead a partition any
+            more.
     """
 
     # The round with new leaders has decisions of the metadata shard, which every component sees at once.
@@ -157,14 +158,16 @@ class LeadershipKeeper(MetadataListener):
             self._log.move(key, leader.node_id, leader.epoch, leader.epoch - 1)
 
     def on_move_planned(self, topic: TopicInfo, partition: int) -> None:
-        """Marks the partition as changed, so that `apply` gives it up or reads its log ahead."""
+        """Marks the partition as changed for the next `apply`. In `apply`, the current leader gives the partition up,
+        and the next leader begins to read its log.
+        """
         self._begin()
         self._changed[PartitionKey(topic.topic_id, partition)] = None
 
     def on_brokers_changed(self) -> None:
         """Marks every partition as changed if this node leads no partition.
 
-        The change may be the registration of this node, which can then lead partitions.
+        If the change is the registration of this node, the node can lead partitions from now on.
         """
         self._begin()
         if not self._led:
@@ -189,7 +192,7 @@ class LeadershipKeeper(MetadataListener):
         """Does nothing: the changes are staged with the decision."""
 
     def committed(self) -> None:
-        """Schedules `apply`, which must not run before the round has ended."""
+        """Schedules `apply`, which must not run before the current round of requests has ended."""
         self._wheel.add(self._wheel.now_ms, self.apply)
 
     def failed(self, error: LogError) -> None:
@@ -261,7 +264,9 @@ class LeadershipKeeper(MetadataListener):
         self._adopt(adopted[:ADOPTED_AT_ONCE])
 
     def _waits(self, key: PartitionKey) -> bool:
-        """Returns True while this node keeps a partition so that its next leader can read the log ahead."""
+        """Returns True while this node delays giving up a partition, so that the next leader has time to read its
+        log.
+        """
         now_ms = self._wheel.now_ms
         until_ms = self._releasing.get(key)
         if until_ms is None:

@@ -73,7 +73,7 @@ class LeaseGuard:
         self._creates_topics = creates_topics
 
     def guard(self, api: Api[Any, Any]) -> Guard:
-        """Returns the functions by which a server decides an API's requests.
+        """Returns the functions that a server calls to decide the requests of an API.
 
         On the generic path, `decide` checks the lease. On the fast path, the server itself checks the lease.
         """

@@ -57,8 +57,8 @@ class Timing(NamedTuple):
 
 
 class Runner(Protocol):
-    """The interface of a function that runs a blocking call of the store, and passes the result to a function on the
-    deciding thread.
+    """The interface of a function that runs a blocking call of the store. It passes the result to a callback on the
+    thread that decides requests.
     """
 
     def __call__(self, call: Callable[[], Any], done: Callable[[Any], None]) -> None:
@@ -81,7 +81,7 @@ def run_inline(call: Callable[[], Any], done: Callable[[Any], None]) -> None:
 
 
 def log_error_of(error: BaseException) -> LogError:
-    """Converts an exception of a store call to a LogError, which becomes the result of the call."""
+    """Converts an exception of a store call to a LogError. The LogError becomes the result of the call."""
     if isinstance(error, LogError):
         return error
     log_failure(
@@ -110,8 +110,8 @@ class ClusterState(NamedTuple):
 class Membership:
     """One incarnation of a node: the time from its registration until it is fenced or ends.
 
-    The local deadline of a lease counts from the moment before the renewal was sent. If the clocks of the node and the
-    store run at the same speed, the local deadline is earlier than the store's, even if the response was late.
+    The local deadline of a lease is computed from the time just before this node sent the renewal. So even after a late
+    response, the local deadline is earlier than the store's deadline, if both clocks run at the same speed.
 
     If the lease had ended before a renewal, the controller may have moved partitions of this node meanwhile. So the
     node serves again only after a poll that began after the renewal.
@@ -225,8 +225,8 @@ class Membership:
     def is_steady(self) -> bool:
         """Returns True if no call of the store has failed for the duration of a lease.
 
-        After an outage of the store, all leases have expired. The nodes get the time to renew them before any node is
-        fenced.
+        After an outage of the store, all leases have expired. The controller fences no node until the nodes have had
+        time to renew their leases.
         """
         return self._clock.monotonic_ms() >= self._steady_from_ms
 
@@ -342,7 +342,7 @@ class Membership:
         self.on_fenced()
 
     def resign_controller(self) -> None:
-        """Gives up the role of the controller, which another node has taken over."""
+        """Gives up the role of the controller, because another node has taken it over."""
         self.controller = None
         logger.warning(
             "cluster: node %d is not the controller any more, because another node has taken over the role",

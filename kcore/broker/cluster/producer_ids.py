@@ -45,7 +45,7 @@ class SharedProducerIds(ProducerIds):
         self._requesting = False
 
     def next_id(self) -> int | None:
-        """Returns the next id; None until a block of ids has arrived, so that the client tries again."""
+        """Returns the next id; None while this node has no ids left and waits for a block from the controller."""
         if self._shard.machine.leads():
             return super().next_id()
         if self._next == self._end and self._next_block_ids is not None:
@@ -106,5 +106,5 @@ class AllocateProducerIdsApi(NodeApi[AllocateProducerIdsRequest, AllocateProduce
     def error(
         self, context: RequestContext, request: AllocateProducerIdsRequest, code: ErrorCode, message: str | None = None
     ) -> AllocateProducerIdsResponse:
-        """Makes a response with the code and no ids."""
+        """Makes a response with the error code and no ids."""
         return AllocateProducerIdsResponse(error_code=client_code(code), producer_id_start=-1, producer_id_len=0)

@@ -1,8 +1,8 @@
 """Planned moves of coordinators: the next leader reads the log while the current leader still serves.
 
 The next leader begins when it replays the plan. The current leader gives up a partition with a long log a little later,
-so that the next leader has time to read the log. The current leader does not wait for a message of the next leader. If
-the next leader is slow or not running, only its load takes longer.
+so that the next leader has time to read the log. The current leader does not wait for a message from the next leader.
+If the next leader is slow or not running, only its load takes longer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RECORDS_PER_MS: Final = 200
-"""Number of records that a next leader reads in a millisecond. The estimate is low: a remote store may be slow."""
+"""Estimated number of records that a next leader reads in a millisecond. The estimate is low, because a remote store
+can be slow.
+"""
 MAX_WAIT_MS: Final = 1_000
 """The longest time for which a leader delays giving up a partition, so that a node can stop in a short time."""
 
@@ -54,7 +56,7 @@ class ReadAhead:
         self._followed: dict[PartitionKey, tuple[str, FollowedLog]] = {}
 
     def __iter__(self) -> Iterator[PartitionKey]:
-        """Yields the partitions that are read ahead."""
+        """Yields the partitions whose logs this node is reading."""
         return iter(self._followed)
 
     def begin(self, topic: str, key: PartitionKey) -> None:

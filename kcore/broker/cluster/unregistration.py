@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class UnregisteringApi(ControlApi[UnregisterBrokerRequest, UnregisterBrokerResponse]):
-    """Handler of UnregisterBroker requests: removes the registration of a node that is not alive and leads nothing.
+    """Handler of UnregisterBroker requests: removes the registration of a node that is not alive and leads no
+    partition.
 
     `ControlApi` documents the arguments.
     """
@@ -49,6 +50,6 @@ class UnregisteringApi(ControlApi[UnregisterBrokerRequest, UnregisterBrokerRespo
     def error(
         self, context: RequestContext, request: UnregisterBrokerRequest, code: ErrorCode, message: str | None = None
     ) -> UnregisterBrokerResponse:
-        """Makes a response with the code and its text."""
+        """Makes a response with the error code and its text."""
         code = client_code(code)
         return UnregisterBrokerResponse(error_code=code, error_message=message or code.message)

@@ -49,10 +49,11 @@ class SharedClusterView(OwnIdentity):
         return sorted(node_id for node_id, broker in self._topics.image.brokers.items() if not broker.fenced)
 
     def placement_order(self, replicas: int) -> Sequence[int]:
-        """Returns the nodes for new partitions: the first of each rack, the second of each rack, and so on (KIP-36).
+        """Returns the nodes for new partitions: first one node of each rack, then a second node of each rack, and so on
+        (KIP-36).
 
-        A draining node would have to give its new partitions away at once, so it is left out unless the other nodes are
-        too few.
+        The result includes draining nodes only if there are fewer other nodes than replicas. A draining node would have
+        to give its new partitions away at once.
 
         Args:
             replicas: the number of replicas of each partition.

@@ -35,8 +35,8 @@ class _StoredValue(NamedTuple):
 
 
 class ReplayedState:
-    """State of a log replayed by key: the last record of each key. Records of a transaction count when its marker is
-    replayed.
+    """The last record of each key in a log. Records of a transaction become part of the state when the replay reaches
+    the transaction's marker.
 
     Attributes:
         values: key -> its last record.
@@ -103,7 +103,7 @@ def check_records(log: PartitionLog) -> Iterator[Finding]:
     """Yields a finding (`record`) for each batch whose records cannot be read, in order of offset.
 
     Raises:
-        CorruptLogError: a whole batch is damaged; `LogEngine.verify` reports it.
+        CorruptLogError: the log itself cannot read a batch. `LogEngine.verify` reports this damage.
     """
     for base, batch in log.batches(check_crc=False):
         try:

@@ -11,8 +11,8 @@ key, until its memory is full. The second reads the log from its start to the en
   So a reader that started before the first pass can still read them.
 
 Batches without remaining records are removed, except the last batches of each producer, which stay as empty batches.
-Neither half passes the last stable offset: a transaction's records are compacted once its end is known. The last batch
-of the log is never changed, because only that batch shows where the log ends.
+Both halves stop at the last stable offset, so the pass never compacts records of an open transaction. The last batch of
+the log is never changed, because only that batch shows where the log ends.
 
 Both halves pause after every slice, and each slice of the second half has its own commit. Readers see the log before or
 after a slice. A crash at any moment leaves a log from which a replay gives the same state. Each slice advances the
@@ -51,9 +51,10 @@ LARGE_PACKED_BYTES: Final = 4_096
 SLICE_REMOVED: Final = 1_500
 """Maximum number of batches that a slice removes. The commit of the slice takes time for each removed batch."""
 UNREAD_BATCHES: Final = 32
-"""Minimum number of adjacent removed batches that a pass skips without reading them.
+"""Threshold for runs of adjacent batches to remove. A pass removes a run of at least this length without reading it
+again.
 
-If there are fewer, the pass reads them together with their neighbours, which saves a separate read.
+The pass reads a shorter run together with the batches around it, which saves a separate read.
 """
 MERGED_BATCH_BYTES: Final = 64 * 1024
 """Largest size of a batch that is merged from several small ones."""
@@ -72,7 +73,8 @@ class CompactionRules(NamedTuple):
         min_lag_ms: minimum age of compacted records; younger records are not changed.
         map_bytes: memory for the last offsets of keys.
         slice_records: work units of a slice, counted as for SLICE_RECORDS.
-        unread_batches: minimum number of adjacent removed batches that are skipped without reading them; at least 1.
+        unread_batches: minimum length of a run of adjacent batches that the pass removes without reading it again; at
+            least 1.
     """
 
     now_ms: int
@@ -94,7 +96,7 @@ class CompactionPass:
     Attributes:
         end_offset: the offset up to which this pass compacts the log; -1 before the first half ends.
         size_bytes: total size of the batches up to `end_offset`; 0 until the pass is done.
-        done: the pass has completed.
+        done: True once the pass has completed.
     """
 
     allows_background_commit = False  # its slices are committed inline
@@ -171,9 +173,10 @@ class CompactionPass:
 
     @property
     def _interrupted(self) -> bool:
-        """True if the pass must stop: a slice's commit failed, the partition was closed, or a load is reading it.
+        """True if the pass must stop: a slice's commit failed, the partition was closed, or a coordinator is loading
+        it.
 
-        A load that has read a record must also read the tombstone after it.
+        If a load has read a record, the pass must not remove a later tombstone of this record before the load reads it.
         """
         partition = self._partition
         return self._failed or partition.closed or partition.loading > 0
@@ -298,9 +301,9 @@ class CompactionPass:
         return self._settle()
 
     def _remove(self, at: int, stop: int, upto: int) -> Generator[None, None, int]:
-        """Removes the surveyed batches from index `at` to `stop` without reading them.
+        """Removes surveyed batches without reading them again: the batches with index `at` to `stop - 1` in the survey.
 
-        Returns `upto`, the offset after the batches; -1 if the pass is over.
+        Returns `upto`, which must be the offset after these batches; -1 if the pass is over.
         """
         surveyed, cost = self._map, max(1, SLICE_RECORDS // SLICE_REMOVED)
         while at < stop:
@@ -336,7 +339,7 @@ class CompactionPass:
         return position
 
     def _special(self, position: int, run: Run, at: int) -> Generator[None, None, int]:
-        """Compacts a batch that the compiled sweep declines, such as a marker.
+        """Compacts a batch that the compiled code (`self._sweep`) does not handle, such as a marker.
 
         Returns:
             The offset after the batch; -1 if the pass is over.
@@ -441,7 +444,9 @@ class CompactionPass:
             self._changes.clear()
 
     def _settle(self) -> bool:
-        """Commits the staged slice, unless a round of requests has committed it. Returns False if the pass is over."""
+        """Commits the staged slice, unless a commit of requests has included it already. Returns False if the pass is
+        over.
+        """
         if self._staged or self._partition.dirty:
             self._partition.pipeline.commit()
         return not (self._interrupted or self._staged or self._partition.dirty)

@@ -1,8 +1,8 @@
 """Rewriting of batches for compaction: removes records, or sets the time from which tombstones may be removed.
 
 A rewritten batch keeps its base offset, last offset, producer and sequence. So offsets never change, and the remaining
-batch still identifies its producer (KIP-98). The callers choose the records. Uncompressed batches, the common case, and
-markers go through `kcore_ext.broker.compaction` instead.
+batch still identifies its producer (KIP-98). The callers choose the records to remove. Uncompressed batches, the common
+case, and markers go through `kcore_ext.broker.compaction` instead.
 """
 
 from __future__ import annotations

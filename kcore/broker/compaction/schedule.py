@@ -1,7 +1,8 @@
-"""The schedule of compaction: compares the new and the compacted part of each partition with its settings.
+"""The schedule of compaction: decides from the sizes of a partition's new and compacted parts if the partition is due.
 
 Topics use Kafka's settings (min.cleanable.dirty.ratio, min.compaction.lag.ms and max.compaction.lag.ms). Partitions of
-coordinators use kcore.snapshot.*: a restart reads their whole log, so its size stays proportional to the live state.
+coordinators use the settings kcore.snapshot.*, which limit the size of the log in proportion to the live state. A
+restart reads the whole log of these partitions.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class LogSizes:
         dirty_bytes: size of the new part, from `cleaned_to` on.
         first_dirty_ms: largest timestamp of the first batch of the new part; -1: no batch, or no timestamp.
         next_horizon_ms: time from which the first tombstone may be removed; -1: no known tombstone.
-        segments: the segments that the log would have in Kafka; None until the partition was due for the first time.
+        segments: the segments that the log would have in Kafka; None until the first time that the partition was due
+            for compaction.
     """
 
     __slots__ = (
@@ -61,7 +63,9 @@ class LogSizes:
         self.segments: Segments | None = None
 
     def update(self, partition: Partition) -> Iterator[None]:
-        """Counts the bytes appended since the last update, or the whole log if its start has moved."""
+        """Counts the bytes appended since the last update. If the log's start has advanced, counts the whole log
+        again.
+        """
         log = partition.log
         if log.log_start_offset != self._start:
             self._position = self._start = log.log_start_offset
@@ -114,7 +118,7 @@ class Cleaner:
 
     Args:
         partitions: the node's partitions.
-        now: the clock, which is read once per round.
+        now: the clock, which the driver reads once for each round of requests.
         config: the node's settings.
 
     Attributes:
@@ -194,7 +198,8 @@ class Cleaner:
                 yield from sizes.update(partition)
 
     def _is_compactable(self, partition: Partition, sizes: LogSizes) -> Generator[None, None, bool]:
-        """Tests if a partition that is due remains due without its active segment, which Kafka does not compact.
+        """Tests if a partition is due for compaction even without the bytes of its active segment. Kafka does not
+        compact the active segment.
 
         For a coordinator's partition, the result is always True. Such a partition is compacted up to its end, because a
         restart reads the whole log.

@@ -16,8 +16,8 @@ class LastWritten:
 
     An idempotent producer may repeat any batch that the partition remembers, even after a restart of the node. In Kafka
     these batches are usually in the active segment of the log, which is never compacted. A transactional producer has
-    no reason to repeat batches of a transaction that has ended; the last of these batches is enough to recover its
-    sequence.
+    no reason to repeat batches of a transaction that has ended. The last of these batches is enough to recover the
+    producer's sequence.
 
     The methods use the current states of producers, so the caller must not call them while a batch is staged.
 
@@ -57,7 +57,7 @@ class MarkersInUse:
         self._with_data.add(producer_id)
 
     def ends_transaction(self, producer_id: int) -> bool:
-        """Returns True if this marker of the producer ends a transaction with batches that the pass has read, and
+        """Returns True if this marker of the producer ends a transaction with batches that the pass has read. Then
         forgets the transaction.
         """
         if producer_id in self._with_data:

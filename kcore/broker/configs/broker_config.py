@@ -34,7 +34,7 @@ SOURCE_CLIENT_METRICS = 7
 SOURCE_GROUP = 8
 
 CLUSTER_DEFAULT = ""
-"""The name of the resource that holds the defaults of all brokers."""
+"""The resource name in requests that read or change the default settings of all brokers."""
 
 ALIASES: tuple[tuple[str, ...], ...] = (
     ("log.roll.ms", "log.roll.hours"),
@@ -43,10 +43,10 @@ ALIASES: tuple[tuple[str, ...], ...] = (
 )
 """Groups of settings that differ only in their unit. In each group, the first setting with a value applies."""
 BOUNDED: Final = frozenset(f"group.{kind}.assignment.interval.ms" for kind in ("consumer", "share", "streams"))
-"""Dynamic settings whose bounds are the values of static settings.
+"""Names of dynamic settings whose lower and upper bounds are the values of static settings.
 
-As in Kafka, the broker stores a value beyond the bounds, but does not apply it. If it applied the value, it could not
-start again, and only a running broker can alter the setting.
+As in Kafka, the broker stores a value beyond the bounds, but does not apply it. If it applied such a value, the broker
+could not start again. The operator could not repair this, because only a running broker can change the setting.
 """
 
 
@@ -107,7 +107,8 @@ class BrokerConfig(MetadataListener):
     synonyms of a setting.
 
     Args:
-        topics: holds the changes. This object is its listener and must be added before listeners that read `config`.
+        topics: the metadata with the changed settings. The constructor adds this object as a listener of the metadata.
+            Create it before other listeners that read `config`.
         config: the node's settings, as given at its start.
         node_id: this broker's id.
 
@@ -154,8 +155,8 @@ class BrokerConfig(MetadataListener):
     def synonyms(self, name: str) -> tuple[SynonymValue, ...]:
         """Returns the possible sources of a setting's value, the effective source first.
 
-        The sources include settings that differ from `name` only in their unit, such as `log.retention.hours`. But the
-        first source is `name` itself. The result is empty if only settings in other units have a value.
+        The sources include settings that differ from `name` only in their unit, such as `log.retention.hours`. The
+        result never begins with such a setting: it omits all sources before the first source whose setting is `name`.
         """
         synonyms = self._synonyms.get(name)
         if synonyms is None:

@@ -172,7 +172,7 @@ class SettingsView:
         )
 
     def _synonyms_of_topic_setting(self, name: str) -> tuple[SynonymValue, ...]:
-        """Returns the broker's synonyms of a topic's setting, which give its default."""
+        """Returns the sources of the broker's setting that gives a topic's setting its default."""
         row = TOPIC_SETTINGS[name]
         return self._broker.synonyms(row.synonyms[0].name) if row.synonyms else ()
 

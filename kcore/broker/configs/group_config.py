@@ -202,7 +202,7 @@ class GroupConfigs(MetadataListener):
     set.
 
     Args:
-        topics: holds the settings; this object is its listener.
+        topics: the metadata with the settings. The constructor adds this object as a listener of the metadata.
         config: the broker's settings.
     """
 

@@ -1,4 +1,4 @@
-"""The topic settings of a partition's log, typed for appends, readers and cleaners."""
+"""The topic settings of a partition's log, as typed attributes for appends, reads and compaction."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class LogConfig:
         max_message_bytes: the largest accepted batch, header included.
         segment_bytes: the size of a segment; a larger batch is refused.
         segment_ms: the time after which the next segment begins.
-        log_append_time: the log sets timestamps (message.timestamp.type = LogAppendTime).
+        log_append_time: True if the log sets timestamps (message.timestamp.type = LogAppendTime).
         timestamp_before_max_ms: maximum age of a create time by the wall clock.
         timestamp_after_max_ms: maximum lead of a create time over the wall clock.
         compression: the codec of stored batches; None: the codec of the producer's batch.
         compression_level: the level of `compression`; None: the codec's default level.
-        compact: cleanup.policy contains compact: records need keys.
-        delete: cleanup.policy contains delete: retention and DeleteRecords apply.
+        compact: True if cleanup.policy contains compact, so that records need keys.
+        delete: True if cleanup.policy contains delete, so that retention and DeleteRecords apply.
         delete_retention_ms: time for which compaction keeps tombstones.
         min_compaction_lag_ms: minimum age of compacted records.
         max_compaction_lag_ms: maximum time that a record waits for compaction.

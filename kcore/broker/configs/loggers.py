@@ -47,8 +47,9 @@ def alter_loggers(changes: Sequence[tuple[str, int, str | None]], *, validate_on
         validate_only: True to check the changes only.
 
     Raises:
-        KafkaError: a change is refused, and no level was changed: INVALID_CONFIG for an unknown logger or level,
-            INVALID_REQUEST for an operation other than SET and DELETE, or for the deletion of the root logger's level.
+        KafkaError: a change is refused, and no level was changed. The code is INVALID_CONFIG for an unknown logger or
+            level. It is INVALID_REQUEST for an operation other than SET and DELETE, or for the deletion of the root
+            logger's level.
     """
     known = loggers()
     for name, operation, value in changes:

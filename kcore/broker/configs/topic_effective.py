@@ -61,7 +61,8 @@ class TopicConfigs(MetadataListener):
     """The typed settings of each topic.
 
     Args:
-        topics: holds the settings. This object is its listener and must be added before listeners that read settings.
+        topics: the metadata with the settings. The constructor adds this object as a listener of the metadata. Create
+            it before other listeners that read settings.
         config: the broker's settings.
     """
 

@@ -18,7 +18,7 @@ _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[dDfF]?")
 
 
 class InvalidValueError(ValueError):
-    """A value cannot be parsed or is not allowed for the setting; the text has the reason."""
+    """A value cannot be parsed, or is not allowed for the setting. The message contains the reason."""
 
 
 def read_value(setting: Setting, text: str) -> Any:

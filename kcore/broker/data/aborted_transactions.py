@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 from kcore_ext.broker.producers import AbortedCore
 
 MAX_COMPLETE_LIST: Final = 50
-"""Maximum number of aborted transactions in a partition for a complete list in responses, as in Kafka.
+"""Maximum number of aborted transactions in a partition for which responses have a complete list, as in Kafka.
 
-A complete list has all aborted transactions that overlap the offsets of the response. If the partition has more aborted
-transactions, the response lists only transactions of producers whose batches it contains. Clients need no others.
+A complete list has all aborted transactions that overlap the offsets of the response. In a partition with more aborted
+transactions, a response lists only those of the producers whose batches it contains. Clients need no others.
 """
 MAX_DELETED: Final = 50_000
 """Maximum number of entries that one call of `delete_before` removes. The next call removes further entries."""
@@ -29,8 +29,8 @@ class AbortedTransaction(NamedTuple):
         producer_id: the producer's id.
         first_offset: the offset of its first batch.
         last_offset: the offset of its ABORT marker.
-        last_stable_offset: the last stable offset after the marker was written. A search may stop at the first entry
-            whose value is at or beyond the end of the searched range.
+        last_stable_offset: the last stable offset after the marker was written. A search for transactions that overlap
+            a range of offsets stops at the first entry whose value is not below the range's end.
     """
 
     producer_id: int
@@ -113,7 +113,9 @@ class AbortedTransactionIndex(AbortedCore):
         return at >= 0 and offset <= own[at].last_offset
 
     def truncate(self, end_offset: int) -> None:
-        """Removes the entries whose markers are at or beyond `end_offset`, because the append of them failed."""
+        """Removes the entries whose markers are at or beyond `end_offset`, because the append of these markers
+        failed.
+        """
         keep = bisect_left(self._last_offsets, end_offset)
         for producer_id in {entry.producer_id for entry in self._entries[keep:]}:
             own = self._by_producer.get(producer_id, [])

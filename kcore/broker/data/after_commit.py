@@ -1,4 +1,4 @@
-"""Read requests that are served after the current commit, so that their responses include the staged appends.
+"""Read requests that wait for the current commit, so that their responses include the staged appends.
 
 In Kafka, with one replica, every append is readable at once.
 """
@@ -83,7 +83,7 @@ class AfterCommit:
         complete_with(pending, self._reader.respond, pending.context, pending.request)
 
     def failed(self, error: LogError) -> None:
-        """Reads the data without the failed appends, and completes the response with it."""
+        """Reads the data without the failed appends, and completes the response with this data."""
         self.committed()
 
     @classmethod

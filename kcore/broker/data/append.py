@@ -52,11 +52,11 @@ _LOG_APPEND_TIME = 0x08
 
 
 CHECKED_BYTES_A_MICROSECOND = 200
-"""Approximate speed at which a batch is checked and copied unchanged."""
+"""Approximate speed at which a batch is checked and copied unchanged, in bytes per microsecond."""
 RECORDS_A_STEP = 10_000
-"""Number of records that one step reads a second time."""
+"""Number of records that one step converts, or checks again to list the invalid ones."""
 RECORDS_A_MICROSECOND = 2
-"""Approximate speed at which records are read a second time, to convert them or to list the invalid ones."""
+"""Approximate number of records that are converted in a microsecond, or checked again to list the invalid ones."""
 SURVEYED_RECORDS = 100_000
 """Maximum number of records that one step checks."""
 SURVEYED_BYTES = 1 << 20
@@ -67,12 +67,16 @@ MAX_RECORD_ERRORS = 1_000
 """Maximum number of invalid records of a batch that a response lists."""
 
 Appended = tuple[int, int]
-"""The base offset of a batch and its append time in ms (-1 if the records keep their create times)."""
+"""Result type of an append: the base offset and the append time of the batch. The time is in ms; -1 if the records keep
+their create times.
+"""
 CheckedBatch = tuple["bytes | bytearray", int, int]
-"""A batch in the form that the log stores, its largest timestamp, and its append time (-1 as in `Appended`)."""
+"""Type of a checked batch: the bytes that the log stores, the largest timestamp, and the append time (-1 as in
+`Appended`).
+"""
 Survey = tuple[int, int, int, bool]
-"""The result of `survey` for a batch: the smallest and the largest timestamp in ms, the number of records without a
-key, and whether the records are numbered 0, 1, 2, ...
+"""Result type of `survey` for a batch: the smallest and the largest timestamp in ms, the number of records without a
+key, and True if the records are numbered 0, 1, 2, ...
 """
 Unpack = Callable[[int, "Buffer", int], Generator[int, None, bytes]]
 """Decompresses data in steps and yields the cost of each step in microseconds.
@@ -94,7 +98,8 @@ class RecordsRefusedError(KafkaError):
 
 
 def whole_batch_size(records: bytes, position: int) -> int:
-    """Returns the size of the batch, of any magic, at `position`; 0 if there is no batch or it is truncated.
+    """Returns the size of the batch at `position`; 0 if there is no batch or the batch is truncated. Its magic can be
+    0, 1 or 2.
 
     Raises:
         KafkaError: CORRUPT_MESSAGE for bytes that cannot be a batch.
@@ -164,16 +169,18 @@ def append(
         partition: the target partition.
         records: the request's bytes; bytes after the batch are dropped.
         header: the batch's header.
-        now: the clock, which is read once per round.
-        guard: the verification of a transactional batch; None if the batch was not verified.
-        verify: True if transactional batches need a guard.
+        now: the clock, which the driver reads once for each round of requests.
+        guard: the coordinator's verification that the batch belongs to a transaction (KIP-890); None: not verified.
+        verify: True if a batch that begins a transaction in this partition needs a guard.
         unpack: decompresses the records in steps.
 
     Returns:
         A pair: the base offset, and the time of the append in ms (-1 if the topic has create times). For a duplicate,
-        both belong to the original batch. The result is a generator that returns this pair if the batch is long when
-        decompressed, must be converted, or has invalid records that must be listed. The generator yields the cost of
-        each step in microseconds, and stages the batch at its end.
+        both belong to the original batch.
+
+        The function instead returns a generator of this pair if it needs several steps. This is the case if the batch
+        is long when decompressed, must be converted, or has invalid records that must be listed. The generator yields
+        the cost of each step in microseconds, and stages the batch at its end.
 
     Raises:
         KafkaError: the batch is refused.
@@ -254,7 +261,8 @@ def _check(
 
     Returns:
         The batch in the form that the log stores, or a generator that returns it. The generator yields the cost of each
-        step in microseconds. A short batch that needs no change is returned directly: a generator costs a microsecond.
+        step in microseconds. For a short batch that needs no change, the function avoids a generator, which would take
+        a microsecond.
 
     Raises:
         KafkaError: the batch is refused, by this function or by the generator.

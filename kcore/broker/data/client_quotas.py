@@ -49,16 +49,16 @@ QUOTAS = (
 """The quotas that kcore applies, by their names in Kafka."""
 
 PERCENT_PER_NS = 100 / 1e9
-"""A nanosecond as a percentage of a second."""
+"""Factor that converts request time in nanoseconds to percent of a second, the unit of `request_percentage`."""
 
 
 class ClientQuotas(MetadataListener):
     """The effective quotas and the measured rates.
 
     Args:
-        topics: holds the quotas.
-        now: the clock, which is read once per round.
-        config: has the number of samples of a rate and the duration of a sample.
+        topics: the metadata with the quotas.
+        now: the clock, which the driver reads once for each round of requests.
+        config: the node's settings: the number of samples of a rate, and the duration of a sample.
 
     Attributes:
         mute: called with the id of a connection and a time in ms, for which the connection is not read. The server sets
@@ -247,7 +247,11 @@ class ClientQuotas(MetadataListener):
         return rate
 
     def _find(self, quota: str, context: RequestContext) -> tuple[QuotaEntity, float] | None:
-        """Returns the measured entity and its quota, by Kafka's order: pairs, then users, then client ids."""
+        """Returns the entity whose quota applies to a client, and the quota; None if no quota applies.
+
+        As in Kafka, quotas for a user with a client id come first, then quotas for a user, then quotas for a client
+        id.
+        """
         quotas = self._topics.image.quotas
         user, client_id = context.principal.partition(":")[2], context.client_id
         # As in Kafka, a client without a client id has no quota of client ids, not even the default quota.
@@ -267,9 +271,10 @@ class ClientQuotas(MetadataListener):
         return None
 
     def _drop_idle(self) -> None:
-        """Drops idle rates and buckets if there are many.
+        """Drops idle rates and buckets if the number of all rates and buckets has reached a limit.
 
-        A search examines all of them. So if many remain, the next search waits until their number has doubled.
+        The search for idle ones examines all rates and buckets. So the new limit is at least twice the number that
+        remains.
         """
         if len(self._rates) + len(self._buckets) < self._max_rates:
             return

@@ -28,7 +28,7 @@ A request may exceed the ratio if the decompressed size is at most `MIN_REQUEST_
 """
 
 BYTES_A_MICROSECOND = 400
-"""Approximate speed at which records are decompressed and checked."""
+"""Approximate speed at which records are decompressed and checked, in bytes per microsecond."""
 
 
 class DecompressionBudget:

@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 
 MAX_AT_ONCE: Final = 100
-"""Maximum number of partitions of a parked fetch that is tried at once when it becomes due.
+"""Maximum number of partitions for which a parked fetch is checked immediately when new data arrives.
 
-Larger fetches are tried in slices.
+Larger fetches are checked in slices.
 """
 MAX_IN_A_ROUND: Final = 1_000
-"""Maximum number of partitions that all tries of a round check, at about a microsecond each.
+"""Maximum number of partitions that all immediate checks of parked fetches examine during one round of requests.
 
-Further fetches are tried in slices.
+Each partition takes about a microsecond. Further fetches are checked in slices.
 """
 MAX_BATCHES: Final = 15_000
-"""Maximum number of batches that one try of a parked fetch examines.
+"""Maximum number of batches that one check of a parked fetch examines.
 
-A fetch that finds this many batches gets its response at once, because a response contains about this many batches at
-most.
+If a check finds this many batches, the fetch is completed at once. A response contains hardly more batches than this.
 """
 MAX_WATCHED: Final = 500_000
-"""Number of partitions of all parked operations above which a fetch with many partitions gets its response at once.
+"""Limit for the total number of partitions that parked operations wait for. Above it, a fetch with many partitions is
+not parked, but completed at once.
 
 A watched partition takes about 350 bytes.
 """
@@ -64,16 +64,16 @@ class ParkedFetch(Protocol):
 
 
 class DueFetches:
-    """The parked fetches that an append has made due: some are tried at once, the others in slices.
+    """The parked fetches to check because an append has added data. Some are checked at once, the others in slices.
 
-    A try examines every partition of the fetch, and a round with appends to many partitions would try each fetch once
-    for each of these partitions. A thousand clients could hold the event loop for seconds. So a long fetch, and every
-    fetch after the first few of a round, is tried in a slice. One try then covers all appends that came before the
-    slice.
+    A check examines every partition of the fetch. If a round of requests appends to many partitions, each fetch would
+    be checked once for each of these partitions. A thousand clients could block the event loop for seconds. So fetches
+    with many partitions are checked in a slice. The same applies to all fetches after the first few of a round. One
+    check then covers all appends before the slice.
 
     Args:
         slices: runs the slices.
-        now: the clock, which is read once per round.
+        now: the clock, which the driver reads once for each round of requests.
     """
 
     __slots__ = ("_checked", "_due", "_now", "_round_ms", "_running", "_slices")
@@ -87,7 +87,7 @@ class DueFetches:
         self._due: dict[ParkedFetch, int] = {}  # deferred fetch -> the number of its partitions
 
     def may_try(self, operation: ParkedFetch, partitions: int) -> bool:
-        """Returns True if a parked fetch may be tried at once. Otherwise it is deferred.
+        """Returns True if the caller may check a parked fetch at once. Otherwise, schedules the check in a slice.
 
         Args:
             operation: the fetch.
@@ -139,7 +139,7 @@ class DueFetches:
 
 
 class FetchPending(Pending):
-    """Response of a parked fetch. Abandoning it, because the connection closed, also ends the wait."""
+    """Response of a parked fetch. If the connection closes, `abandon` also removes the fetch from the purgatory."""
 
     __slots__ = ("operation",)
 
@@ -158,8 +158,9 @@ class FetchPending(Pending):
 class DelayedFetch(DelayedOperation):
     """A parked fetch without enough data for its response.
 
-    The purgatory watches it under each of its partitions and tries it when one of these partitions has progress. The
-    fetch completes once, by data, error or timeout, and then reads every partition again.
+    The purgatory checks the fetch when one of its partitions has new data or another change. The fetch is completed
+    once: when it has enough data, when a partition has an error, or at its timeout. It then reads every partition
+    again.
 
     Args:
         api: reads the partitions and makes the response.
@@ -170,7 +171,7 @@ class DelayedFetch(DelayedOperation):
         pending_appends: appends that the response must wait for: (partition, end offset when the request arrived).
 
     Attributes:
-        cost: the number of partitions or, if that is larger, of the batches that the last try examined. A try takes
+        cost: the number of partitions or, if that is larger, of the batches that the last check examined. A check takes
             about a microsecond for each.
         partitions: the watched partitions. The partitions of `items` may change, because the session's next request
             looks them up again.
@@ -215,7 +216,7 @@ class DelayedFetch(DelayedOperation):
             self._unwatch()
 
     def try_complete(self) -> bool:
-        """Tries the fetch now, or in a slice if it was tried before and many partitions must be read."""
+        """Checks the fetch now; or in a slice, if it is in the purgatory and many partitions must be read."""
         if self.watched and not self.api.due_fetches.may_try(self, self.cost):
             return False
         return self.try_now()

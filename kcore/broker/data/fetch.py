@@ -167,9 +167,9 @@ def _error_response(partition: Partition, item: FetchItem, params: FetchParams) 
 def available_bytes(partition: Partition, item: FetchItem, limit: int) -> tuple[int, int]:
     """Returns the number of bytes that a reader could read now below offset `limit`.
 
-    The result is at most the request's size limit for this partition (`item.partition_max_bytes`), unless the first
-    batch is larger. If more batches exist than fit into this limit, the result is at least the limit, because waiting
-    would not add bytes. The item's position must be valid.
+    The method reads up to the request's size limit for this partition (`item.partition_max_bytes`), or one larger
+    batch. If further batches exist beyond the limit, the result is at least the limit. A fetch need not wait then,
+    because its response cannot become larger. The item's position must be valid.
 
     Returns:
         A pair: the bytes, and the number of batches that were examined.

@@ -54,6 +54,8 @@ class FetchMemoryBudget:
         self.reserved = False
 
     def reserve(self, size_bytes: int) -> None:
-        """Subtracts a response that was made but not sent; many responses may be made before the first is sent."""
+        """Subtracts the size of a new response from the remaining memory. Many responses can be made before the first
+        is sent.
+        """
         self.measure(self._left_bytes - size_bytes)
         self.reserved = True

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): a consumer names its partitions once; later requests and responses hold only changes."""
+"""Fetch sessions (KIP-227): a consumer names its partitions once; later requests and responses contain only changes."""
 
 from __future__ import annotations
 

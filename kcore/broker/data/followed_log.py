@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class FollowedLog:
-    """A followed log that `Shard.read_ahead` reads; the same read recovers the log's producers.
+    """The log of a partition that another node leads. While `Shard.read_ahead` reads it, this object also recovers the
+    log's producers.
 
     Args:
         log: the handle of the followed partition.

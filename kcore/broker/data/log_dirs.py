@@ -41,7 +41,7 @@ class EngineLogDirs:
     """The folder of a log engine.
 
     Args:
-        engine: holds the logs.
+        engine: the log engine, which contains the logs.
         path: the engine's folder.
         volume_bytes: returns the volume's total and free bytes.
     """

@@ -68,7 +68,7 @@ class Partition(PartitionCore):
             durable, and can expect to read the records immediately.
         watched: number of parked requests that wait for this partition.
         recovering: True while the producers are read from the log. The partition serves no requests meanwhile.
-        closed: the partition was deleted.
+        closed: True if the partition was deleted.
         loading: number of shard loads that are reading the partition, which is then a coordinator's partition.
         pipeline: commits the staged appends.
     """
@@ -130,7 +130,10 @@ class Partition(PartitionCore):
         return f"{self.topic}-{self.index}"
 
     def when_progress(self, callback: Callable[[Partition], None]) -> None:
-        """Sets the callback for new data, a moved log start or the deletion; it is called only while `watched`."""
+        """Sets the callback for new data, an advanced log start, or the deletion of the partition.
+
+        The partition calls the callback only while parked requests wait for the partition (`watched`).
+        """
         self._on_progress = callback
 
     # ---- offsets
@@ -246,7 +249,7 @@ class Partition(PartitionCore):
             return None
 
     def _forget_compacted_transactions(self, producers: ProducerStates) -> Iterator[None]:
-        """Removes the snapshot's aborted transactions whose markers compaction has removed since, in slices."""
+        """Removes aborted transactions whose markers compaction has removed since the snapshot. Works in slices."""
         removed = set()
         until_pause = MARKERS_A_SLICE
         for transaction in producers.aborted.entries:
@@ -286,8 +289,8 @@ class Partition(PartitionCore):
 
     @property
     def snapshot_size(self) -> int:
-        """The number of producers and aborted transactions that a deletion writes as a snapshot; 0 if it writes no
-        snapshot.
+        """The number of producers and aborted transactions in the snapshot that a deletion of records writes; 0 if the
+        deletion writes no snapshot.
 
         A deletion writes no snapshot during a recovery, for a coordinator's partition, and above
         `SNAPSHOT_MAX_PRODUCERS`.
@@ -373,7 +376,8 @@ class Partition(PartitionCore):
         return self._staged_start
 
     def rewrite(self, changes: Mapping[int, bytes | None], cleaned_to: int) -> None:
-        """Stages a slice of compaction with `PartitionLog.rewrite` and enlists for its commit.
+        """Stages a slice of compaction with `PartitionLog.rewrite`, and adds this partition to the participants of the
+        next commit.
 
         Raises:
             LogError: nothing was staged.
@@ -438,11 +442,13 @@ class Partition(PartitionCore):
         return ErrorCode.FENCED_LEADER_EPOCH if requested_epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Returns the end of a leader epoch, as a pair: the largest known epoch that is at most `epoch`, and the offset
-        after its last record.
+        """Returns the end of a leader epoch, as a pair.
 
-        The result is (-1, -1) for an epoch above the current leader epoch, and (epoch, start of the first known epoch)
-        for an epoch before all known epochs.
+        The pair contains the largest known epoch that is at most `epoch`, and the offset after the last record of this
+        epoch.
+
+        For an epoch above the current leader epoch, the result is (-1, -1). For an epoch before all known epochs, it is
+        (epoch, start of the first known epoch).
         """
         if epoch == self.leader_epoch:
             return epoch, self.high_watermark

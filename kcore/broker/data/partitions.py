@@ -42,7 +42,7 @@ class TopicPartitions:
     Attributes:
         name: the topic's name.
         topic_id: the topic's id.
-        internal: clients must not write to the topic.
+        internal: True if clients must not write to the topic.
         partitions: the partitions by number.
         size: the number of partitions that the topic has in the metadata; larger than `len(partitions)` while their
             logs are opened.
@@ -70,7 +70,7 @@ class Partitions(MetadataListener):
     """The partitions of all topics. As a listener of the metadata it creates, extends, configures and drops them.
 
     Args:
-        engine: holds the logs.
+        engine: the log engine, which contains the logs.
         pipeline: commits appends.
         slices: runs the recovery of partitions whose logs are not empty.
         settings: returns a topic's effective settings, typed, by Kafka's names.
@@ -149,7 +149,7 @@ class Partitions(MetadataListener):
     # ---- the metadata's listener
 
     def on_metadata_unloaded(self) -> None:
-        """Refuses appends to partitions whose creation failed: the metadata may not have their topic."""
+        """Refuses appends to partitions whose creation failed, because their topic may be missing in the metadata."""
         self._engine.permit_recreation(False)
 
     def on_metadata_loaded(self) -> None:

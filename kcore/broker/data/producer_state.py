@@ -41,8 +41,8 @@ def increment_sequence(sequence: int, by: int) -> int:
 class Verification:
     """One producer's transaction that the coordinator verifies before its first batch is appended (KIP-890).
 
-    The object itself is the guard. An end marker or the transaction's first batch removes it from the partition. An
-    append that was verified under a removed guard is refused.
+    This object is called the *guard* of the transaction's first batch. An end marker or the first batch removes the
+    guard from the partition. The partition refuses an append whose guard was removed.
 
     Each combination of transactional id, producer id and epoch has its own object, because the coordinator has not
     confirmed the combination yet. So a request with a forged producer id cannot change the object of the real producer.
@@ -154,7 +154,7 @@ class ProducerStates(ProducersCore):
         return None
 
     def _check_after_refusal(self, producer_id: int, epoch: int, first_sequence: int) -> None:
-        """Refuses a batch of an unknown producer if an earlier batch of it could not be stored.
+        """Refuses a batch of an unknown producer if an earlier batch of this producer could not be stored.
 
         The client sends several batches at a time, and repeats the batch that was refused. An unknown producer may
         begin with any sequence. So without this check the partition would append the later batch, and could never
@@ -296,7 +296,7 @@ class ProducerStates(ProducersCore):
     ) -> Verification:
         """Returns the guard for a request that the coordinator is about to verify, creating it if there is none.
 
-        It changes no state that another request depends on. `settle_verification` must follow.
+        The call itself has no effect on other requests. The caller must call `settle_verification` afterwards.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH if a newer epoch has written to the partition.
@@ -317,10 +317,10 @@ class ProducerStates(ProducersCore):
             producer_id: the request's producer.
             guard: from `begin_verification`.
             first_sequence: the first sequence of the request's batch. Unless the request is rejected, no later batch
-                may be appended before this batch. That holds even if the coordinator was unreachable, because the
+                may be appended before this batch. The rule also applies if the coordinator was unreachable, because the
                 client then sends the batch again.
-            rejected: True if the coordinator denied that the producer writes in this transaction. A guard that no
-                other request has settled is then removed.
+            rejected: True if the coordinator found that the partition or the producer is not in this transaction. The
+                method then removes the guard, unless another request with this guard was not rejected.
         """
         if not rejected:
             lowest = guard.lowest_sequence

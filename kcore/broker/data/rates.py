@@ -6,10 +6,10 @@ from kcore.config.setting import INT_MAX
 
 
 class Rate:
-    """A rate over the last samples, of `window_ms` each.
+    """A rate over the last `count` samples. Each sample covers `window_ms`.
 
-    A sample counts until `count` windows have passed since its last value. The oldest sample may have begun before
-    these windows, which makes the measured time longer.
+    A sample counts until `count * window_ms` after its last value. The rate is the sum of all values, divided by the
+    time since the oldest counted sample began. This time can be longer than `count * window_ms`.
     """
 
     __slots__ = ("_samples",)
@@ -88,5 +88,5 @@ class TokenBucket:
         self._tokens -= tokens
 
     def is_idle(self, now_ms: int, window_ms: int, count: int) -> bool:
-        """Tests if the bucket was unused for the time of `count` samples, and has no negative number of tokens."""
+        """Tests if the bucket was unused for the time of `count` samples, and its number of tokens is 0 or more."""
         return (self._tokens or 0.0) >= 0 and now_ms - self._at_ms >= count * window_ms

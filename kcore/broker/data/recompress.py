@@ -30,13 +30,13 @@ LEVEL_LIMITS: Final = {
     CompressionType.LZ4: ((2, NO_LIMIT), (17, 480_000)),
     CompressionType.ZSTD: ((3, NO_LIMIT), (14, 600_000), (22, 80_000)),
 }
-"""Codec -> pairs of a compression level and a number of bytes, by ascending level.
+"""Codec -> pairs of a compression level and a maximum size of records in bytes, by ascending level.
 
-The first pair whose level is at least the topic's level gives the maximum size of records for this level. Records of
-this size are compressed in at most about 40 ms. For larger records, the broker uses the fastest level.
+For a topic's level, the first pair with this or a higher level applies. Compressing records of the pair's maximum size
+takes at most about 40 ms. For larger records, the broker uses the fastest level.
 
-The sizes assume the rates of compressible text on one core of 2024. These are 20 MB/s with gzip 6, 12 MB/s with lz4 9,
-and 2 MB/s with zstd 22.
+The sizes assume compressible text and a CPU core of the year 2024, which compresses 20 MB/s with gzip 6, 12 MB/s with
+lz4 9, and 2 MB/s with zstd 22.
 """
 DEFAULT_LEVELS: Final = {CompressionType.GZIP: 6, CompressionType.LZ4: 9, CompressionType.ZSTD: 3}
 
@@ -48,9 +48,9 @@ BYTES_A_STEP: Final = 262_144
 RECORD_COST_US: Final = 2
 """The cost of copying one record in addition to the cost of its bytes, in microseconds."""
 BYTES_A_MICROSECOND: Final = 100
-"""Approximate speed at which records are copied."""
+"""Approximate speed at which records are copied, in bytes per microsecond."""
 PACKED_BYTES_A_MICROSECOND: Final = 30
-"""Approximate speed of compression at the fastest level of the slowest codec."""
+"""Approximate speed of compression at the fastest level of the slowest codec, in bytes per microsecond."""
 
 
 def level_for(level: int | None, codec: int, size_bytes: int) -> int | None:

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class RecoveryRetry:
-    """The runs of recoveries. A recovery that failed starts again after a pause (`LoadRetry`).
+    """The runner of partition recoveries. It repeats a failed recovery after a pause (`LoadRetry`).
 
     Args:
         wheel: fires the timers of the pauses.
         slices: runs recoveries.
-        now: the clock, which is read once per round.
+        now: the clock, which the driver reads once for each round of requests.
     """
 
     __slots__ = ("_now", "_slices", "_wheel")

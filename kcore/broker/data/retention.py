@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 PRODUCERS_A_SLICE = 1_000
 PARTITIONS_A_SLICE = 50
 OFFSETS_A_PARTITION = 100_000
-"""Number of offsets of a log that count as one further partition of a slice.
+"""Number of offsets in a log for which a search takes as long as all other work for the partition.
 
 A search in the log's index takes up to 2 ms per million offsets.
 """
@@ -37,7 +37,9 @@ SNAPSHOT_CHECKS_A_SLICE = 2_000
 """Maximum number of partitions that a slice examines if none of them needs a snapshot."""
 SNAPSHOT_INTERVAL_MS = 60_000
 SNAPSHOT_MIN_RECORDS = 50_000
-"""Number of offsets. If a restart would replay this many, the node writes a snapshot of the partition's producers."""
+"""Threshold for producer snapshots, in offsets. If a restart would replay at least this number of offsets of a
+partition, the node writes a snapshot of the partition's producers.
+"""
 
 
 class Periodic:
@@ -46,7 +48,7 @@ class Periodic:
     Args:
         wheel: fires its timer.
         slices: runs the work.
-        now: the clock, which is read once per round.
+        now: the clock, which the driver reads once for each round of requests.
         interval_ms: the time between two starts, or a function that returns it.
         work: returns a generator that does the work and yields after each slice.
     """
@@ -99,7 +101,7 @@ class Housekeeping:
         partitions: the node's partitions.
         wheel: fires the timers.
         slices: runs the work.
-        now: the clock, which is read once per round.
+        now: the clock, which the driver reads once for each round of requests.
         config: has the intervals, and the time after which an idle producer expires.
 
     Attributes:
@@ -166,7 +168,8 @@ class Housekeeping:
         """Snapshots the producers of partitions with a long recovery, one partition per slice.
 
         Args:
-            min_records: a partition gets a snapshot if its recovery would replay at least so many offsets.
+            min_records: the method writes a snapshot of a partition if its recovery would replay at least this number
+                of offsets.
         """
         until_pause = SNAPSHOT_CHECKS_A_SLICE
         for partition in self._partitions:

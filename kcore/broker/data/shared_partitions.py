@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _NoLog:
-    """A log for partitions that other nodes lead, which is empty and refuses appends."""
+    """An empty log that refuses appends. It represents the logs of partitions that other nodes lead."""
 
     log_start_offset = end_offset = high_watermark = cleaned_to = appended_bytes = 0
     leader_epoch = -1
@@ -39,9 +39,9 @@ NO_LOG: Final[Any] = _NoLog()
 class SharedPartitions(Partitions):
     """The partitions that this node leads, and placeholders for the partitions of other nodes.
 
-    A placeholder is always `recovering`: every request for its partition gets NOT_LEADER_OR_FOLLOWER. A partition that
-    changes its leader is closed, and a new object takes its place, so that no request sees one object under two
-    leaders.
+    A placeholder is always `recovering`, so the response to every request for its partition is NOT_LEADER_OR_FOLLOWER.
+    A partition that changes its leader is closed, and a new object takes its place, so that no request sees one object
+    under two leaders.
 
     `Partitions` documents the arguments.
     """
@@ -89,7 +89,9 @@ class SharedPartitions(Partitions):
         return partition
 
     def resign(self, key: PartitionKey) -> None:
-        """Stops serving a partition: waiting requests get an error, and later requests get NOT_LEADER_OR_FOLLOWER."""
+        """Stops serving a partition: waiting requests fail with an error, and later requests with
+        NOT_LEADER_OR_FOLLOWER.
+        """
         topic = self.ids.get(key.topic_id)
         before = self.led(key)
         if topic is not None and before is not None:

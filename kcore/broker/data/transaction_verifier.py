@@ -136,16 +136,17 @@ class VerificationRequest:
 
 
 class PartitionVerifier:
-    """The sender of verification requests to the coordinator. It retries requests that arrive between two transactions.
+    """The sender of verification requests to the coordinator. It repeats a request while the coordinator is still
+    completing the producer's last transaction.
 
     Each combination of transactional id, producer id and epoch has at most one outstanding request. Requests with
-    different epochs or producer ids do not supersede each other, so that a forged request cannot make a request of the
-    real producer fail. Only the coordinator decides which of them is valid.
+    different epochs or producer ids do not supersede each other. So a forged request cannot make a request of the real
+    producer fail. Only the coordinator decides which of them is valid.
 
     Args:
         verifier: the coordinator; None: every request fails with COORDINATOR_NOT_AVAILABLE.
         wheel: timers of retries.
-        now: the clock, which is read once per round.
+        now: the clock, which the driver reads once for each round of requests.
         backoff_ms: `add.partitions.to.txn.retry.backoff.ms`.
         backoff_max_ms: `add.partitions.to.txn.retry.backoff.max.ms`: no retry after this time.
     """
@@ -209,7 +210,7 @@ class PartitionVerifier:
 
 
 def is_rejection(code: ErrorCode) -> bool:
-    """Returns True if the coordinator denied the transaction. The errors in `UNDECIDED` are no denial."""
+    """Returns True if the coordinator rejected the transaction. After an error in `UNDECIDED`, it has not decided."""
     return code is not ErrorCode.NONE and code not in UNDECIDED
 
 

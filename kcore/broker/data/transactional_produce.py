@@ -168,7 +168,7 @@ class TransactionalProduce:
     def _verified(self, results: Results) -> None:
         """Settles the guards with the coordinator's results, and appends every batch that was not rejected.
 
-        An exception after the wait becomes the response, because no caller can handle it.
+        An exception becomes an error response, because no caller waits for the exception.
         """
         try:
             self._settle(results)

@@ -58,13 +58,13 @@ class RequestedTopic(Protocol):
 
 
 class ApplicationTopics:
-    """The creator of the internal topics of Kafka Streams applications. It creates topics between two rounds, and
-    remembers failures for some time.
+    """The creator of the internal topics of Kafka Streams applications. It creates topics in slices, between rounds of
+    requests, and remembers failures for some time.
 
     Args:
         shard: the metadata shard.
         creation: checks and plans new topics.
-        now: the clock, which is read once per round.
+        now: the clock, which the driver reads once for each round of requests.
     """
 
     __slots__ = ("_creation", "_failures", "_now", "_queued", "_shard")
@@ -113,7 +113,7 @@ class ApplicationTopics:
         self._shard.in_slices(self._work(topics, remember_ms))
 
     def failures(self, names: Iterable[str]) -> dict[str, str]:
-        """Returns the reasons for which topics could not be created recently, by name."""
+        """Returns the causes of recent failures to create topics: topic name -> cause."""
         failed = {}
         for name in names:
             failure = self._failures.get(name)

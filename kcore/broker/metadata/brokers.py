@@ -90,7 +90,7 @@ class BrokerRegistration(NamedTuple):
         )
 
     def changed(self, record: BrokerRegistrationChangeRecord) -> BrokerRegistration:
-        """Returns the registration after a change. A change of another epoch has no effect."""
+        """Returns the registration after a change. A change for another epoch of the registration has no effect."""
         if record.broker_epoch != self.epoch:
             return self
         fenced = self.fenced if not record.fenced else record.fenced > 0
@@ -117,7 +117,7 @@ def leader_record(topic_id: bytes, partition: int, leader: int, replicas: tuple[
         topic_id: the topic's id.
         partition: the partition's number.
         leader: the id of the new leader; -1: none.
-        replicas: the nodes that hold the partition from now on; None: the current nodes.
+        replicas: the node ids of the partition's new replicas; None: the replicas do not change.
     """
     return metadata_record(
         PartitionChangeRecord(topic_id=topic_id, partition_id=partition, leader=leader, replicas=replicas)

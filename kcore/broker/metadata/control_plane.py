@@ -36,7 +36,7 @@ class ControlPlane:
         config: the node's settings.
         cluster: nodes, addresses and leaders.
         new_id: returns sixteen random bytes.
-        now: the clock, which is read once per round.
+        now: the clock, which the driver reads once for each round of requests.
 
     Attributes:
         shard: the metadata shard.

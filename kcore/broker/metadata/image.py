@@ -51,7 +51,7 @@ class MetadataImage:
     Attributes:
         names: topic name -> topic.
         ids: topic id -> topic.
-        replicas: topic id -> for each partition the nodes that hold it, the preferred leader first.
+        replicas: topic id -> for each partition, the node ids of its replicas, the preferred leader first.
         leaders: topic id -> partition -> leader and epoch. A partition without an entry is led by its first replica in
             epoch 0.
         successors: topic id -> partition -> the next leader, for partitions with a planned move.

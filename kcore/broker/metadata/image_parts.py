@@ -48,8 +48,8 @@ def image_parts(image: MetadataImage, node_id: int) -> Iterator[list[MetadataIte
     """Yields the fewest records that describe an image, in parts.
 
     Each part describes the image at the time when the part is requested. Changes between two parts are also records of
-    the log. A replay of all records gives the latest image, if the replay ignores changes of objects that it has not
-    read yet.
+    the log, so a replay of all records gives the latest image. The replay must ignore a change of an object that it has
+    not read yet. A later part describes the object after this change.
     """
     part: list[MetadataItem] = [feature_record(name, level) for name, level in image.features.items()]
     if image.next_producer_id:

@@ -80,11 +80,11 @@ def internal_topic(name: str, config: Config) -> InternalTopic | None:
 
 
 def report_fixed_partitions(config: Config, find: Callable[[str], TopicInfo | None]) -> None:
-    """Logs a warning for each configured number of partitions that differs from the number of an existing topic.
+    """Logs a warning for each internal topic whose number of partitions differs from the configured number.
 
     Args:
         config: the settings of the node.
-        find: returns the topic of a name, or None.
+        find: returns the topic with a name, or None.
     """
     for name, setting in _PARTITION_SETTINGS.items():
         topic = find(name)

@@ -60,9 +60,9 @@ LEADER_UNCHANGED = -2
 """Value of the leader field in a PartitionChangeRecord; it means that the leader does not change."""
 
 COMPACT_FROM_RECORDS = 10_000
-"""Minimum number of records in the log for a compaction."""
+"""Threshold for compaction. The machine compacts only logs with at least this number of records."""
 COMPACT_RATIO = 4
-"""Minimum ratio of the log's records to the records of its image for a compaction."""
+"""Threshold for compaction. The machine compacts a log that has at least this many times the records of its image."""
 
 
 class MetadataMachine:
@@ -72,8 +72,9 @@ class MetadataMachine:
     image in slices. Once the last slice is durable, it deletes the log before the first slice. A replay of the image
     over the older records changes nothing, so a node can stop safely at any moment of the compaction.
 
-    Other decisions can come between two slices. If a log begins with an image, the replay therefore ignores changes of
-    objects that it has not read yet. A later slice of the image contains the object with the change.
+    Between two slices, other decisions can change objects that a later slice will contain. So if a log begins with an
+    image, the replay ignores a change of an object that it has not read yet. The later slice contains the object after
+    this change.
 
     Args:
         context: the machine's access to its shard.
@@ -535,7 +536,7 @@ def metadata_shard(
         pipeline: commits the shard's decisions.
         wheel: the node's timers.
         slices: runs the load.
-        now: the clock, which is read once per round.
+        now: the clock, which the driver reads once for each round of requests.
         min_insync_replicas: the node's static min.insync.replicas.
         leads: returns True if this node is the controller.
         node_id: the id of this node in a cluster; -1: the node is not part of a cluster.

@@ -9,7 +9,7 @@ from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACT
 CLUSTER_METADATA = "__cluster_metadata"
 
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
-"""Topics that clients may read but not write, and that are flagged in metadata."""
+"""Topics that clients may read but not write. Metadata responses mark these topics as internal."""
 
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 """The fixed id of `__cluster_metadata` (KIP-516), reserved for that topic."""
@@ -32,7 +32,9 @@ def name_fault(name: str) -> str | None:
 
 
 def collision_key(name: str) -> str:
-    """Returns the key under which names collide: metric names do not distinguish '.' from '_'."""
+    """Returns the same key for names that collide. Names collide if they differ only in '.' and '_', because metric
+    names do not distinguish these characters.
+    """
     return name.replace(".", "_")
 
 

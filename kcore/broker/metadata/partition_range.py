@@ -21,7 +21,7 @@ RECORD_OVERHEAD = 21
 """Maximum size of a record in a batch, without its key and value."""
 
 MARK = 0x7FEEDDCC
-"""A sample partition number, with which a record is encoded. Other partition numbers then replace its bytes."""
+"""A placeholder for the partition number in an encoded record. The numbers of the partitions then replace its bytes."""
 
 
 class PartitionRange:
@@ -30,7 +30,7 @@ class PartitionRange:
     Args:
         topic_id: the topic's id.
         first: the number of the first partition.
-        assignments: for each partition the nodes that hold it, the leader first.
+        assignments: for each partition, the node ids of its replicas, the leader first.
     """
 
     __slots__ = ("assignments", "first", "topic_id")

@@ -19,10 +19,11 @@ BLOCK_SIZE = 1_000
 class ProducerIds:
     """The allocator of producer ids.
 
-    An id may come from a block that is not durable yet: every response with it waits for the commit of that block.
+    A block of ids can be in use before it is durable. So a response with one of its ids waits for the commit of the
+    block.
 
     Args:
-        shard: the metadata shard, whose log holds the blocks.
+        shard: the metadata shard, whose log contains the blocks.
         node_id: this node.
     """
 

@@ -43,7 +43,7 @@ NO_KEY = _NoKey()
 
 
 class MetadataValue:
-    """A metadata record in the interface of the runtime's values. KRaft has its own framing of records."""
+    """A metadata record as the value of a record in a shard's log. KRaft adds its own frame to the encoded record."""
 
     __slots__ = ("record",)
 
@@ -59,7 +59,7 @@ class MetadataValue:
 
 
 def metadata_record(value: MetadataRecord, version: int = 0) -> Record:
-    """Makes a runtime record from a metadata record."""
+    """Makes a record for a shard's log from a metadata record."""
     return Record(NO_KEY, MetadataValue(value), version)
 
 
@@ -72,7 +72,7 @@ def topic_records(
         name: the topic's name.
         topic_id: the topic's id.
         settings: setting -> value.
-        assignments: for each partition the nodes that hold it, the leader first.
+        assignments: for each partition, the node ids of its replicas, the leader first.
     """
     return [
         metadata_record(TopicRecord(name=name, topic_id=topic_id)),

@@ -27,5 +27,8 @@ class ScramUsers:
         return self._topics.image.scram.get(user, {}).get(mechanism)
 
     def forms(self, mechanism: ScramMechanism) -> SaltForms | None:
-        """Returns the forms of the credentials for a mechanism; None if the metadata has had no such credential."""
+        """Returns the forms (salt length, iteration count, kind of salt) of all credentials for a mechanism.
+
+        Returns None if there has never been a credential for this mechanism.
+        """
         return self._topics.image.scram_forms.get(mechanism)

@@ -39,7 +39,7 @@ class NewTopic(NamedTuple):
         name: the topic's name.
         topic_id: the topic's id.
         settings: the topic's own settings, as requested.
-        assignments: for each partition the nodes that hold it, the leader first.
+        assignments: for each partition, the node ids of its replicas, the leader first.
     """
 
     name: str

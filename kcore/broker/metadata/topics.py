@@ -16,8 +16,8 @@ class Topics:
 
     Attributes:
         image: the current metadata.
-        deciding: True while listeners are notified of a decision of this node, which the current round will commit.
-            False while they are notified of records that are already in the log, after a reload or from another node.
+        deciding: True while listeners are notified of a decision of this node that is not committed yet. False while
+            they are notified of records that are already in the log, after a reload or from another node.
     """
 
     __slots__ = ("_listeners", "deciding", "image")

@@ -1,4 +1,6 @@
-"""The offsets of aborted transactions in log batches, which read_committed share groups do not deliver (KIP-932)."""
+"""The offsets of aborted transactions. A share group with read_committed does not deliver the records at these offsets
+(KIP-932).
+"""
 
 from __future__ import annotations
 

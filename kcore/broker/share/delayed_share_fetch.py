@@ -62,15 +62,15 @@ class RefusedLater(Pending):
 class DelayedShareFetch(DelayedOperation):
     """A share fetch that found no records.
 
-    The purgatory watches the fetch under each of its partitions, which report new data. It also watches the fetch under
-    each of its share partitions, which report released records and the end of their load.
+    The purgatory checks the fetch when one of its partitions has new data. It also checks the fetch when one of its
+    share partitions has released records or has been loaded.
 
     Args:
         pending: the deferred response.
         share_partitions: the share partitions of the fetch.
         min_bytes: the size of the records for which the fetch waits.
         respond: acquires records and makes the response.
-        due_fetches: tries the fetch in a slice if many share partitions must be read.
+        due_fetches: checks the fetch in a slice if many share partitions must be read.
     """
 
     __slots__ = ("_due_fetches", "_min_bytes", "_respond", "_share_partitions", "_watched", "pending")
@@ -112,7 +112,7 @@ class DelayedShareFetch(DelayedOperation):
             self._unwatch()
 
     def try_complete(self) -> bool:
-        """Tries the fetch now, or in a slice if it was tried before and many share partitions must be read."""
+        """Checks the fetch now; or in a slice, if it is in the purgatory and many share partitions must be read."""
         if self.watched and not self._due_fetches.may_try(self, len(self._share_partitions)):
             return False
         return self.try_now()

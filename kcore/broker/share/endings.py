@@ -1,4 +1,4 @@
-"""Ends of share sessions and share partitions, many of them in slices."""
+"""The queue of work that ends share sessions and share partitions."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_IN_A_ROUND: Final = 200
-"""Maximum number of share partitions that end at once in a round, each in up to 50 µs. The others end in slices."""
+"""Maximum number of share partitions that end immediately during one round of requests. Each takes up to 50 µs. The
+others end in slices.
+"""
 
 
 class Endings:
-    """The queue that ends sessions and share partitions, in the order in which they were given up.
+    """The queue of work that ends share sessions and share partitions, in the order in which the work was added.
 
-    The end of a connection can end sessions with 500,000 partitions, and a group without members gives up all of its
-    share partitions.
+    The queue limits the time for which this work delays other requests. For example, the end of one connection can end
+    sessions with 500,000 partitions.
 
     Args:
         slices: runs the slices.
-        now: the clock, which is read once per round.
+        now: the clock, which the driver reads once for each round of requests.
     """
 
     __slots__ = ("_count", "_now", "_queue", "_round_ms", "_slices")

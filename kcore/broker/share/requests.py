@@ -250,7 +250,7 @@ class ShareApi(Api[Request, Response]):
         return response
 
     def lock_ms(self, group_id: str) -> int:
-        """Returns the lock duration of a group, which clients need for renewals."""
+        """Returns the lock duration of a group. Clients need this time to renew locks before they expire."""
         return self.share_partitions.settings_of(group_id).lock_ms
 
     def leader_endpoint(self, context: RequestContext, errors: Iterable[int]) -> Broker | None:

@@ -39,7 +39,7 @@ class SessionKey(NamedTuple):
 
 
 class Client(NamedTuple):
-    """The owner of share sessions, for a fair division of their limits.
+    """The client that owns share sessions. `ShareSessions` divides the limits of a node fairly among its clients.
 
     Attributes:
         host: the address of the client.
@@ -83,10 +83,11 @@ class ShareSessions:
     """The share sessions of a node.
 
     If a new session exceeds the limit of sessions, it replaces the oldest session of the client with the most sessions.
-    If it exceeds the limit of partitions, it replaces the oldest session of the client with the most partitions. To
-    find this client, the broker first chooses the address with the most sessions or partitions. Then it chooses the
-    connection with the most from this address. If this connection itself opens the new session, the new session is
-    refused. So a client with many sessions cannot exclude other clients.
+    If a new session exceeds the limit of partitions, it replaces the oldest session of the client with the most
+    partitions. To find this client, the broker first chooses the address with the most sessions or partitions. Among
+    the connections from this address, it then chooses the connection with the most sessions or partitions. If this
+    connection itself opens the new session, the new session is refused. So a client with many sessions cannot exclude
+    other clients.
 
     Attributes:
         by_key: the sessions by group and member. The dictionary is never replaced, because compiled code refers to it.
@@ -189,7 +190,7 @@ class ShareSessions:
     ) -> list[SessionKey]:
         """Chooses the sessions to end, among the sessions of the clients with the most sessions or partitions.
 
-        The result is empty if the client of the new session has the most.
+        The result is empty if the client of the new session itself has the most sessions or partitions.
 
         Args:
             client: the client of the new session.

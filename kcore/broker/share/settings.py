@@ -63,7 +63,7 @@ def read_settings(settings: GroupSettings, group_id: str) -> ShareSettings:
 
 
 def searches_by_time(reset: str) -> bool:
-    """Returns True if a reset policy needs a search in the log, which may take long."""
+    """Returns True if a reset policy needs a search in the log. Such a search can take long."""
     return reset.startswith(BY_DURATION)
 
 

@@ -73,7 +73,7 @@ class AcquireParams(NamedTuple):
     Attributes:
         member_id: the member.
         batch_size: the size of the ranges into which new records are split.
-        record_limit: True if the requested number of records is exact (KIP-1206).
+        record_limit: True if the broker must not acquire more records than requested (KIP-1206).
     """
 
     member_id: str
@@ -96,12 +96,12 @@ class ShareServices(Protocol):
 
     @property
     def purgatory(self) -> Purgatory:
-        """Holds parked fetches; their share partitions are among its keys."""
+        """The container of parked fetches. It finds them by their share partitions, among other keys."""
         ...
 
     @property
     def now(self) -> Now:
-        """The time of the round."""
+        """The clock, which the driver reads once for each round of requests."""
         ...
 
     @property
@@ -138,8 +138,8 @@ class ShareServices(Protocol):
 class _LoadReceiver:
     """The receiver of a share partition's durable state.
 
-    If an exception interrupts the load, the receiver ends the load with an error. The destructor is the second chance:
-    it ends the load if the receiver was never called, or if `__call__` itself could not end the load.
+    If an exception interrupts the load, the receiver ends the load with an error. The destructor also ends the load
+    with an error, if the receiver was never called or `__call__` could not end the load.
     """
 
     __slots__ = ("_ended", "_share_partition")
@@ -313,7 +313,7 @@ class SharePartition(SharePartitionCore):
         return ErrorCode.NONE
 
     def fence(self, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
-        """Stops serving the share partition: its locks end, and waiting fetches get the error."""
+        """Stops serving the share partition: ends its locks, and completes waiting fetches with the error."""
         if self.state is SharePartitionState.FENCED:
             return
         self._transition(SharePartitionState.FENCED)
@@ -322,7 +322,8 @@ class SharePartition(SharePartitionCore):
         self._services.progressed(self)
 
     def _drop_after(self, error: Exception) -> None:
-        """Drops the share partition after an internal error, which may have applied a part of a change.
+        """Drops the share partition after an internal error, because the error may have interrupted a change of its
+        state.
 
         The next fetch loads the share partition again. This method must not raise, because responses would then wait
         forever.
@@ -348,7 +349,7 @@ class SharePartition(SharePartitionCore):
     def available_bytes(self, most: int) -> int:
         """Returns the size of the log batches that contain or follow the next record to deliver.
 
-        It reads at most about `most` bytes; if more batches follow, the result is at least `most`.
+        The method reads about `most` bytes or fewer. If more batches follow, the result is at least `most`.
         """
         settings = self.settings
         offset, end = self.next_fetch_offset(), self.readable_end(settings)
@@ -506,8 +507,9 @@ class SharePartition(SharePartitionCore):
         """Writes delivery states with a request to the persister, which repeats a write that failed.
 
         The persister repeats the write only while this `SharePartition` is active. Later, a new object for the same
-        partition may have read the state without these changes. It has the same leader epoch and gives the same
-        delivery counts, so the persister could not recognize the late write of the old object.
+        partition may have read the state without these changes. The writes of both objects have the same leader epoch
+        and can have the same delivery counts. So the persister could not recognize that a write of the old object is
+        late.
         """
         partition = self.partition
         data = WritePartition(

@@ -57,8 +57,8 @@ class SharePartitions(MetadataListener):
         partitions: the node's partitions.
         persister: the durable state of share partitions.
         settings: the settings of groups.
-        purgatory: holds parked fetches.
-        now: the clock, which is read once per round.
+        purgatory: contains the parked fetches.
+        now: the clock, which the driver reads once for each round of requests.
         config: the node's settings.
 
     Attributes:
@@ -67,8 +67,8 @@ class SharePartitions(MetadataListener):
         cached_settings: the settings of groups that have share partitions.
         partitions: the node's partitions.
         persister: the durable state of share partitions.
-        purgatory: holds parked fetches, under their partitions and share partitions.
-        now: the clock, which is read once per round.
+        purgatory: contains the parked fetches, under their partitions and share partitions.
+        now: the clock, which the driver reads once for each round of requests.
         sessions: the share sessions; a server ends the sessions of a connection when the connection ends.
         releasing: members whose session has ended, while its records are being released in slices.
         counters: totals for metrics.
@@ -213,8 +213,8 @@ class SharePartitions(MetadataListener):
     def member_left(self, group_id: str, member_id: str, last: bool) -> None:
         """Schedules the end of the session of a member that has left its group, or whose heartbeats stopped.
 
-        If `last` is True, the group has no members left. Its share partitions are then dropped, because the offsets of
-        an empty group may be altered.
+        If `last` is True, the group has no members left. Its share partitions are then dropped, because clients can
+        change the offsets of an empty group.
         """
         self.wheel.add(self.now.now_ms, partial(self._left, group_id, member_id, last))
 

@@ -52,7 +52,7 @@ class AsyncCluster:
     """
 
     clock_ms: Callable[[], int] | None = None
-    """The source of timestamps of records; None: the system's clock."""
+    """Function that returns the timestamps of records in ms; None: the system's clock."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class AsyncCluster:
             timeout_s: the time limit of the response; None: the cluster's `timeout_s`.
 
         Raises:
-            KafkaError: the lookup of the broker failed, for example because a partition does not exist; or the client
+            KafkaError: the lookup of the broker failed, for example because a partition does not exist. Or the client
                 and the broker have no version in common.
             ConnectionClosedError: the broker is unreachable, or closed the connection.
             TimeoutError: no response arrived in time.
@@ -348,9 +348,8 @@ class AsyncCluster:
         """Groups partitions by their leaders.
 
         Raises:
-            KafkaError: some partitions do not exist, or have no leader. The error has the code of the first of them,
-            and
-                lists all partitions with this code.
+            KafkaError: some partitions do not exist, or have no leader. The error has the code of the first of these
+                partitions, and lists all partitions with this code.
         """
         missing = {partition.topic for partition in partitions if partition not in self._leaders}
         codes: dict[str | None, int] = {}
@@ -458,7 +457,9 @@ class _UnsentRequest:
 
 
 class _UnreachableBrokers:
-    """The log warnings about unreachable brokers. A program that only waits for records gets no error about them."""
+    """The log warnings about unreachable brokers. A program that only waits for records sees no errors about these
+    brokers.
+    """
 
     def __init__(self) -> None:
         self._warn_at_s: dict[tuple[str, int], float] = {}
@@ -466,7 +467,7 @@ class _UnreachableBrokers:
     def note(self, broker: Broker, error: Exception) -> None:
         """Logs a failed attempt to reach a broker, at most once in `WARN_INTERVAL_S` for each broker.
 
-        It does not log the first failure, because the caller gets its error.
+        It does not log the first failure, because the caller receives the error.
         """
         address = broker.host, broker.port
         now_s = time.monotonic()

@@ -43,8 +43,8 @@ class _Waiting(NamedTuple):
     """A request without a response.
 
     Attributes:
-        future: gets the response; None: `on_done` gets it.
-        on_done: gets the response; None: `future` gets it.
+        future: receives the response; None: `on_done` receives it.
+        on_done: called with the response; None: `future` receives it.
         request_type: the request's class.
         version: its version.
         deadline_s: the event loop's time at which the response is overdue; infinity: never.
@@ -122,8 +122,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
             client_id: the client id in every request.
             timeout_s: the time limit of the connection, and of each response.
             security: TLS and SASL; None: neither.
-            accepted: True if the cluster has served this client with the same security before. A lost connection then
-                does not mean that the listener requires another security protocol.
+            accepted: True if the cluster has served this client with the same security before. The error of a lost
+                connection then does not suggest another security protocol.
 
         Raises:
             ConnectionClosedError: no server listens there, or the TLS handshake failed.
@@ -219,7 +219,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def start(
         self, request: Any, version: int, timeout_s: float = math.inf, *, views: bool = False
     ) -> asyncio.Future[Any]:
-        """Sends a request. The returned future gets the response, or an error that `send` describes.
+        """Sends a request. The returned future receives the response, or an error that `send` describes.
 
         Args:
             request: the request.

@@ -1,4 +1,4 @@
-"""Callbacks that get the results of requests, for callers that do not await them."""
+"""Callbacks that receive the results of requests, for callers that do not await the results."""
 
 from __future__ import annotations
 

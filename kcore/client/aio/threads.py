@@ -41,7 +41,7 @@ class Cluster:
     """
 
     clock_ms: Callable[[], int] | None = None
-    """The source of timestamps of records; None: the system's clock."""
+    """Function that returns the timestamps of records in ms; None: the system's clock."""
 
     def __init__(
         self,

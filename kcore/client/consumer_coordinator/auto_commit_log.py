@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 class AutoCommitLog:
-    """The log of a member's failed automatic commits. No call of the user's code raises the errors of these commits.
+    """The log of a member's failed automatic commits. The errors of these commits are only logged, and never raised.
 
     Args:
         settings: the member's settings.

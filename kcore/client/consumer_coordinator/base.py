@@ -27,7 +27,9 @@ from kcore.protocol.topic_partition import TopicPartition
 
 NO_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 HANDLER_GRACE_MS = 5_000
-"""The extra time after the deadline of `close` while the user's code handles an event. Then the member leaves."""
+"""Time in ms for which `close` waits after its deadline while the user's code handles an event. The member then
+leaves.
+"""
 
 
 class GroupMemberMachine(MemberRequests):
@@ -153,7 +155,7 @@ class GroupMemberMachine(MemberRequests):
     def received(self, outgoing: Outgoing, response: Any, now_ms: int) -> bool:
         """Handles the response to a request.
 
-        After a malformed response, the user gets an error, and the machine continues as after a failed request.
+        After a malformed response, the user's code receives an error. The machine continues as after a failed request.
 
         Returns:
             False if the driver need not call `advance` before the time that `wake_ms` last returned.
@@ -303,7 +305,7 @@ class GroupMemberMachine(MemberRequests):
     # ---- events
 
     def _emit(self, event: MemberEvent, continuation: Callable[[BaseException | None, int], None]) -> None:
-        """Sets the event that the user's code must handle, and calls `continuation` afterwards."""
+        """Sets the event that the user's code must handle. `event_done` later calls `continuation`."""
         assert self.event is None, f"{self.event} is not handled yet"
         self.event = event
         self._event_done = continuation
@@ -497,5 +499,5 @@ class GroupMemberMachine(MemberRequests):
 
 
 def sorted_partitions(partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-    """Returns partitions by topic and number, as listeners get them."""
+    """Returns partitions sorted by topic and number. Listeners receive partitions in this order."""
     return tuple(sorted(partitions))

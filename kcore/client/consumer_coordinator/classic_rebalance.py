@@ -117,7 +117,9 @@ class ClassicRebalance(GroupMemberMachine):
         self._commit_consumed(now_ms, self.settings.rebalance_timeout_ms, self._give_up)
 
     def _give_up(self, now_ms: int) -> None:
-        """Lets the user's code give partitions up, after the automatic commit."""
+        """Passes an event to the user's code, if the member must give partitions up. Called after the automatic
+        commit.
+        """
         if self.state is not PREPARING:
             return
         partitions = sorted_partitions(self.assignment)

@@ -37,7 +37,7 @@ MEMBERSHIP_ERRORS = frozenset(
 """Errors of a commit with which the coordinator refuses the member, its generation or its epoch."""
 
 OffsetsByPartition = Mapping[TopicPartition, int | OffsetAndMetadata]
-"""Partitions and the offsets of the next records to read."""
+"""Type of offsets to commit: partition -> the offset of the next record to read."""
 
 
 def commit_request(

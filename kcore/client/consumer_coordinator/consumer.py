@@ -43,7 +43,7 @@ LEAVE_EPOCH, STATIC_LEAVE_EPOCH = -1, -2
 DEFAULT_INTERVAL_MS = 5_000
 """The heartbeat interval until a response contains one."""
 EMPTY_PAUSE_MS = 100
-"""The first pause between the heartbeats of a member that has joined and got no partitions."""
+"""The first pause between the heartbeats of a member that has joined, but has no partitions."""
 
 FENCING = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
@@ -58,7 +58,7 @@ class ConsumerMember(GroupMemberMachine):
 
     While a member that has joined owns no partitions, it repeats its heartbeat with a growing pause from 0.1 seconds up
     to the heartbeat interval. A coordinator may postpone the next assignment by its assignment interval (KIP-1263). It
-    computes the assignment when a heartbeat arrives after this interval.
+    then computes the assignment when it receives the first heartbeat after this interval.
 
     Attributes:
         state: the state.
@@ -306,7 +306,7 @@ class ConsumerMember(GroupMemberMachine):
             self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms + pause_ms)
 
     def _adopt_empty(self, now_ms: int) -> None:
-        """Becomes stable without partitions, and notifies the user's code that the member has joined."""
+        """Enters the state STABLE without partitions, and notifies the user's code that the member has joined."""
         self._enter(STABLE)
         self.assignment = frozenset()
         if self.event is None:

@@ -1,4 +1,4 @@
-"""The history of a member: the partitions and memberships that it has lost, with the order of the losses."""
+"""The partitions of a member, and the order in which it has lost partitions and memberships."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ class Ownership:
         self.membership_lost_at = self.losses
 
     def membership_error(self, seen_losses: int) -> CommitFailedError | None:
-        """Returns the error of a commit if the membership ended after `losses` had the value `seen_losses`, or None."""
+        """Returns an error for a commit if the membership has ended since `losses` had the value `seen_losses`; else
+        None.
+        """
         if self.membership_lost_at <= seen_losses:
             return None
         return CommitFailedError(
@@ -57,7 +59,8 @@ class Ownership:
         )
 
     def commit_error(self, partitions: Iterable[TopicPartition], seen_losses: int) -> CommitFailedError | None:
-        """Returns the error of a commit of offsets that the member may no longer commit, or None.
+        """Returns an error for a commit if the member must no longer commit the offset of one of the partitions; else
+        None.
 
         Partitions that the member never owned cause no error here: the coordinator checks their commits. The Java
         client does the same.

@@ -1,4 +1,4 @@
-"""The requests of a member outside of its group's protocol: the lookups of its coordinator and of topics."""
+"""The requests that members of every kind of group send: lookups of the coordinator and of topics."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class SharedEnvironment(LmdbEnvironment):
     def _lock_file_identity(self) -> str:
         """Returns the inode number of LMDB's lock file; "" if there is no such file.
 
-        No other file gets this number while the file is open.
+        No other file has the same number while the lock file is open.
         """
         try:
             return str(os.stat(os.path.join(self.path, LMDB_LOCK_NAME)).st_ino)

@@ -24,7 +24,7 @@ NO_LEADER = -1
 
 
 def prepare(path: str, leaders: Mapping[PartitionKey, tuple[int, int]], base: int) -> None:
-    """Creates the database of nodes and leaders in a data folder whose format is the one for a single process.
+    """Creates the database of nodes and leaders in a data folder that has the format for a single process.
 
     The caller holds the folder's lock. If a single process opens the folder later, that process removes the database
     (`kcore.log.node_journals.fold`).
@@ -61,7 +61,7 @@ def prepare(path: str, leaders: Mapping[PartitionKey, tuple[int, int]], base: in
 
 
 def folder_is_prepared(path: str) -> bool:
-    """Returns True if a data folder has the subfolder `CLUSTER_FOLDER`, which an operator may have removed."""
+    """Returns True if a data folder has the subfolder `CLUSTER_FOLDER`. An operator can have removed the subfolder."""
     return os.path.isdir(os.path.join(path, CLUSTER_FOLDER))
 
 

@@ -237,7 +237,7 @@ class Rows:
         return self._get(TOKEN_PREFIX + _INCARNATION.pack(node_id, epoch))
 
     def put_last_token(self, node_id: int, epoch: int, token: bytes) -> None:
-        """Stores the token of the present transaction of an incarnation."""
+        """Stores the token of the current transaction of an incarnation."""
         self._put(TOKEN_PREFIX + _INCARNATION.pack(node_id, epoch), token)
 
     def base(self) -> int:

@@ -34,7 +34,7 @@ NODE_LIMIT_S: Final = 5.0
 """Maximum time in seconds for which a caller waits for the lock of a node."""
 NO_NODE: Final = -1
 STALE: Final = -1
-"""A revision that is never stored, so that it differs from each stored revision."""
+"""A revision number that is never stored. A storage with this revision reads again which partitions its node leads."""
 
 
 class UncertainWrite(NamedTuple):
@@ -92,11 +92,11 @@ class NodeLocks:
 class LocalStorage(LmdbReader, SharedStorage):
     """A SharedStorage over one LMDB file and a journal for each node.
 
-    The storage writes a write set that only appends a few batches as an entry of the node's journal, which needs no
-    other process. It writes other write sets in an LMDB transaction. It holds the node's lock during each write. A
-    process that takes a partition from this node holds that lock, moves the node's journal to the log, and increases
-    the node's revision in its own transaction. So an unchanged revision under the lock proves that this node still
-    leads all its partitions.
+    If a write set only appends a few batches, the storage writes it as an entry of the node's journal. Such a write
+    needs no lock that all processes share. The storage writes other write sets in an LMDB transaction. The storage
+    holds the node's lock during each write. Another process that takes a partition from this node holds the same lock.
+    In its transaction, that process moves the node's journal to the log, and increases the node's revision. So an
+    unchanged revision under the lock proves that this node still leads all its partitions.
 
     After an exception, `resolve_write` determines whether the write is stored. A transaction is stored if the database
     has its token. For an entry, `resolve_write` reads the journal's identity, which shows whether another process has
@@ -295,7 +295,7 @@ class LocalStorage(LmdbReader, SharedStorage):
             raise UnknownOutcomeError("the outcome of the previous commit is not known yet")
 
     def _write_own(self, write_set: WriteSet, owned: list[Leadership]) -> None:
-        """Writes a write set without changes of leaders or of the set of partitions."""
+        """Writes a write set that changes no leader, and creates or removes no partition."""
         self._require_resolved()
         self._require_led(owned)
         if not self._write_entry(write_set):

@@ -42,7 +42,8 @@ def monotonic_ms() -> int:
 
 
 class LocalClusterStore(ClusterStore):
-    """The `ClusterStore` of a data folder that several processes serve. Each node or command opens its own.
+    """The `ClusterStore` of a data folder that several processes serve. Each node and each command opens its own
+    `LocalClusterStore`.
 
     A lease ends at its deadline, or with its process. The kernel releases the lock of a process that dies, so other
     processes need not wait for the deadline. Only a stopped (paused) process keeps its lease until the deadline.
@@ -402,7 +403,7 @@ def _is_held(rows: Rows, lease: Lease) -> bool:
 
 
 def open_store(url: str, durability: str = "fsync") -> LocalClusterStore:
-    """Opens the store of the processes that serve the folder of a URL `local://FOLDER`, for commands.
+    """Opens the store of a URL `local://FOLDER`, for commands. Processes must be serving the data folder.
 
     Raises:
         LogError: no process serves the folder.

@@ -19,7 +19,9 @@ _READ_BYTES: Final = 4096
 
 
 def notify(path: str) -> None:
-    """Wakes the listeners of all nodes of a data folder. If a FIFO is full, its listener will wake anyway."""
+    """Wakes the listeners of all nodes of a data folder. If a FIFO is full, its listener wakes anyway, because of the
+    unread bytes.
+    """
     folder = os.path.join(path, CLUSTER_FOLDER)
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):

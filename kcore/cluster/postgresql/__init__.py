@@ -16,8 +16,8 @@ def open_store(url: str, durability: str = "fsync") -> PostgresClusterStore:
 
     Args:
         url: the URL of the database: `postgresql://USER@HOST,HOST/DATABASE`, with libpq's parameters.
-        durability: `fsync` if a commit waits until PostgreSQL, with its synchronous standbys, has stored it; `os` if a
-            crash of the server may lose the last commits.
+        durability: `fsync`: a commit waits until PostgreSQL and its synchronous standbys have stored it. `os`: a crash
+            of the server can lose the last commits.
 
     Raises:
         ConfigError: the URL is malformed.

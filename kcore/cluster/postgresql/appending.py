@@ -1,4 +1,4 @@
-"""The statement of a write transaction that only appends batches, in one call of libpq.
+"""Runs the statement of write transactions that only append batches, in one call of libpq.
 
 Most write transactions of a node only append batches. psycopg's cursors would take longer for the statement than
 PostgreSQL does, so this module calls psycopg's wrapper of libpq (`psycopg.pq`).

@@ -1,7 +1,8 @@
 """The binary form of array parameters.
 
 psycopg's own dumper of lists visits each element several times, in Python. A write transaction has seven arrays.
-psycopg's dumper would take a seventh of the CPU time of a small transaction, and a quarter of that of a large one.
+psycopg's dumper would take a seventh of the CPU time of a small transaction, and a quarter of the CPU time of a large
+transaction.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class _BytesDumper(Dumper):
 
 
 class ListDumper(Dumper):
-    """The dumper of lists whose elements have one type: integers, byte strings, or a type of psycopg's own dumper.
+    """The dumper of lists whose elements have one type: integers, byte strings, or any type that psycopg can dump.
 
     The first element determines the type, so a list of integers must not contain None. An empty list has no type.
     """
@@ -84,7 +85,7 @@ class ListDumper(Dumper):
         return (list, type(obj[0]) if obj else type(None))
 
     def upgrade(self, obj: list[Any], format: PyFormat) -> Dumper:
-        """Returns the dumper for lists whose elements have this type."""
+        """Returns the dumper for lists whose elements have the type of the first element of `obj`."""
         first = type(obj[0]) if obj else None
         if first is int:
             return _IntegersDumper(list, self._context)
@@ -93,5 +94,5 @@ class ListDumper(Dumper):
         return ListBinaryDumper(list, self._context).upgrade(obj, format)
 
     def dump(self, obj: list[Any]) -> Buffer:
-        """Raises AssertionError: psycopg never calls it."""
+        """Raises AssertionError, because psycopg calls `dump` only on the dumper that `upgrade` has returned."""
         raise AssertionError("psycopg calls `upgrade` for the dumper of each list")

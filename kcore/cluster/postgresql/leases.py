@@ -1,7 +1,8 @@
 """The SQL of nodes, leases and the controller. All times come from the database's clock.
 
-`statement_timestamp()` is the arrival time of a statement, and does not change during a lock wait; `now()` may be
-older. A lease that was released ends at `-infinity`, so that a late renewal cannot extend it.
+The statements use `statement_timestamp()`, the arrival time of a statement, which does not change during a lock wait.
+`now()` is the start of the transaction, which may be earlier. A lease that was released ends at `-infinity`, so that a
+late renewal cannot extend it.
 """
 
 from __future__ import annotations

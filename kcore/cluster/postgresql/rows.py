@@ -26,7 +26,10 @@ _NAMES: Final = {int: "an integer", bytes: "bytes", str: "a text", bool: "a bool
 
 
 def _fault(columns: Sequence[tuple[str, Any, type]]) -> str | None:
-    """Describes the first column (name, value, type) whose value does not have the type; None if there is none."""
+    """Describes the first column whose value is NULL or has a wrong type. Returns None if there is no such column.
+
+    `columns` has the name, the value and the required type of each column.
+    """
     for name, value, kind in columns:
         if value is None:
             return f"column {name} is NULL"
@@ -91,7 +94,7 @@ def read_batches(key: object, rows: Sequence[Row]) -> list[tuple[int, bytes]]:
         rows: the rows.
 
     Raises:
-        CorruptLogError: a row has no batch.
+        CorruptLogError: a value in a row has the wrong type, because the row was changed.
     """
     batches: list[tuple[int, bytes]] = []
     for base, batch in rows:
@@ -104,7 +107,7 @@ def read_batches(key: object, rows: Sequence[Row]) -> list[tuple[int, bytes]]:
 
 
 def read_summaries(key: object, rows: Sequence[Row]) -> list[BatchSummary]:
-    """Converts the rows of `SUMMARIES` to summaries. Raises CorruptLogError if a row was changed."""
+    """Converts the rows of `SUMMARIES` to `BatchSummary` objects. Raises CorruptLogError if a row was changed."""
     names = ("base_offset", "last_offset", "max_timestamp", "batch")
     summaries = []
     for row in rows:
@@ -120,7 +123,7 @@ def read_summaries(key: object, rows: Sequence[Row]) -> list[BatchSummary]:
 
 
 def read_leader(row: Row) -> PartitionLeader:
-    """Converts a row of `LEADERS` to an object.
+    """Converts a row of `LEADERS` to a `PartitionLeader`.
 
     Raises:
         LogError: the row was changed.
@@ -134,7 +137,7 @@ def read_leader(row: Row) -> PartitionLeader:
 
 
 def read_node(row: Row) -> RegisteredNode:
-    """Converts a row of `NODES` to an object.
+    """Converts a row of `NODES` to a `RegisteredNode`.
 
     Raises:
         LogError: the row of the node or of its lease was changed.
@@ -193,7 +196,7 @@ def read_name(row: Row) -> str:
 
 
 def read_next_number(value: Any) -> int:
-    """Returns the number of the next partition.
+    """Checks and returns the number that the next created partition will have.
 
     Raises:
         LogError: the row of the cluster is missing or was changed.

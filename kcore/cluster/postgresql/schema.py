@@ -107,11 +107,11 @@ def create(connection: Connection[Any], node_role: str | None = None) -> tuple[i
 
     Args:
         connection: a connection of the schema's owner, outside a transaction.
-        node_role: the role as which nodes connect. It gets the rights to read and change rows, and no others. None if
+        node_role: the role as which nodes connect. It receives only the rights to read and change rows. None if
             nodes connect as the owner.
 
     Returns:
-        The version before (0: no schema) and after.
+        The version of the schema before the call (0: no schema), and after the call.
 
     Raises:
         ConfigError: the schema is newer than this version of kcore, or the role does not exist.

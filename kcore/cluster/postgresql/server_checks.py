@@ -26,7 +26,7 @@ SELECT pg_is_in_recovery(), current_setting('transaction_read_only')::bool, curr
 
 
 def check_server(connection: Connection[Any]) -> int:
-    """Refuses a server on which acknowledged commits could be lost, or which takes no writes.
+    """Refuses a server on which acknowledged commits could be lost, or which accepts no writes.
 
     Returns:
         The server's timeline, which increases with each promotion of a standby.

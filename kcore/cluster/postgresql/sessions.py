@@ -1,4 +1,8 @@
-"""Connections of one node or command to PostgreSQL: settings, the check of the timeline, and time limits."""
+"""Connections of one node or command to PostgreSQL: their settings and time limits.
+
+kcore refuses a server whose timeline is older than the timeline of an earlier connection, because such a server is an
+old primary.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 Row = tuple[Any, ...]
 Parameters = Sequence[Any] | Mapping[str, Any]
 Statement = tuple[LiteralString, Parameters | None]
-"""The text of a statement and its parameters."""
+"""The type of a statement for `Session`: a pair of the SQL text and its parameters."""
 T = TypeVar("T")
 
 LIBPQ_DEFAULTS: Final[dict[str, str]] = {
@@ -40,7 +44,7 @@ LIBPQ_DEFAULTS: Final[dict[str, str]] = {
     "keepalives_count": "3",
     "target_session_attrs": "read-write",
 }
-"""Defaults of connection parameters. A node must notice a dead server sooner than its lease ends."""
+"""Defaults of libpq's connection parameters, with which a node notices a dead server before the node's lease ends."""
 
 SETTINGS: Final[dict[str, str]] = {
     "search_path": SCHEMA,
@@ -61,7 +65,10 @@ The server must notice a dead node, because the backend of the node may hold loc
 
 MAX_IDLE_READERS: Final = 4
 MAX_READERS: Final = 8
-"""Maximum number of readers of one node: connections for calls other than commits, leases and notifications."""
+"""Maximum number of a node's connections for reads, and for other calls that have no connection of their own.
+
+Commits, leases and notifications have separate connections.
+"""
 READER_WAIT_S: Final = 10.0
 WATCH_PERIOD_S: Final = 0.1
 LOCK_TIMEOUT: Final = "55P03"
@@ -105,8 +112,8 @@ class Session:
     def transaction(self) -> Iterator[None]:
         """Runs the statements of a `with` block in one transaction.
 
-        After an interrupt or a lack of memory, psycopg may still count the transaction as open, and would refuse every
-        later transaction. The session is then not idle, and its owner discards it.
+        After an interrupt or a lack of memory, psycopg may treat the transaction as open, although it has ended, and
+        refuse every later transaction. `is_idle` is then False, so that the owner discards the session.
         """
         try:
             with self.connection.transaction():
@@ -123,7 +130,7 @@ class Session:
     def transact(self, statements: Sequence[Statement]) -> list[Cursor[Row]]:
         """Runs a transaction with one round trip for each statement; returns the cursors of the statements.
 
-        If the network fails before the end, the server ends the transaction after
+        If the network fails before the COMMIT, the server aborts the transaction after
         `idle_in_transaction_session_timeout`.
         """
         with self.transaction():
@@ -133,8 +140,8 @@ class Session:
         """Sends a transaction in one round trip, COMMIT included, and returns the cursor of each statement.
 
         The first failed statement aborts the transaction. After an error the session has no open transaction, unless
-        its connection is lost. If the network fails after some of the messages, the server waits for the remaining ones
-        without a time limit, and keeps its locks: see `Sessions.end_lost_backends`.
+        its connection is lost. If the network fails before the server has received all statements, the server waits for
+        the others without a time limit, and keeps its locks: see `Sessions.end_lost_backends`.
 
         Raises:
             psycopg.Error: the error of the first failed statement, or of the connection.
@@ -179,15 +186,15 @@ class Session:
         return connection.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
 
     def end(self) -> None:
-        """Shuts the connection's socket down, so that a call that waits on it fails at once.
+        """Shuts the connection's socket down, so that a call that waits for the server fails at once.
 
-        Any thread may call this.
+        Any thread may call this method.
         """
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Closes the connection. The server ends its backend as soon as it notices."""
+        """Closes the connection. The server ends the backend when it notices that the connection is closed."""
         with contextlib.suppress(psycopg.Error, OSError):
             self.connection.close()
         self._socket.close()
@@ -196,9 +203,9 @@ class Session:
 class Watchdog:
     """The thread that ends sessions whose call takes too long.
 
-    A time limit of the server is not sufficient: if the network is broken, a call never returns, and a commit that
-    waits for a standby has no limit. The thread does not cancel the call, because PostgreSQL reports success for a
-    cancelled commit that is not replicated: see `Session.is_doubtful`.
+    The server's time limits are not sufficient: if the network is broken, a call never returns. Besides, the server has
+    no limit for a commit that waits for a standby. The thread does not cancel the call, because PostgreSQL reports
+    success for a cancelled commit, although the commit is not replicated: see `Session.is_doubtful`.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The reaction to each class of PostgreSQL's errors, by their SQLSTATE."""
+"""The reaction to each PostgreSQL error, which depends on its SQLSTATE."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Reaction(Enum):
     LOST = "lost"
     """The connection ended. If the statement committed something, its outcome is unknown."""
     RETRY = "retry"
-    """Nothing is stored, and the same statement may succeed in a moment."""
+    """The statement has stored no data, and may succeed if the caller repeats it after a pause."""
     WRONG_SERVER = "wrong server"
     """The server is a standby, which accepts no writes. Another connection may reach the primary."""
     FENCED = "fenced"
@@ -24,7 +24,7 @@ class Reaction(Enum):
     DUPLICATE = "duplicate"
     """The statement inserts a row whose key exists already."""
     ALARM = "alarm"
-    """The server lacks a resource. Nothing is stored, and an operator must act."""
+    """The server lacks a resource. The statement has stored no data, and an operator must act."""
     FATAL = "fatal"
     """The statement, the schema, the data or the permissions are wrong: a repetition would fail, too."""
 

@@ -1,9 +1,9 @@
 """The SQL of write transactions, reads and reclaiming.
 
-A write transaction stores one write set. It locks each row whose columns it tests, until its commit: the row of the
-node, and the rows of the partitions. A take-over changes these rows. So it either commits before the write transaction,
-which then stores nothing, or waits for it. A test without a lock would not be sufficient, because PostgreSQL evaluates
-the test on a snapshot.
+A write transaction stores one write set, if the node still leads the partitions. Until its commit, it locks the rows
+that show this: the row of the node, and the rows of the partitions. If another node takes over a partition, it changes
+these rows. If the take-over commits first, the write transaction stores no data; otherwise the take-over waits for the
+write transaction. A test without a lock would not be sufficient, because PostgreSQL evaluates the test on a snapshot.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ APPEND_PARAMETERS: Final[tuple[LiteralString, ...]] = (
     "times",
     "batches",
 )
-"""The parameters of `APPEND`, in the order of the prepared statement."""
+"""The names of the parameters of `APPEND`, in the order in which the prepared statement receives their values."""
 
 # The statements of other write transactions, in one pipeline. A failed check divides by zero, which aborts the
 # transaction: the node cannot look at a result before it has sent COMMIT.
@@ -126,10 +126,10 @@ ORDER BY w.number
 NEW_SESSION: Final[LiteralString] = """
 UPDATE nodes SET session = %b WHERE node_id = %b AND epoch = %b AND session = ANY(%b::bigint[]) RETURNING round
 """
-"""Changes the session token of the node.
+"""Changes the session token of the node, after the node has lost its connection during a transaction.
 
-The statement waits until the server has ended the interrupted transaction. If the server has not received the
-transaction yet, the new token fences it.
+The statement waits until the server has ended this transaction. If the server has not received the transaction yet, the
+new token fences it.
 """
 LAST_NUMBER: Final[LiteralString] = "SELECT round FROM nodes WHERE node_id = %b AND epoch = %b"
 STORED_BATCHES: Final[LiteralString] = """

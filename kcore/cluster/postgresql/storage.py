@@ -208,7 +208,7 @@ class PostgresStorage(SharedStorage):
             raise FencedWriteError(str(error), error.partitions) from None
 
     def _check_tasks(self, session: Session, tasks: list[ReclaimTask]) -> None:
-        """Locks the partitions of tasks, so that no other node takes them over before the end of the transaction.
+        """Locks the partitions in which `tasks` free space, so that no other node takes over a partition meanwhile.
 
         An old leader must not delete snapshots of a new leader.
         """
@@ -257,7 +257,7 @@ def _key_columns(keys: Sequence[PartitionKey]) -> tuple[list[bytes], list[int]]:
 
 
 def _reclaim(session: Session, tasks: list[ReclaimTask], max_entries: int) -> int:
-    """Deletes at most `max_entries` entries; returns the number of finished tasks."""
+    """Deletes at most `max_entries` batches and snapshot chunks; returns the number of tasks that are finished."""
     left = max_entries
     for done, task in enumerate(tasks):
         below = LAST_OFFSET if task.below_offset is None else task.below_offset

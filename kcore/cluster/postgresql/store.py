@@ -73,9 +73,10 @@ class PostgresClusterStore(ClusterStore):
     def _call_fencing(self, node_id: int, work: Callable[[Sql], T], doing: str) -> T:
         """Runs a transaction that locks the row of a node.
 
-        If the node keeps the row locked for too long, ends the backends of its writer, and repeats the transaction. The
-        backend of a dead node may wait for further statements of a write. The end of a backend during a commit does no
-        harm, because later readers wait until the commit is replicated (`READ_BARRIER`).
+        The backend of a dead node may keep the row locked while it waits for further statements of a write. If the row
+        stays locked for too long, this method ends the backends of that node's writer, and repeats the transaction. It
+        does no harm to end a backend during a commit: later readers wait until the commit is replicated
+        (`READ_BARRIER`).
         """
         try:
             return self._call(work, doing)

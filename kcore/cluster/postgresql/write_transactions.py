@@ -67,7 +67,7 @@ class WriteTransaction:
         return {METADATA_NUMBER: METADATA, **{sealed.number: sealed.key for sealed in self.write_set.partitions}}
 
     def expected_bases(self) -> list[tuple[int, int]]:
-        """Returns (number, base offset of the first batch) of each partition that gets batches."""
+        """Returns (number, base offset of the first batch) of each partition to which the write set appends."""
         return [(sealed.number, sealed.bases[0]) for sealed in self.write_set.partitions if sealed.bases]
 
     def append_parameters(self, session: int) -> tuple[list[bytes], int]:
@@ -111,7 +111,10 @@ class WriteTransaction:
 
 
 def _only_appends(write_set: WriteSet) -> bool:
-    """Returns True if the write set has batches of moderate size, and nothing else."""
+    """Returns True if the write set only appends batches smaller than `LARGE_BATCH_BYTES`.
+
+    Returns False if a batch belongs to the metadata log.
+    """
     if write_set.cluster is not None or write_set.metas or write_set.next_number:
         return False
     for sealed in write_set.partitions:
@@ -146,7 +149,7 @@ def _batch_columns(write_set: WriteSet, below_bytes: int) -> Columns:
 
 
 def _add_changes(made: list[Statement], changes: ClusterChanges) -> None:
-    """Adds the controller's changes: removed, created and moved partitions."""
+    """Adds to `made` the statements that remove, create and move partitions, as the controller has decided."""
     if changes.removed:
         made.append(
             (sql.REMOVE, ([key.topic_id for key in changes.removed], [key.partition for key in changes.removed]))
@@ -179,7 +182,7 @@ def _add_changes(made: list[Statement], changes: ClusterChanges) -> None:
 
 
 def _add_values(made: list[Statement], metas: dict[str, bytes | None]) -> None:
-    """Adds the changes of named values."""
+    """Adds to `made` the statements that store and delete named values."""
     put = {name.encode(): value for name, value in metas.items() if value is not None}
     deleted = [name.encode() for name, value in metas.items() if value is None]
     if put:
@@ -189,7 +192,7 @@ def _add_values(made: list[Statement], metas: dict[str, bytes | None]) -> None:
 
 
 def _add_partitions(made: list[Statement], write_set: WriteSet) -> None:
-    """Adds the changes of partitions: metadata, replaced batches, appended batches, chunks of snapshots."""
+    """Adds to `made` the statements that store metadata, batches and snapshot chunks of partitions."""
     metas = {sealed.number: sealed.meta.encode() for sealed in write_set.partitions if sealed.meta is not None}
     if metas:
         made.append((sql.PUT_METAS, (list(metas), list(metas.values()))))
@@ -219,7 +222,7 @@ def _add_partitions(made: list[Statement], write_set: WriteSet) -> None:
 
 
 def _add_rewrites(made: list[Statement], write_set: WriteSet) -> None:
-    """Adds the batches that compaction deletes or replaces."""
+    """Adds to `made` the statements that delete or replace batches for compaction."""
     rewrites = [
         (sealed.number, base, batch) for sealed in write_set.partitions for base, batch in sealed.rewrites.items()
     ]

@@ -88,7 +88,7 @@ class TransactionWriter:
                 pause_s *= 2
 
     def _attempt(self, transaction: WriteTransaction) -> psycopg.Error | None:
-        """Stores a transaction. Returns the error if it is not stored and a repetition may succeed.
+        """Sends a transaction. Returns None if it is stored, or an error after which the caller may repeat it.
 
         Raises:
             FencedWriteError: this node does not lead.
@@ -128,7 +128,7 @@ class TransactionWriter:
         self._uncertain_transaction = None
 
     def _send(self, session: Session, transaction: WriteTransaction) -> bool:
-        """Sends a transaction. Returns False if its single statement has stored no batch, because a check failed."""
+        """Sends a transaction. Returns False if `APPEND` has stored no batch, because a check of leadership failed."""
         if transaction.number:
             session.transact_at_once(transaction.statements(self._token))
             return True
@@ -136,7 +136,7 @@ class TransactionWriter:
         return append(session, parameters) == count
 
     def _failed(self, session: Session, transaction: WriteTransaction, error: psycopg.Error) -> psycopg.Error:
-        """Handles an error of a transaction; returns it if a repetition may succeed."""
+        """Returns `error` if a repetition of the transaction may succeed; otherwise raises an exception."""
         kind = reaction(error)
         if session.connection.closed or kind in (Reaction.LOST, Reaction.WRONG_SERVER):
             self._lose(session)
@@ -299,7 +299,7 @@ class TransactionWriter:
         return stored_number == transaction.number if transaction.number else _has_batches(transaction, rows)
 
     def _require_ends(self, transaction: WriteTransaction, expected: dict[int, int], rows: list[Row]) -> None:
-        """Checks that no partition that this node still leads ends before an acknowledged offset."""
+        """Raises StoreRewoundError if a partition that this node still leads ends before an acknowledged offset."""
         lost = []
         for number, meta, last in rows:
             end = max(PartitionMeta.decode(meta).log_start_offset, 0 if last is None else last + 1)
@@ -318,10 +318,10 @@ class TransactionWriter:
 
 
 def _has_batches(transaction: WriteTransaction, rows: list[Row]) -> bool:
-    """Returns True if the store has the batches of a transaction that only appends. It has all of them or none.
+    """Returns True if the store has the batches of a transaction that only appends.
 
-    The check reads one partition that this node still leads, because no other node could write there. If the node does
-    not lead any of the partitions any more, the check compares the batches themselves.
+    The transaction has stored all of its batches or none. If this node still leads a partition, the function checks the
+    end of this partition, because no other node could write to it. Otherwise the function compares the batches.
     """
     batches = {sealed.number: sealed.batches[0] for sealed in transaction.write_set.partitions if sealed.batches}
     for number, is_owned, _, last in rows:

@@ -126,7 +126,7 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
         return ErrorCode.NONE if self._topics.by_name(name) is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _initialize(self, altered: BeginAlterResult, request: InitializeShareGroupStateRequest) -> Any:
-        """Sends `request` to the share coordinator. Returns `altered` with the response, or a `Pending`."""
+        """Sends `request` to the share coordinator. Returns `altered` with its response, or a `Pending` for this."""
         persister = self._services.persister
         assert persister is not None, "a served node has a persister"
         return with_result(self, altered, persister.initialize(request))

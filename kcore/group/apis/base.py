@@ -43,7 +43,10 @@ _SURELY_FITS = (MAX_TEXT_BYTES - UUID_BYTES) // 4  # characters: UTF-8 takes at 
 
 
 def can_name_a_member(text: str | None) -> bool:
-    """Returns True if a member id that begins with `text`, a client id or an instance id, is not too long."""
+    """Returns True if a member id that begins with `text` is not too long for the protocol.
+
+    Member ids begin with the client id or the instance id.
+    """
     return text is None or len(text) <= _SURELY_FITS or len(text.encode("utf-8")) <= MAX_TEXT_BYTES - UUID_BYTES
 
 

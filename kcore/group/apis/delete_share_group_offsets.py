@@ -119,9 +119,9 @@ class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest,
         return deletion, refused
 
     def _delete(self, deleting: BeginDeleteResult, request: DeleteShareGroupStateRequest) -> Any:
-        """Sends `request` to the share coordinator. Returns `deleting` with the response, or a `Pending`.
+        """Sends `request` to the share coordinator. Returns `deleting` with its response, or a `Pending` for this.
 
-        If no state must be deleted, returns the response to the client.
+        If `request` names no topics, there is no state to delete, and the method returns the response to the client.
         """
         if not request.topics:
             return DeleteShareGroupOffsetsResponse(responses=deleting.responses)

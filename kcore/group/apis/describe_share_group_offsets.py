@@ -66,11 +66,12 @@ class RequestedTopic(NamedTuple):
 
 
 class ReadTopic(NamedTuple):
-    """A topic with the offsets that the share coordinator has returned or will return.
+    """A topic with the response entries that are built from the share coordinator's responses.
 
     Attributes:
         topic: the topic and its partitions.
-        parts: an entry for every `FEW_PARTITIONS` partitions: the list of their offsets, or a `Pending` for this list.
+        parts: for each run of `FEW_PARTITIONS` partitions, the list of their response entries, or a `Pending` for this
+            list.
         missing: the response entries of partitions that do not exist.
     """
 

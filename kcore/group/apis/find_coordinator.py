@@ -1,7 +1,7 @@
 """FindCoordinator (API key 10), v0-6: finds the node that coordinates a group, a transactional id or a share partition.
 
 v1 adds the key type, v4 several keys at once (KIP-699), v6 share partitions (KIP-932). The request creates no group.
-Any text is a valid key, including the empty one.
+Any text is a valid key, including "".
 """
 
 from __future__ import annotations

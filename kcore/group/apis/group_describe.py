@@ -62,7 +62,7 @@ class GroupDescribeApi(GroupApi[Request, Response]):
 
     @abstractmethod
     def describe(self, machine: GroupShard, group_id: str) -> Description:
-        """Returns the description of a group at this moment.
+        """Returns the current description of a group.
 
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND if the group does not have the API's protocol.

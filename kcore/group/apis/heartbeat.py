@@ -1,4 +1,6 @@
-"""Heartbeat (API key 12), v0-4: keeps a member of a classic group alive; the response shows if it must rejoin.
+"""Heartbeat (API key 12), v0-4: keeps a member of a classic group alive.
+
+An error code in the response shows that the member must rejoin.
 
 v3 adds static members (KIP-345).
 """
@@ -90,7 +92,10 @@ class HeartbeatApi(GroupApi[HeartbeatRequest, HeartbeatResponse]):
     def error(
         self, context: RequestContext, request: HeartbeatRequest, code: ErrorCode, message: str | None = None
     ) -> HeartbeatResponse:
-        """Returns a response with the code. A loading shard returns NONE, as in Kafka, so that no member rejoins."""
+        """Returns a response with the code.
+
+        While the shard is loading, the response has the code NONE, as in Kafka, so that no member rejoins.
+        """
         if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return HEARTBEAT[ErrorCode.NONE]
         return HEARTBEAT[code]

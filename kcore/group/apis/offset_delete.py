@@ -185,7 +185,7 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
     ) -> ErrorCode:
         """Returns the code of one partition. If the partition has an offset, adds a tombstone to `records`.
 
-        A partition that occurs twice in the request gets two tombstones.
+        If a partition occurs twice in the request, this method adds two tombstones.
         """
         if not 0 <= partition < partition_count:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -59,17 +59,14 @@ NAMES_PER_STEP: Final = 200
 NAME_COST_US: Final = 10
 """The cost of checking one topic name, in microseconds."""
 REMEMBERED_HEARTBEATS: Final = 2
-"""The time for which heartbeat responses report that an internal topic could not be created, as in Kafka.
-
-The unit is the heartbeat interval.
-"""
+"""Number of heartbeat intervals for which responses report a failure to create an internal topic, as in Kafka."""
 
 
 class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse]):
     """Handler of StreamsGroupHeartbeat requests.
 
     The client needs READ on the group, DESCRIBE on all topics of its topology, and CREATE on internal topics that must
-    be created. The fast path serves members whose last heartbeat changed nothing and had no status.
+    be created. The fast path serves a member if its last heartbeat made no change and the response had no status.
 
     Args:
         shards: the group shards.
@@ -293,7 +290,10 @@ def invalid(request: StreamsGroupHeartbeatRequest) -> tuple[ErrorCode, str | Non
 
 
 def _unsupported(request: StreamsGroupHeartbeatRequest) -> str | None:
-    """Returns the reason to refuse a request that uses a part of KIP-1071 which Kafka 4.3 does not support, or None."""
+    """Returns the error message for a request that Kafka 4.3 does not support, although KIP-1071 defines it.
+
+    Returns None for a supported request.
+    """
     if request.instance_id is not None:
         return "Static membership is not supported."
     if request.task_offsets is not None:

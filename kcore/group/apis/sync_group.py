@@ -1,5 +1,6 @@
-"""SyncGroup (API key 14), v0-5: the leader sends the assignments of all members, and each member gets its own
-assignment.
+"""SyncGroup (API key 14), v0-5: distributes the assignments of a classic group.
+
+The leader sends the assignments of all members, and the response to each member contains its own assignment.
 
 v3 adds static members (KIP-345), v5 protocol type and name, to detect members of another protocol early (KIP-559).
 """

@@ -1,7 +1,7 @@
 """TxnOffsetCommit (API key 28), v0-5: stores offsets that take effect when a transaction commits (KIP-98).
 
-v2 adds leader epochs (KIP-320), v3 the member, so that the group fences zombies (KIP-447), v4 the error
-TRANSACTION_ABORTABLE; from v5 on the request adds the group's partition to the transaction (KIP-890).
+v2 adds leader epochs (KIP-320). v3 adds the member, so that the group fences zombies (KIP-447). v4 adds the error
+TRANSACTION_ABORTABLE. From v5 on, the request also adds the group's partition to the transaction (KIP-890).
 """
 
 from __future__ import annotations

@@ -216,8 +216,9 @@ class ClassicGroup(Group):
     def replace_static_member(self, old: Member, member_id: str) -> Member:
         """Replaces a static member that rejoined under a new member id (KIP-345).
 
-        Parked requests with the old id get FENCED_INSTANCE_ID. The new member gets the client id and host of the old
-        member, as in Kafka. If the old member has not synced in this generation, its id stays in `pending_syncs`.
+        Parked requests with the old id fail with FENCED_INSTANCE_ID. The new member takes over the client id and host
+        of the old member, as in Kafka. If the old member has not synced in this generation, its id stays in
+        `pending_syncs`.
         """
         assert old.group_instance_id is not None
         if old.awaiting_join is not None:
@@ -284,7 +285,7 @@ class ClassicGroup(Group):
             self.remove_member(member)
 
     def has_all_members_joined(self) -> bool:
-        """Returns True if every member has a parked join and no assigned member id is still unused."""
+        """Returns True if every member has a parked join, and if clients have used all assigned member ids."""
         return len(self.members) == self.members_awaiting_join and not self.pending_joins
 
     def rebalance_timeout_ms(self) -> int:
@@ -356,7 +357,7 @@ class ClassicGroup(Group):
     # ---- waiting members
 
     def park_join(self, member: Member, pending: Pending) -> None:
-        """Parks a member's join until the join phase ends. The member's earlier parked join gets the same response."""
+        """Parks a member's join until the join phase ends. An earlier parked join receives the same response."""
         if member.awaiting_join is None:
             self.members_awaiting_join += 1
         else:
@@ -386,8 +387,7 @@ class ClassicGroup(Group):
         self.respond_join(member, join_error(member.awaiting_join.context.api_version, member_id, code), code)
 
     def park_sync(self, member: Member, pending: Pending) -> None:
-        """Parks a member's sync until the leader has synced; an earlier parked sync of the member gets the same
-        response."""
+        """Parks a member's sync until the leader has synced. An earlier parked sync receives the same response."""
         if member.awaiting_sync is not None:
             self._supersede(member, False, member.awaiting_sync)
         member.awaiting_sync = pending
@@ -406,8 +406,8 @@ class ClassicGroup(Group):
     def _supersede(self, member: Member, is_join: bool, pending: Pending) -> None:
         """Stores a parked request of a member that has sent a newer request of the same kind.
 
-        Only one such request is stored; the previous one gets REBALANCE_IN_PROGRESS. Kafka never responds to such older
-        requests. kcore responds to every request, and limits the parked requests of a member.
+        Only one such request is stored: an older stored request fails with REBALANCE_IN_PROGRESS. Kafka never responds
+        to such older requests. kcore responds to every request, and limits the parked requests of a member.
         """
         key = (member.member_id, is_join)
         older = self.superseded.get(key)
@@ -497,8 +497,8 @@ class ClassicGroup(Group):
     ) -> ErrorCode:
         """Returns NONE if the client may commit offsets, else the error.
 
-        Without member id and generation, OffsetCommit is allowed only for an empty group. TxnOffsetCommit is then
-        allowed for any group.
+        A client without member id and generation may send OffsetCommit only for an empty group, but TxnOffsetCommit for
+        any group.
         """
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -564,7 +564,7 @@ class ClassicGroup(Group):
         return self.rules.delete
 
     def tombstones(self) -> list[Record]:
-        """Returns the group's tombstone. A simple group gets a tombstone although it may never have had a record."""
+        """Returns the group's tombstone, even for a simple group, which may never have had a record."""
         return [group_tombstone(self.group_id)]
 
     def on_loaded(self) -> None:

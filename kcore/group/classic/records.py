@@ -44,8 +44,8 @@ def group_snapshot(group: ClassicGroup, assignments: Mapping[str, bytes] | None 
 
     Args:
         group: the group; it has members and a protocol.
-        assignments: the assignments from the leader, by member id. A member without an entry gets an empty assignment.
-            If this argument is None, the members keep their assignments.
+        assignments: the assignments from the leader, by member id. A member without an entry receives an empty
+            assignment. If this argument is None, the members keep their assignments.
     """
     name = group.protocol_name
     members = [

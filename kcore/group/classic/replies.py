@@ -36,7 +36,7 @@ def sync_error(code: ErrorCode) -> SyncGroupResponse:
 
 
 def sync_success(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
-    """Returns a response with a member's assignment and its protocol (KIP-559)."""
+    """Returns the SyncGroup response with a member's assignment and the group's protocol (KIP-559)."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
     )
@@ -58,7 +58,7 @@ def join_error(api_version: int, member_id: str, code: ErrorCode) -> JoinGroupRe
 def join_success(
     group: ClassicGroup, member_id: str, members: Sequence[JoinGroupResponseMember] = ()
 ) -> JoinGroupResponse:
-    """Returns the response for a member of the current generation; only its leader gets `members`."""
+    """Returns the response for a member of the current generation; only the leader receives `members`."""
     return JoinGroupResponse(
         generation_id=group.generation_id,
         protocol_type=group.protocol_type,

@@ -71,7 +71,7 @@ def validate_sync(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
 def _assign(group: ClassicGroup, leader: Member, request: SyncGroupRequest) -> Result:
     """Writes the leader's assignment and completes all parked syncs with it.
 
-    Members without an entry in the assignment get an empty one; entries of unknown members are ignored. The group
+    A member without an entry receives an empty assignment; entries of unknown members are ignored. The group
     becomes Stable when the record is replayed, right after this decision. No client sees the assignment before the
     record is durable.
     """

@@ -46,14 +46,14 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         has_legacy_metadata: whether the log has a record of Kafka 4.0 with the topics of the group.
         reconciled: number of members in state STABLE, by member epoch.
         refresh_at_ms: the monotonic time of the next check of the topics. A change of a topic sets it to 0.
-        refresh_epoch: the group epoch that the last check of the topics decided. If the group epoch is lower, the
-            records of that decision were not written, and the check is due again.
+        refresh_epoch: the group epoch after the decision that last checked the topics. If the current group epoch is
+            lower, the records of that decision were not written, and the check is due again.
         target_job: whether a target is being computed in slices or in the background.
         last_assignment: the assignor's last result; None if it differs from the targets of the group.
         last_members: the members in the assignor's last input. None after a member has left or changed. Members that
             joined later are missing.
-        next_assignment: the epoch of a new target, and the values that `last_assignment` and `last_members` get when
-            the records of this target are replayed.
+        next_assignment: the epoch of a new target, and the new values of `last_assignment` and `last_members`. The
+            replay of the target's records sets these values.
     """
 
     __slots__ = (
@@ -355,7 +355,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         return group_tombstones(self)
 
     def on_loaded(self) -> None:
-        """Starts all timers. Members that must revoke partitions get their full rebalance timeout again."""
+        """Starts all timers. The rebalance timeout of members that must revoke partitions starts again."""
         self.live = True
         for member in self.members.values():
             timeout_ms = self.shard.consumer.settings(self.group_id).session_timeout_ms
@@ -364,7 +364,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
 
 
 def _ignore(*topics: object) -> None:
-    """Replaces the callbacks of `Subscriptions` in a tentative group, which the shard must not notify of topics."""
+    """Does nothing. A tentative group uses this callback, so that the shard does not register its topics."""
 
 
 def _had_all(current: CurrentAssignment, epoch: int, topics: Iterable[PlannedTopic]) -> bool:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 JOIN: Final = 0
 """The epoch of a joining member."""
 UNCHANGED: Final = -1
-"""The rebalance timeout of a heartbeat that does not set one."""
+"""The value of `rebalance_timeout_ms` in a heartbeat that does not change the timeout."""
 
 Request = ConsumerGroupHeartbeatRequest
 Response = ConsumerGroupHeartbeatResponse
@@ -53,7 +53,7 @@ def heartbeat(
         visible: returns True for a topic that the client may see; patterns match only these topics. None: all topics.
 
     Raises:
-        KafkaError: the request is refused; nothing is written, and no timer is renewed.
+        KafkaError: the request is refused. It writes no records and restarts no timer.
     """
     epoch = request.member_epoch
     if epoch < JOIN:

@@ -138,7 +138,7 @@ class MemberChange:
         """Refuses topic names that exceed the maximum record size or the group's limit on names.
 
         This check runs first, because later code examines every name, and a request may have a million names. The
-        record of a classic member has its names, and also its JoinGroup subscriptions.
+        record of a classic member contains the names as a list, and again in the subscriptions from its JoinGroup.
         """
         most = self.group.shard.max_record_bytes
         size_bytes = sum(map(len, metadata.names))

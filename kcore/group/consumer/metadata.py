@@ -20,7 +20,7 @@ _MAGIC: Final = b"\x00"  # the version of the hash's input
 _INT64_SIGN: Final = 1 << 63
 
 MANY_NAMES: Final = 10_000
-"""Minimum number of names that `in_order` does not sort: it uses the stored order of all topics instead."""
+"""Minimum number of names that `in_order` selects from the sorted list of all topics. It sorts fewer names itself."""
 
 
 def topic_hash(topic: TopicInfo, racks: Iterable[str] = ()) -> int:
@@ -100,7 +100,7 @@ class TopicMetadata:
         self.created_version = self.version()
 
     def changed(self, name: str) -> None:
-        """Discards the cached hash of a topic that got new partitions or was deleted."""
+        """Discards the cached hash of a topic to which partitions were added, or which was deleted."""
         self.changes += 1
         self._hashes.pop(name, None)
 

@@ -53,7 +53,7 @@ def reconcile(
         changed: whether this heartbeat changed its subscription.
 
     Returns:
-        The new assignment; `current` itself if nothing changes.
+        The new assignment; `current` itself if there is no change.
 
     Raises:
         KafkaError: FENCED_MEMBER_EPOCH; see `Step.FENCE`.

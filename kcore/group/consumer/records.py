@@ -82,7 +82,7 @@ def current_assignment_tombstone(group_id: str, member_id: str) -> Record:
 
 
 def regular_expression(group_id: str, regex: str, topics: Iterable[str], version: int, timestamp_ms: int) -> Record:
-    """Returns the record of the topics that a pattern matches, in their order (type 16)."""
+    """Returns the record of the topics that a pattern matches, in the order of `topics` (type 16)."""
     return Record(
         ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex),
         ConsumerGroupRegularExpressionValue(topics=list(topics), version=version, timestamp=timestamp_ms),

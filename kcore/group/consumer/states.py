@@ -6,8 +6,8 @@
       |      revocation confirmed        |              |          owns its whole target            |
       +----------------------------------+              +-------------------------------------------+
 
-A member in UNREVOKED keeps its epoch and gets no partitions until it confirms. A member in UNRELEASED is already in the
-epoch of its target, and lacks partitions that other members have not released.
+A member in UNREVOKED keeps its epoch and receives no partitions until it confirms the revocation. A member in
+UNRELEASED is already in the epoch of its target, and lacks partitions that other members have not released.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class MemberState(IntEnum):
     UNRELEASED = 2
     """Other members still own partitions of the member's target."""
     UNKNOWN = 127
-    """A state that only a later version writes."""
+    """The state of a member whose record has a byte that this version does not know."""
 
 
 STABLE: Final = MemberState.STABLE
@@ -40,7 +40,7 @@ STATE_OF_BYTE: Final[dict[int, MemberState]] = {state.value: state for state in 
 
 
 class Step(Enum):
-    """The step that a heartbeat takes with its member's assignment."""
+    """The kind of change that a heartbeat makes to the assignment of its member."""
 
     KEEP = "keep"
     """No change: the member has its target, or has not confirmed the revocation."""

@@ -80,7 +80,7 @@ class Subscriptions:
         Args:
             on_topic: called with (name, subscribed) when a topic gets its first or loses its last subscriber.
             on_topics: called with (names, subscribed) in place of `on_topic` when many topics get their first or lose
-                their last subscriber together; None: never.
+                their last subscriber together. If it is None, `on_topic` is called for each of these topics.
         """
         self._on_topic = on_topic
         self._on_topics = on_topics

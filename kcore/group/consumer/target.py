@@ -32,16 +32,16 @@ PARTITION_BYTES: Final = 4
 SLICE_RECORDS: Final = 256
 """Number of members' targets that one slice writes."""
 LONG_SUBSCRIPTION: Final = 1_000
-"""Maximum number of topics in a subscription for which the decision of a heartbeat computes a new target.
+"""Number of topics in a subscription up to which a heartbeat computes a new target in its own decision.
 
-For a longer subscription, slices compute the target if there is an event loop.
+If a member subscribes to more topics, slices compute the target, provided that there is an event loop.
 """
 MANY_MATCHES: Final = 10_000
-"""Maximum number of topics matched by a group's patterns for which the decision of a heartbeat computes a new target.
+"""Number of topics matched by a group's patterns up to which a heartbeat computes a new target in its own decision.
 
-With more matches, slices compute the target, and the member gets its partitions one heartbeat later. Because of this
-delay, the limit is larger than `LONG_SUBSCRIPTION`. A long subscription causes no such delay: the response to its
-heartbeat waits for the target.
+If the patterns match more topics, slices compute the target, and the member receives its partitions one heartbeat
+later. Because of this delay, the limit is larger than `LONG_SUBSCRIPTION`: after a long subscription, the response to
+the heartbeat waits for the target, so the member receives its partitions at once.
 """
 NAMES_PER_SLICE: Final = 20_000
 """Number of topic names that one slice collects from the members' subscriptions for the assignor."""
@@ -250,7 +250,7 @@ class AssignmentJob:
     def most_bytes(self, count: int) -> int:
         """Returns an upper bound of the size of `count` targets in the log, in bytes, without examining them.
 
-        The bound assumes that each of them has all topics, and that they share all partitions.
+        The bound assumes that each target names all topics, and that each partition is in a single target.
         """
         a_member = group_records.MAX_TARGET_RECORD_BYTES + TOPIC_BYTES * len(self._topics)
         return count * a_member + PARTITION_BYTES * self._topics.total_partitions
@@ -258,7 +258,7 @@ class AssignmentJob:
     def _make_members(self, change: MemberChange) -> list[AssignorMember]:
         """Returns all members in the form that the assignor receives.
 
-        The member of the change comes last, with its values after the change.
+        The member that `change` concerns comes last, with its values after the change.
         """
         group = self.group
         replaced = change.replaced

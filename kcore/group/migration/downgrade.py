@@ -97,8 +97,8 @@ def _with_classic_group(
         generation_id: the group epoch.
         remaining: the members, all classic, by id.
         leader_id: the leader.
-        targets: for a member that replaces another member: its id -> the id of the replaced member, whose target it
-            inherits.
+        targets: for each member that replaces another member and inherits its target: the id of the new member -> the
+            id of the replaced member.
         rebalance: whether a join phase begins at once.
     """
     protocol = _choose_protocol(remaining)

@@ -25,7 +25,7 @@ POLICIES: Final[dict[str, MigrationPolicy]] = {
     "downgrade": MigrationPolicy(upgrade=False, downgrade=True, mixed=True),
     "disabled": MigrationPolicy(upgrade=False, downgrade=False, mixed=False),
 }
-"""The policy of every value of the setting."""
+"""Mapping from each value of `group.consumer.migration.policy` to its policy."""
 
 
 def migration_policy(setting: str) -> MigrationPolicy:

@@ -1,8 +1,8 @@
 """Steps that OffsetCommit and TxnOffsetCommit share: the checks that need no group, and the offset records.
 
-Both APIs return one error code per partition and nothing else. The first checks refuse topics and partitions that do
-not exist or that the client may not READ. If the group then refuses the commit, all remaining partitions get its error.
-The response preserves request order, including duplicates.
+The responses of both APIs have an error code for each partition, but none for the whole request. The first checks
+refuse topics and partitions that do not exist or that the client may not READ. If the group then refuses the commit,
+its error applies to all remaining partitions. The response preserves request order, including duplicates.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def on_topic_deleted(shards: Shards[GroupShard], topic: str, topic_id: bytes) ->
 def delete_topics(shard: GroupShard) -> Iterator[Outcome | None]:
     """Removes the offsets of `deleted_topics`, materialised and pending, from every group of a shard.
 
-    Offsets with another topic id, of a later topic with the same name, stay.
+    The offsets of a later topic with the same name stay, because they have another topic id.
 
     Args:
         shard: the shard's state.

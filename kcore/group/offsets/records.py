@@ -34,7 +34,8 @@ def expire_timestamp(retention_time_ms: int, now_ms: int) -> int:
         now_ms: milliseconds since the epoch.
 
     Returns:
-        Milliseconds since the epoch, at most the largest that a record can hold; `NO_EXPIRY` for none.
+        The expiration time in milliseconds since the epoch, limited to an int64. `NO_EXPIRY` if `retention_time_ms` is
+        -1.
     """
     if retention_time_ms == NO_EXPIRY:
         return NO_EXPIRY

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NEVER_MS: Final = (1 << 63) - 1
 """A monotonic time in ms that is never reached."""
 NO_READERS: Final[dict[int, int]] = {}
-"""The value of `_assigned` for a topic without assigned partitions: partition -> number of members."""
+"""The empty mapping from partition to number of members, for topics without assigned partitions."""
 
 
 class ShareGroup(EpochGroup[ShareMember, Target]):
@@ -43,13 +43,13 @@ class ShareGroup(EpochGroup[ShareMember, Target]):
         initializing_since_ms: monotonic time in ms of the last change of `state_partitions`. After the retry interval,
             a heartbeat repeats the initialization of partitions that the share coordinator has not confirmed.
         topics_checked: whether a heartbeat has compared the hash of the topics since a topic last changed. Soft state.
-        checked_epoch: the group epoch that the last comparison decided. If the group epoch is lower, the records of
-            that decision were not written, and the comparison is due again. Soft state.
+        checked_epoch: the group epoch after the decision that last made this comparison. If the current group epoch is
+            lower, the records of that decision were not written, and the comparison is due again. Soft state.
         quiet_until_ms: monotonic time in ms until which heartbeats of unchanged members find no work. Soft state.
         last_target: the assignor's last result and input; None if they differ from the group's targets or members.
             Soft state.
-        next_target: the assignment epoch of a new target, and the value that `last_target` gets when the record of this
-            epoch is replayed.
+        next_target: the assignment epoch of a new target, and the new value of `last_target`. The replay of the record
+            of this epoch sets the value.
     """
 
     __slots__ = (

@@ -133,8 +133,9 @@ def _request(shard: GroupShard, group_id: str, topics: StateTopics, state_epoch:
     """Sends the initialization request to the share coordinator, in a slice after the decision.
 
     The persister repeats a failed request only until the shard is reloaded. A reload may lose the record that caused
-    the request, and the group may reach the same epoch again. The state epoch would then not fence a late repetition,
-    which would reset a state that a newer request has initialized, and lose its acknowledgements.
+    the request, and the group may reach the same epoch again. The state epoch would then not fence a late repetition.
+    The repetition would reset a state that a newer request has initialized, and the state's acknowledgements would be
+    lost.
     """
     persister = shard.share.persister
     if persister is not None:

@@ -87,7 +87,7 @@ class StatePartitions(NamedTuple):
         return StatePartitions(self.initializing, self.initialized, deleting)
 
     def forget(self, topic_ids: Collection[bytes]) -> StatePartitions:
-        """Returns the lists without deleted topics, or this object if it has none of these topics."""
+        """Returns the lists without the deleted topics `topic_ids`; returns this object if no list has such a topic."""
         deleted_ids = frozenset(topic_ids)
         if (
             deleted_ids.isdisjoint(self.initializing)
@@ -176,7 +176,7 @@ class StateValue:
 
 
 def to_value(state: StatePartitions) -> ShareGroupStatePartitionMetadataValue:
-    """Returns the lists as the value of record 15."""
+    """Converts the lists to the value of a record of type 15."""
     return ShareGroupStatePartitionMetadataValue(
         initializing_topics=_to_topics(state.initializing),
         initialized_topics=_to_topics(state.initialized),
@@ -185,7 +185,7 @@ def to_value(state: StatePartitions) -> ShareGroupStatePartitionMetadataValue:
 
 
 def from_value(value: ShareGroupStatePartitionMetadataValue) -> StatePartitions:
-    """Converts the value of record 15 to the lists."""
+    """Converts the value of a record of type 15 to the lists."""
     return StatePartitions(
         _from_topics(value.initializing_topics),
         _from_topics(value.initialized_topics),

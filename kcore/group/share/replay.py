@@ -131,7 +131,10 @@ def replay_state_partitions(
     key: ShareGroupStatePartitionMetadataKey,
     value: ShareGroupStatePartitionMetadataValue | StateValue | None,
 ) -> None:
-    """Applies type 15: the share partitions with state, which may create the group, or their deletion."""
+    """Applies type 15: the lists of share partitions, or the deletion of the lists.
+
+    The lists create the group if it does not exist.
+    """
     if value is not None:
         state = value.state if isinstance(value, StateValue) else from_value(value)
         find_or_create(shard, key.group_id, ShareGroup).put_state_partitions(state)

@@ -50,7 +50,7 @@ class ShareGroupServices(SettingsCache[ShareSettings]):
         config: the node's settings.
         settings: groups' own settings; None: there are none.
         enabled: returns True if share groups are enabled (`share.version`).
-        end_offsets: looks up the ends of partitions, for lags; None: no end is known.
+        end_offsets: looks up the end offsets of partitions, for lags; None: no end offset is known.
 
     Raises:
         ConfigError: settings contradict each other, there is not exactly one assignor, or the assignor cannot be
@@ -62,7 +62,7 @@ class ShareGroupServices(SettingsCache[ShareSettings]):
         assignor_name: the name of the assignor.
         assignor: the assignor.
         persister: the durable state of share partitions; set once the node has one.
-        end_offsets: looks up the ends of partitions, for lags.
+        end_offsets: looks up the end offsets of partitions, for lags.
         on_left: called when a member has left its group, with the group id, the member id, and True if it was the last
             member. The function may only schedule work, because it is called during a decision.
     """

@@ -44,8 +44,8 @@ def compute(group: ShareGroup, member_id: str, metadata: MemberMetadata) -> tupl
         metadata: its new metadata.
 
     Returns:
-        A pair: the targets that are new or differ from the group's current targets, and the value that the group's
-        `last_target` gets when these targets are replayed.
+        A pair: the targets that are new or differ from the group's current targets, and the new value of the group's
+        `last_target`, which applies when these targets have been replayed.
 
     Raises:
         KafkaError: UNKNOWN_SERVER_ERROR if the assignor failed; the group keeps its target, and the next heartbeat

@@ -49,8 +49,8 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         endpoint_epoch: a counter that grows when the endpoints or their partitions change. Soft state.
         target_job: whether a target is being written in slices. Soft state.
         shutdown_member: the member that requested the shutdown of the application, or None. Soft state.
-        rest_epoch: the group epoch at the last heartbeat that found no work and got no status. `NEVER` after a change
-            of the group. Soft state.
+        rest_epoch: the group epoch at the last heartbeat that found no work and whose response had no status. `NEVER`
+            after a change of the group. Soft state.
         rest_settings: the group's settings at that heartbeat. `rest_epoch` is not valid for other settings.
     """
 
@@ -211,7 +211,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
             member.endpoint_view = None
 
     def note_rest(self, member: StreamsMember, settings: StreamsSettings) -> None:
-        """Registers that a member's heartbeat found no work and got no status.
+        """Registers that a member's heartbeat found no work, and that its response has no status.
 
         The fast path may then serve the member's next heartbeats. The first call after a change of the group removes
         the registrations of all other members, because their next heartbeats may find work.
@@ -328,7 +328,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         return group_tombstones(self)
 
     def on_loaded(self) -> None:
-        """Starts all timers. Members that must revoke tasks get their full rebalance timeout again."""
+        """Starts all timers. The rebalance timeout of members that must revoke tasks starts again."""
         self.live = True
         for member in self.members.values():
             self.keep_session(member)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 JOIN: Final = 0
 """The epoch of a joining member."""
 UNCHANGED: Final = -1
-"""The rebalance timeout of a heartbeat that does not set one."""
+"""The value of `rebalance_timeout_ms` in a heartbeat that does not change the timeout."""
 
 Request = StreamsGroupHeartbeatRequest
 Response = StreamsGroupHeartbeatResponse
@@ -49,7 +49,7 @@ class Decision(NamedTuple):
 
     Attributes:
         records: the records to write.
-        response: the response. If `missing` is not empty, it is a new object, which the API may change.
+        response: the response. If `missing` is not empty, the response is a new object, which the API may change.
         missing: internal topics that must be created, by name.
     """
 
@@ -86,7 +86,7 @@ def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Decis
         stage: the request, and the work that this decision may do. The API has made the checks that need no group.
 
     Raises:
-        KafkaError: the request is refused; nothing is written, and no timer is renewed.
+        KafkaError: the request is refused. It writes no records and restarts no timer.
     """
     request = stage.request
     epoch = request.member_epoch

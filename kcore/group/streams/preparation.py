@@ -26,7 +26,7 @@ class PreparedTopology(NamedTuple):
 
     Attributes:
         topology: the converted topology.
-        metadata_hash: the hash of its topics from which it was configured.
+        metadata_hash: the hash of its topics at the time of the configuration.
         configured: the configured topology, which is valid while the topics have this hash. None if the configuration
             failed: the decision then configures the topology again, and returns the error.
     """

@@ -21,14 +21,14 @@ class TaskProcesses:
         self._copies: Holders = {}  # standby and warm-up tasks, which have the same rules
 
     def blocks_active(self, task: tuple[str, int], process_id: str) -> bool:
-        """Returns True while the process cannot get the task as an active task.
+        """Returns True while the task must not be assigned to the process as an active task.
 
         Either the task is active in any process, or this process has it as a standby or warm-up task.
         """
         return task in self._active or process_id in self._copies.get(task, NO_PROCESSES)
 
     def blocks_copy(self, task: tuple[str, int], process_id: str) -> bool:
-        """Returns True while the process cannot get the task as a standby or warm-up task.
+        """Returns True while the task must not be assigned to the process as a standby or warm-up task.
 
         This is the case while the process has the task in any role.
         """

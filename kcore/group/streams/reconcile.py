@@ -58,7 +58,7 @@ def reconcile(
         report: the tasks that the member reports; None if it sends no report.
 
     Returns:
-        The new assignment; `current` itself if nothing changes.
+        The new assignment; `current` itself if there is no change.
 
     Raises:
         KafkaError: FENCED_MEMBER_EPOCH; see `Step.FENCE`.

@@ -116,7 +116,7 @@ def current_assignment(group_id: str, member_id: str, current: CurrentAssignment
 def topology_record(group_id: str, topology: Topology) -> Record:
     """Returns the record of a new topology (type 23).
 
-    Outside of a load, the replay of the record uses the same `Topology` object.
+    After the decision, the replay of the record uses the same `Topology` object. Only a load decodes the record.
     """
     return Record(StreamsGroupTopologyKey(group_id=group_id), topology)
 

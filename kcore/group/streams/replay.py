@@ -47,7 +47,7 @@ NO_MEMBER = CurrentAssignment(-1, -1)
 
 
 def metadata_of(value: StreamsGroupMemberMetadataValue) -> MemberMetadata:
-    """Converts a member's record."""
+    """Converts the value of a record of type 19 to a member's metadata."""
     endpoint = value.user_endpoint
     return MemberMetadata(
         value.instance_id,
@@ -63,7 +63,7 @@ def metadata_of(value: StreamsGroupMemberMetadataValue) -> MemberMetadata:
 
 
 def current_of(value: StreamsGroupCurrentMemberAssignmentValue) -> CurrentAssignment:
-    """Converts the record of a member's current assignment."""
+    """Converts the value of a record of type 22 to a member's current assignment."""
     epoch = value.member_epoch
     return CurrentAssignment(
         epoch,
@@ -178,7 +178,7 @@ def replay_topology(
 ) -> None:
     """Applies type 23: the group's topology, or its deletion.
 
-    Outside of a load, `value` is the `Topology` of the decision.
+    After a decision, `value` is the `Topology` object that the decision created. During a load, it is decoded.
     """
     if value is not None:
         topology = value if isinstance(value, Topology) else Topology(value)

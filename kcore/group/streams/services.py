@@ -57,7 +57,7 @@ class TopicCreator(Protocol):
     """
 
     def name_fault(self, name: str) -> str | None:
-        """Returns the reason for which a topology may not have a topic of this name; None if the name is allowed."""
+        """Returns the reason why no topic of a topology can have this name; None if the name is allowed."""
         ...
 
     def create(self, context: RequestContext, topics: Iterable[InternalTopic], remember_ms: int) -> None:

@@ -6,8 +6,9 @@
       |     revocation confirmed       |                |          owns its whole target            |
       +--------------------------------+                +-------------------------------------------+
 
-A member in UNREVOKED keeps its epoch and gets no tasks until it confirms. A member in UNRELEASED is already in the
-epoch of its target, and lacks tasks that other members, or its own process in another role, have not released.
+A member in UNREVOKED keeps its epoch and receives no tasks until it confirms the revocation. A member in UNRELEASED is
+already in the epoch of its target. It lacks tasks that other members have not released, or that its own process still
+has in another role.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class MemberState(IntEnum):
     UNRELEASED = 3
     """Other members have not released tasks of the member's target yet."""
     UNKNOWN = 127
-    """A state that only a later version writes."""
+    """The state of a member whose record has a byte that this version does not know."""
 
 
 STABLE: Final = MemberState.STABLE
@@ -40,7 +41,7 @@ STATE_OF_BYTE: Final[dict[int, MemberState]] = {state.value: state for state in 
 
 
 class Step(Enum):
-    """The step that a heartbeat takes with its member's tasks."""
+    """The kind of change that a heartbeat makes to the tasks of its member."""
 
     KEEP = "keep"
     """No change: the member has its target, or has not confirmed the revocation."""

@@ -1,8 +1,8 @@
 """Tasks of members (assigned, to be revoked, target), and their conversion from and to messages and records.
 
 A task is a subtopology id and a partition, in one of three roles: active, standby or warm-up. An active task of a
-member carries its *assignment epoch*, the member epoch in which the member got it. A commit with an older member epoch
-is valid for tasks that the member already had in that epoch.
+member carries its *assignment epoch*, the member epoch in which the member received the task. A commit with an older
+member epoch is valid for tasks that the member already had in that epoch.
 """
 
 from __future__ import annotations

@@ -323,7 +323,7 @@ class AsyncMember:
         """Commits offsets with the member's epoch: a member that was fenced cannot commit.
 
         Commits reach the coordinator in the order of the calls. The member sends no request if the group has removed it
-        since the last event or poll, or if it gave up one of the partitions. This also holds if it has joined again.
+        since the last event or poll, or if it gave up one of the partitions. A later rejoin does not change this.
 
         Args:
             offsets: partition -> the offset of the next record to read, or an `OffsetAndMetadata`.
@@ -553,8 +553,10 @@ class AsyncMember:
 
     @property
     def _informs_of_losses(self) -> bool:
-        """True if the user's code receives `Lost` events, or if the member has not joined yet and has no partitions to
-        lose.
+        """True if an `Assigned` event without a listener updates the membership that the user's code has seen.
+
+        This holds if the user's code receives `Lost` events. It also holds before the first assignment, because the
+        member then has no partitions to lose.
         """
         return self._listeners[Lost] is not None or not self._joined.is_set()
 

@@ -73,7 +73,7 @@ class AsyncPositionLookup:
     def _spawn(self, function: Callable[..., Any], versions_before: dict[TopicPartition, int], *args: Any) -> None:
         """Runs a function of this class in the background.
 
-        The function itself ends the lookup of the partitions. If the function cannot start, this method ends it.
+        The function itself ends the lookup of the partitions. If it cannot start, this method ends the lookup.
         """
         try:
             spawn(function, versions_before, *args)
@@ -204,7 +204,7 @@ class AsyncPositionLookup:
             self._changed()
 
     async def _log_offsets(self, partitions: list[TopicPartition], broker: Broker) -> dict[TopicPartition, Any]:
-        """Requests the offsets of partitions from a broker; returns the row of each partition in the response."""
+        """Requests the offsets of partitions from a broker; returns the entry of each partition in the response."""
         policy = EARLIEST if self._reset == "earliest" else LATEST
         timestamps = dict.fromkeys(partitions, policy)
         with self._guard:

@@ -140,7 +140,7 @@ class AsyncTransactions:
         return [each for each in hanging if each in still_open]
 
     async def _coordinated(self, producer_ids: Iterable[int]) -> dict[tuple[int, TopicPartition], str]:
-        """Returns the open transactions that a coordinator knows, so that it will end them.
+        """Returns the open transactions that a coordinator still has, and will therefore end.
 
         Returns:
             Mapping from (producer id, partition) to the transactional id.

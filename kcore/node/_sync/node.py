@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CALL_TIMEOUT_S = 60.0
 """Default time limit of a call in seconds, including its retries. It equals the default of `default.api.timeout.ms`."""
 LONG_TRANSACTION_S, LONG_DELIVERY_S, LONG_LINGER_S = 3_600.0, 3_600.0, 1.0
-"""Longest plausible timeouts of a transaction and of a producer, and its longest plausible linger, in seconds.
+"""Longest plausible `timeout` of a transaction, and longest plausible `timeout` and `linger` of a producer, in seconds.
 
 A longer time causes a warning, because the caller probably passed milliseconds.
 """

@@ -583,7 +583,7 @@ class Producer:
         self._renew_after(order.note_failed(queue, batch))
 
     def _renew_after(self, ended: bool) -> None:
-        """Makes the producer request a new id before the next batch, if a sequence has `ended`: it cannot continue."""
+        """Requests a new producer id before the next batch if `ended`: the sequence of a partition cannot continue."""
         if ended:
             self._id = NO_PRODUCER
             self._wakeup.set()  # the send loop requests the id in its next turn

@@ -444,7 +444,7 @@ class Queue:
         return groups
 
     def _choose(self) -> ShareLink | None:
-        """Chooses the next broker: a broker with pending acknowledgements, or else each broker in turn."""
+        """Chooses the next broker: a broker with pending acknowledgements, otherwise the next broker in rotation."""
         for link in list(self._links.values()):
             if link.session.pending:
                 if link.broker in self._assigned:

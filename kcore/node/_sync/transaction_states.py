@@ -141,7 +141,7 @@ class Transactions:
         return [each for each in hanging if each in still_open]
 
     def _coordinated(self, producer_ids: Iterable[int]) -> dict[tuple[int, TopicPartition], str]:
-        """Returns the open transactions that a coordinator knows, so that it will end them.
+        """Returns the open transactions that a coordinator still has, and will therefore end.
 
         Returns:
             Mapping from (producer id, partition) to the transactional id.

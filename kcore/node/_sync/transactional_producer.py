@@ -348,7 +348,7 @@ class TransactionalProducer:
 def transactional_producer(
     calls: Calls, producers: Mapping[str, TransactionalProducer], transactional_id: str, timeout_s: float
 ) -> TransactionalProducer:
-    """Returns the node's producer of a transactional id. Makes a new producer if none has this timeout."""
+    """Returns the node's producer of a transactional id with this timeout, or creates a new producer."""
     existing = producers.get(transactional_id)
     if existing is not None and existing.timeout_s == timeout_s:
         return existing

@@ -21,7 +21,10 @@ class AddPartitionsToTxnTransaction(Struct):
 
 
 class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"], api_key=24, versions="0-5", flexible="3+"):
-    """Partitions of one transaction up to v3. From v4, brokers add or verify those of many transactions (KIP-890)."""
+    """The partitions to add to a transaction.
+
+    From v4, brokers send the request, to add or to verify partitions of many transactions (KIP-890).
+    """
 
     transactions: Array[AddPartitionsToTxnTransaction] = field("4+", default=())
     v3_and_below_transactional_id: String = field("0-3", default="")

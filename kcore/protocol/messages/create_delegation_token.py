@@ -23,7 +23,7 @@ class CreatableRenewers(Struct):
 
 
 class CreateDelegationTokenRequest(Request["CreateDelegationTokenResponse"], api_key=38, versions="1-3", flexible="2+"):
-    """Renewers and lifetime of a new token; v3 may name another owner (KIP-373)."""
+    """Renewers and lifetime of a new token; v3 can name another owner (KIP-373)."""
 
     owner_principal_type: NullableString = field("3+", default="")
     owner_principal_name: NullableString = field("3+", default="")

@@ -19,7 +19,7 @@ class OffsetForLeaderTopic(Struct):
 
 
 class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"], api_key=23, versions="2-4", flexible="4+"):
-    """Epochs to look up; from v3, consumers may also send the request (KIP-320)."""
+    """Epochs to look up; from v3, consumers can also send the request (KIP-320)."""
 
     replica_id: Int32 = field("3+", default=-2, ignorable=True)
     topics: Array[OffsetForLeaderTopic] = ()

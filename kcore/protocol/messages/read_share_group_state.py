@@ -31,7 +31,7 @@ class ReadStateData(Struct):
 
 
 class ReadShareGroupStateRequest(Request["ReadShareGroupStateResponse"], api_key=84, versions="0", flexible="0+"):
-    """A request for the state on behalf of a share-partition leader."""
+    """A share-partition leader's request for the state of share partitions."""
 
     group_id: String = ""
     topics: Array[ReadStateData] = ()

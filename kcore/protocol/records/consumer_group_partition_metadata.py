@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, type 4: the topics of a KIP-848 group, before Kafka had the metadata hash."""
+"""Records of `__consumer_offsets`, type 4: the topics of a KIP-848 group, as Kafka stored them before 4.1."""
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
 from kcore.protocol.schema import ZERO_UUID, Array, Int32, String, Struct, Uuid

@@ -5,7 +5,7 @@ from kcore.protocol.schema import Array, Int64, String
 
 
 class ConsumerGroupRegularExpressionValue(RecordValue, versions="0", flexible="0+"):
-    """The topics that the expression resolved to."""
+    """The topics whose names match the expression."""
 
     topics: Array[String] = ()
     version: Int64 = 0

@@ -1,4 +1,4 @@
-"""The common part of the share coordinator's APIs: a request is split into one decision for each share partition."""
+"""The base class of the share coordinator's APIs. It splits each request into requests with one share partition."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 FEW_PARTITIONS: Final = 50
-"""Maximum number of share partitions in a request that is decided without slices."""
+"""Maximum number of share partitions in a request that the node processes without a pause. The node processes longer
+requests in slices.
+"""
 
 PARTITION_COST_US: Final = 40
-"""The cost of the decision about one share partition, in microseconds."""
+"""Estimated time in microseconds to process one share partition of a request."""
 
 
 class ShareStateApi(Api[Request, Response]):
-    """An API of the share coordinator. Subclasses decide about one share partition.
+    """The base class of an API of the share coordinator. Subclasses implement `decide_partition`.
 
     Args:
         coordinator: the node's share coordinator.
@@ -62,7 +64,7 @@ class ShareStateApi(Api[Request, Response]):
 
     @abstractmethod
     def decide_partition(self, machine: ShareShard, key: SharePartitionKey, data: Any) -> Any:
-        """Decides about one share partition.
+        """Processes the entry for one share partition in a request.
 
         Args:
             machine: the shard's state machine.
@@ -77,7 +79,7 @@ class ShareStateApi(Api[Request, Response]):
         """
 
     def handle(self, context: RequestContext, request: Request) -> Any:
-        """Authorizes the client, and decides about each partition."""
+        """Authorizes the client, and processes each partition of the request."""
         if self._authorizer is not None and not self._authorizer.allowed(
             context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
         ):
@@ -85,7 +87,7 @@ class ShareStateApi(Api[Request, Response]):
         return self.run(context, request)
 
     def run(self, context: RequestContext, request: Any) -> Any:
-        """Decides about each partition of an authorized request. Returns the response, or a `Pending` for it."""
+        """Processes each partition of an authorized request. Returns the response, or a `Pending` for it."""
         if not request.group_id:
             return self.response_type()
         parts = [(topic.topic_id, partition) for topic in request.topics for partition in topic.partitions]
@@ -124,7 +126,7 @@ class ShareStateApi(Api[Request, Response]):
         return self._run_part(context, self._part(request, topic_id, partition), topic_id, partition.partition)
 
     def _run_part(self, context: RequestContext, request: Any, topic_id: bytes, partition: int) -> Any:
-        """Decides a request about one partition in the shard of its key."""
+        """Runs a request with a single partition in the shard of the share partition's key."""
         try:
             shard = self._coordinator.of(share_key(request.group_id, topic_id, partition))
         except KafkaError as error:
@@ -132,7 +134,7 @@ class ShareStateApi(Api[Request, Response]):
         return shard.run(self, context, request)
 
     def decide(self, machine: ShareShard, context: RequestContext, request: Any) -> Any:
-        """Decides about the only partition of the request."""
+        """Processes the only partition of the request."""
         (topic,) = [topic for topic in request.topics if topic.partitions]
         data = topic.partitions[0]
         key = SharePartitionKey(request.group_id, topic.topic_id, data.partition)
@@ -146,7 +148,12 @@ class ShareStateApi(Api[Request, Response]):
         return topic is not None and key.partition < topic.partitions
 
     def respond(self, key: SharePartitionKey, **result: Any) -> Response:
-        """Returns a response about one partition; `result` has the fields of its result."""
+        """Returns a response for one partition.
+
+        Args:
+            key: the share partition.
+            result: further fields of the partition's result.
+        """
         partition = self.partition_result_type(partition=key.partition, **result)
         topic = self.topic_result_type(topic_id=key.topic_id, partitions=(partition,))
         response: Response = self.response_type(results=(topic,))

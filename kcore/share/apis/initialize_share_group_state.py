@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class InitializeShareGroupStateApi(ShareStateApi[InitializeShareGroupStateRequest, InitializeShareGroupStateResponse]):
-    """Handler of InitializeShareGroupState requests. A snapshot without batches discards any earlier delivery state."""
+    """Handler of InitializeShareGroupState requests, which discard any earlier delivery state."""
 
     __slots__ = ()
 
@@ -38,7 +38,7 @@ class InitializeShareGroupStateApi(ShareStateApi[InitializeShareGroupStateReques
     partition_result_type: ClassVar[type] = PartitionResult
 
     def decide_partition(self, machine: ShareShard, key: SharePartitionKey, data: PartitionData) -> Any:
-        """Writes a snapshot with the state epoch and start offset of the request, and leader epoch 0."""
+        """Writes a snapshot with the requested state epoch and start offset, leader epoch 0, and no state batches."""
         state = machine.states.get(key)
         if state is not None:
             check_state_epoch(state, data.state_epoch)

@@ -1,4 +1,4 @@
-"""ReadShareGroupState (key 84), v0: the delivery state of share partitions, for their leader (KIP-932)."""
+"""ReadShareGroupState (key 84), v0: returns the delivery state of share partitions to their leader (KIP-932)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ReadShareGroupStateSummary (key 87), v0-1: start offsets of share partitions, without their delivery state (KIP-932).
+"""ReadShareGroupStateSummary (key 87), v0-1: returns only the start offsets of share partitions (KIP-932).
 
 v1 adds the count of completed deliveries (KIP-1226).
 """

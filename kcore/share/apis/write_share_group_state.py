@@ -1,4 +1,6 @@
-"""WriteShareGroupState (key 85), v0-1: changes of the delivery state of share partitions, by their leader (KIP-932).
+"""WriteShareGroupState (key 85), v0-1: stores changes of the delivery state of share partitions (KIP-932).
+
+The leaders of the partitions send this request.
 
 v1 adds the count of completed deliveries (KIP-1226).
 """

@@ -187,7 +187,7 @@ class _Producer:
 
     @staticmethod
     def _take_surplus(balance: dict[Outcome, int], observation: Observation, sign: int) -> bool:
-        """Removes one marker or decision of the observation's outcome from a surplus; returns False if there is none.
+        """Removes one marker or decision from the surplus of the observation's outcome. Returns False if there is none.
 
         `balance` maps each outcome to the number of its markers minus the number of its decisions. `sign` is 1 to
         remove a marker and -1 to remove a decision.
@@ -270,7 +270,10 @@ class _Producer:
         return logs.decisions_since_ms <= marker.timestamp_ms <= until_ms
 
     def _expects_record_after(self, topic_partition: PartitionTuple, since_ms: int) -> bool:
-        """Returns True if a log has a record after `since_ms`, or if the grace period after `since_ms` is over."""
+        """Returns True if the audit expects a record of a partition after `since_ms`.
+
+        This is the case if the log has a record after `since_ms`, or if the grace period after `since_ms` is over.
+        """
         span = self._logs.spans.get(topic_partition)
         late = self._logs.now_ms - since_ms > self._logs.grace_ms
         return late or (span is not None and span.newest_ms > since_ms)

@@ -1,4 +1,4 @@
-"""Checks of classic groups: their generations, and the assignments of their leaders (consumer protocol, KIP-429)."""
+"""Checks of classic groups: their generations, and the assignments that group leaders compute (KIP-429)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class ClassicOwners(Check):
 
 
 def named(topic: str, partitions: list[int]) -> str:
-    """Returns `t-3`, or `t-3 and 4 more` for several partitions."""
+    """Names partitions of a topic in a text: `t-3` for one partition, `t-3 and 4 more` for several partitions."""
     first = f"{topic}-{min(partitions)}"
     return first if len(partitions) == 1 else f"{first} and {len(partitions) - 1} more"
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kcore.spark.frames.logs import EventLogs
 
 RESULTS_DDL = f"finding struct<{findings_ddl()}>, observation struct<{OBSERVATION_DDL}>"
-"""The schema of a partition audit's rows: each is a finding or an observation."""
+"""The schema of the rows that the audit of a partition returns. Each row is a finding or an observation."""
 
 ROWS_PER_BATCH = 5_000
 

@@ -68,7 +68,7 @@ class History:
 
     @property
     def is_whole(self) -> bool:
-        """True if the log is complete from offset 0 to the last row. A key without a record then never existed."""
+        """True if the log is complete from offset 0 to the last row: it has a record of each key that ever existed."""
         return self.solid_from == 0 and not self.damaged
 
     def add(self, row: EventRow) -> tuple[int, int] | None:

@@ -94,7 +94,7 @@ class LogOrder(Check):
             self.log.report("duplicate-offset", evidence, sentence)
 
     def fault(self, fault: LogFault) -> None:
-        """Reports a fault of the reader."""
+        """Reports a fault that the reader has found in the log."""
         kind = FAULT_KINDS.get(fault.kind, "corrupt-batch")
         self.log.report(kind, [self.log.at(fault.offset)], f"{fault.topic}-{fault.partition}: {fault.detail}.")
 

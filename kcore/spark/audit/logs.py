@@ -20,8 +20,8 @@ class LogSpan(NamedTuple):
     """The completeness of one log.
 
     Attributes:
-        since_ms: the time from which no record is missing. If the topic was deleted and created again, older rows of
-            other logs refer to the deleted topic.
+        since_ms: the time from which no record is missing. The audit does not compare older rows of other logs with
+            this log, because they may refer to a deleted topic of the same name.
         newest_ms: its newest timestamp.
         damaged: True if damage caused a loss.
     """

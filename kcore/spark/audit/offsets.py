@@ -22,7 +22,7 @@ OffsetKey = tuple[str, str, int]
 
 
 class OffsetsDecreased(Check):
-    """The check for decreasing offsets in log order, of non-transactional and transactional commits.
+    """The check that committed offsets do not decrease in log order. It covers transactional commits, too.
 
     Args:
         log: the log.

@@ -40,7 +40,7 @@ Row = EventRow | LogFault
 
 NOTHING: Final[list[Finding | Observation]] = []
 NEVER_MS: Final = 2**62
-"""The value of `LogSpan.since_ms` if even the end of the log may lack records. It is later than any timestamp."""
+"""The value of `LogSpan.since_ms` for a log that may lack records up to its end. It is later than any timestamp."""
 
 CHECKS: Final[dict[str, tuple[type[Check], ...]]] = {
     CONSUMER_OFFSETS: (Generations, ClassicOwners, GroupEpochs, Owners, ShareLists, StreamsTasks),

@@ -95,7 +95,7 @@ class ProducerEpochs(Check):
     def _fenced(self, row: EventRow, producer: _Producer, current: Evidence, group_id: str | None) -> None:
         """Reports a write by an older epoch.
 
-        If the older epoch writes data repeatedly, only its first write is reported, until a newer epoch writes.
+        If an older epoch writes data several times before a newer epoch writes, reports only the first of these writes.
         """
         kind, written = "fenced-write", "data"
         if row.control:

@@ -16,7 +16,7 @@ from kcore.spark.audit.finding import Evidence
 from kcore.spark.events.event import EventRow
 
 UNCHANGED: Final = -1
-"""The value of an epoch, offset or count in a share update record that does not change the earlier value."""
+"""The value with which a share update record leaves an epoch, offset or count unchanged."""
 
 
 class _Epochs(NamedTuple):

@@ -108,9 +108,10 @@ def _uvarint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def _length_reader(compact: bool, size: int, nullable: bool) -> Callable[[bytes, int, int], tuple[int, int]]:
-    """Returns a reader of a length or count, which has `size` bytes or is a varint (`compact`).
+    """Returns a reader of a length or count.
 
-    The reader returns -1 for null if `nullable` is True.
+    The number is a varint if `compact` is True, and otherwise has `size` bytes. The reader returns -1 for null if
+    `nullable` is True.
     """
 
     def read(data: bytes, at: int, end: int) -> tuple[int, int]:

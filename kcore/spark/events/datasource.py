@@ -211,7 +211,7 @@ class KcoreDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Returns the name for `format`."""
+        """Returns the name of the data source, which users pass to `spark.read.format`."""
         return "kcore"
 
     def schema(self) -> str:

@@ -54,8 +54,8 @@ class LogFault(NamedTuple):
         topic: the topic.
         partition: the partition.
         offset: the damage is at or after this offset, -1 if unknown.
-        kind: an identifier for programs: `truncated`, `corrupt`, `duplicate`, `decode`, `replay`, `missing` (a
-            segment), `front` (of a log), `absent` (a partition).
+        kind: an identifier for programs: `truncated`, `corrupt`, `duplicate`, `decode`, `replay`, `missing` (a segment
+            is missing), `front` (the start of the log is missing) or `absent` (the partition is missing).
         detail: a description for people.
     """
 

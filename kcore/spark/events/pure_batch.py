@@ -168,7 +168,7 @@ def _headers(data: bytes, at: int, end: int, count: int) -> tuple[Headers, int]:
 
 
 def _field(data: bytes, at: int, end: int, wrong: str) -> tuple[bytes | None, int]:
-    """Reads a length, -1 for null, and as many bytes."""
+    """Reads a length and as many bytes. The length -1 stands for null."""
     size, at = _varint(data, at, end, wrong)
     if size < -1 or size > end - at:
         raise _BrokenError(wrong)

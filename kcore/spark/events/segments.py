@@ -45,7 +45,8 @@ class SegmentPartition(NamedTuple):
         partition: its number.
         paths: its segment files, oldest first.
         checkpoint: the offset in the cleaner's checkpoint file; None if there is no such file.
-        missing: the missing segments, each as its base offset and the name of an existing other file of the segment.
+        missing: the missing segments, each as a pair: its base offset, and the name of a file that proves that the
+            segment existed.
         leftovers: the names of files of segments that a broker was writing or deleting; they are not read.
     """
 
@@ -330,7 +331,7 @@ def _behind_damage(data: Any, position: int, size_bytes: int, offsets: range) ->
     Args:
         data: a segment file.
         position: the start of the damaged batch.
-        size_bytes: its length by its header, which no CRC covers; 0 if unknown.
+        size_bytes: the length of the batch according to its header; 0 if unknown. The CRC does not cover this field.
         offsets: the expected offsets.
     """
     view = memoryview(data)

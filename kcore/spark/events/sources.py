@@ -77,7 +77,7 @@ class Span(NamedTuple):
     """A range of one partition to read from a source.
 
     Attributes:
-        part: one of its `parts()`.
+        part: the partition, as returned by `Source.parts`.
         start: the first offset to read.
         stop: the offset before which to stop; None: the end.
         on_fault: receives unreadable parts.

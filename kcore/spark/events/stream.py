@@ -23,11 +23,11 @@ except ImportError:  # an older Spark; it reads everything in one micro-batch
 
 
 Offsets = dict[str, int]
-"""Partition (`TOPIC-NUMBER`) -> next offset."""
+"""The position of a stream: a mapping from the partition (`TOPIC-NUMBER`) to the next offset."""
 
 
 def name_of(part: Part) -> str:
-    """Returns a partition's name in positions."""
+    """Returns the name of a partition in the position of a stream: `TOPIC-NUMBER`."""
     return f"{part.topic}-{part.partition}"
 
 

@@ -1,4 +1,6 @@
-"""Exports event logs as Parquet or JSON lines by topic and partition, with a manifest; resumable and verifiable.
+"""Exports event logs as Parquet or JSON lines by topic and partition, with a manifest.
+
+An interrupted export can be resumed, and a complete export can be verified. For example, an export has these files:
 
 events/manifest.json
 events/topic=__consumer_offsets/partition=7/00000000000000000000.parquet

@@ -88,7 +88,7 @@ class ExportedPartition:
         cleaned_to: the offset up to which compaction had run; None if the source of the last run did not know this
             offset.
         active_offset: the base offset of the newest segment; None without segments.
-        log_start: the start of the log, or of the requested part.
+        log_start: the start of the log, or the requested start offset if this offset is higher.
         requested_start: the requested start offset, if this offset is after the start of the log; else 0. The export
             lacks earlier rows.
         faults: the unreadable parts, the first `MAX_FAULTS` of them.

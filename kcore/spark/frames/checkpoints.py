@@ -42,8 +42,8 @@ def checkpoints_at(spark: SparkSession, logs: EventLogs, previous: str | Path) -
     """Returns the checkpoints in the output of an earlier run.
 
     Raises:
-        KcoreError: the output has no checkpoints, they are incomplete, or the output is on this machine but the logs
-            are not, or the reverse.
+        KcoreError: the output has no checkpoints, the checkpoints are incomplete, or only one of output and logs is on
+            this machine.
     """
     local = is_local(spark, previous)
     if local != isinstance(logs, LocalLogs):

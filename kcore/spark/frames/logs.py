@@ -92,7 +92,10 @@ class EventLogs(ABC):
 
 
 def shares(parts: Iterable[Part], count: int) -> list[list[Part]]:
-    """Assigns partitions in turn to at most `count` tasks, largest first. Every task gets at least one partition."""
+    """Distributes partitions among at most `count` tasks, of which each has at least one partition.
+
+    The tasks receive partitions in turn, the largest partition first.
+    """
     sized = sorted(parts, key=lambda part: (part.start - (part.end or part.start), *part[:2]))
     return [share for number in range(count) if (share := sized[number::count])]
 

@@ -26,7 +26,7 @@ OVERWRITE: Final = "overwrite"
 APPEND: Final = "append"
 ERROR: Final = "error"
 DELTA_LOG: Final = "_delta_log"
-"""The folder in each Delta Lake table that has the versions of the table."""
+"""Name of the folder in which a Delta Lake table records its versions."""
 MODES: Final = (OVERWRITE, APPEND, ERROR)
 REBUILD_DONE: Final = "rebuild.json"
 TIMELINE_DONE: Final = "timeline.json"

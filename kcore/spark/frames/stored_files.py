@@ -92,7 +92,7 @@ def _export(files: Files) -> StoredLog:
 
 
 class _Segments(NamedTuple):
-    """The opener of a broker's segment files."""
+    """The segment files of a broker. A call of the object opens them as a source."""
 
     uri: str
     partitions: tuple[SegmentPartition, ...]

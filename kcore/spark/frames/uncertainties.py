@@ -49,7 +49,7 @@ def placed_ids_of(state: DataFrame, counts: Mapping[str, int]) -> Iterator[Place
 
 
 def with_absent(spark: SparkSession, table: DataFrame, name: str, absent: Iterable[Absent]) -> DataFrame:
-    """Returns a table with the rows for missing partitions."""
+    """Adds the rows for missing partitions to a table, and returns the result."""
     rows = [row for of, batch in absent_rows(absent) if of == name for row in batch.to_pylist()]
     if not rows:
         return table
@@ -64,7 +64,7 @@ def doubts_of_frames(
     Args:
         partitions: the table.
         faults: the table; None if it has no rows.
-        offsets: (topic, partition) -> the offset before which to stop; only partitions whose log end is unknown.
+        offsets: (topic, partition) -> the offset before which to stop, for partitions whose log end is unknown.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 

@@ -132,7 +132,7 @@ def register_views(
 
 
 def _check_complete(spark: SparkSession, folder: str | Path | None, done: str) -> None:
-    """Raises KcoreError if a job is changing the tables in a folder, or failed. The tables may then be of two runs."""
+    """Raises KcoreError if a job is changing the tables in a folder, or failed before it had changed all tables."""
     if folder is None or not exists_at(spark, f"{folder}/{done}{INCOMPLETE}"):
         return
     if not exists_at(spark, f"{folder}/{done}"):

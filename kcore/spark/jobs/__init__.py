@@ -1,6 +1,6 @@
-"""The jobs, one per module, each with `add_arguments` and `run`; called by `kcore spark` and `submit`.
+"""The jobs that `kcore spark` and `submit` run. Each module is one job, with the functions `add_arguments` and `run`.
 
-Only `run` creates a session. It passes the session to functions, which return or take DataFrames.
+Only `run` creates a session. It passes the session to functions, which return or accept DataFrames.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ JOBS: Final = {
 
 
 def job(name: str) -> ModuleType:
-    """Imports a job's module on demand, because the list of jobs does not need their dependencies."""
+    """Imports the module of a job and returns it. Importing `JOBS` does not need the dependencies of this module."""
     return import_module(f"{__name__}.{name.replace('-', '_')}")

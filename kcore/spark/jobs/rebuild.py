@@ -141,7 +141,7 @@ def rebuild_with_doubts(
 
 
 def _begin(target: Output) -> None:
-    """Marks the earlier output and its checkpoints as incomplete. A run that fails earlier leaves them unchanged."""
+    """Marks the earlier output and its checkpoints as incomplete, just before the job changes them."""
     target.begin(REBUILD_DONE)
     forget_checkpoints(target)
 

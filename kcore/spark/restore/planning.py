@@ -148,7 +148,7 @@ def clip(offset: int, log: Log) -> tuple[int, str | None]:
 
 
 def moved(now: Committed, to: int) -> str:
-    """Describes the movement of an offset for people."""
+    """Describes how a restore changes an offset, for people: "back by 5"."""
     if now.offset is None:
         return "nothing is committed now"
     if to == now.offset:

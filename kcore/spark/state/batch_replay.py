@@ -92,7 +92,7 @@ class BatchReplay:
             self._continue(as_of, may_lack)
 
     def _continue(self, as_of: AsOf, may_lack: bool) -> None:
-        """Continues after the last offset of the state."""
+        """Prepares the replay to continue after the last offset of the state."""
         state, completeness = self.state, self.state.completeness
         if as_of.offset is not None and as_of.offset < state.next_offset:
             raise KcoreError(

@@ -41,7 +41,7 @@ The value of the first row of each partition is a JSON object that contains this
 
 _SCHEMA: Final = pa.schema(list(arrow_struct(CHECKPOINT_DDL)))
 COMMITTED: Final = "committed"
-"""The column with committed offsets. The rows of committed offsets are the last rows of a partition."""
+"""Name of the column with committed offsets. In the rows of a partition, the committed offsets come last."""
 _OF_ROWS: Final = tuple(name for name in _SCHEMA.names if name not in ("topic", "partition", "number", COMMITTED))
 """Names of the columns that are fields of an `EventRow`."""
 _RECORD: Final = pa.struct([_SCHEMA.field(name) for name in _OF_ROWS])

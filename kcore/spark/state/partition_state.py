@@ -99,7 +99,7 @@ class PartitionState:
         self.replay(row)
 
     def replay(self, row: EventRow) -> None:
-        """Applies a row to the state. The caller tracks its position in the log."""
+        """Applies a row to the state. The caller tracks the position in the log."""
         offset = row.offset
         if row.producer_id >= 0:
             self.producers.replay(row)
@@ -130,7 +130,7 @@ class PartitionState:
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset below which every transaction is decided."""
+        """The offset below which every transaction has ended."""
         unstable = self.producers.first_unstable_offset()
         return self.next_offset if unstable is None else unstable
 

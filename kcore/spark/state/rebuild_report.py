@@ -40,7 +40,7 @@ def placed_ids(written: Iterable[WrittenFile], folder: Path) -> Iterator[PlacedI
 
 
 def absent_rows(absent: Iterable[Absent]) -> Iterator[TableBatch]:
-    """Yields rows for missing partitions."""
+    """Yields the rows of the tables `partitions` and `faults` for missing partitions."""
     for of_topic in absent:
         partitions = [
             {"coordinator_partition": partition, "topic": of_topic.topic} for partition in of_topic.partitions
@@ -65,7 +65,7 @@ class Uncertainties(NamedTuple):
 
 
 Offsets = Mapping[tuple[str, int], int]
-"""(topic, partition) -> an offset."""
+"""A mapping from (topic, partition) to an offset."""
 
 
 def beyond_end(parts: Iterable[Part], offsets: Offsets) -> tuple[list[str], dict[tuple[str, int], int]]:
@@ -111,7 +111,7 @@ def doubts_of(out: str | Path, offsets: Offsets = MappingProxyType({})) -> Uncer
 
     Args:
         out: the folder of its tables.
-        offsets: (topic, partition) -> the offset before which to stop; only partitions whose log end is unknown.
+        offsets: (topic, partition) -> the offset before which to stop, for partitions whose log end is unknown.
     """
     columns = ["topic", "coordinator_partition", "next_offset", "complete", "lost", "holes_to"]
     partitions = pq.read_table(Path(out) / "partitions", columns=columns).to_pylist()

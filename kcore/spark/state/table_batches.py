@@ -70,7 +70,7 @@ def in_one_frame(batches: Iterable[TableBatch], *more: str) -> Iterator[pa.Recor
 
     Args:
         batches: the rows.
-        more: the tables besides `TABLES`, which are the checkpoints.
+        more: names of further tables in the frame: the table of checkpoints, or none.
     """
     kinds = {name: arrow_struct(table_ddl(name)) for name in (*TABLES, *more)}
     for table, batch in batches:

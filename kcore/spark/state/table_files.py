@@ -30,7 +30,7 @@ GROUP_BYTES: Final = 8 << 20
 
 STAGING: Final = ".writing-"
 EARLIER: Final = "earlier"
-"""The folder, within a staging folder, that receives the tables which new tables replace."""
+"""Name of the folder, within a staging folder, to which `put_tables` moves the earlier tables."""
 PLACE: Final = ("topic", "partition")
 """Columns of a checkpoint that are not in its files, but in the names of their folders.
 
@@ -41,7 +41,7 @@ _ARROW: Final = b"ARROW1"
 _SERIAL: Final = pa.ipc.IpcReadOptions(use_threads=False)
 """Options that make Arrow read without threads. With threads, a small file takes twice the processor time."""
 INDEX: Final = "_index.json"
-"""A file with the offset of each checkpoint. It exists only if the checkpoints are complete. Spark ignores its name."""
+"""Name of the file with the offsets of the checkpoints. It exists only if they are complete. Spark ignores the file."""
 
 WRITTEN_DDL: Final = "`table` string, file string, `rows` bigint, next_offset bigint"
 
@@ -109,7 +109,7 @@ def write_tables(batches: Iterable[TableBatch], folder: str | Path) -> Iterator[
 
 
 def _of_partition(checkpoint: pa.RecordBatch) -> TableBatch:
-    """Converts a partition's checkpoint to a batch of the partition's own folder in the table of checkpoints."""
+    """Returns the folder for the checkpoint of a partition, and the checkpoint without the columns in `PLACE`."""
     topic, partition = (checkpoint.column(name)[0].as_py() for name in PLACE)
     return f"{CHECKPOINT}/topic={topic}/partition={partition}", checkpoint.drop_columns(list(PLACE))
 
@@ -205,12 +205,12 @@ def index_of(offsets: Mapping[tuple[str, int], int]) -> bytes:
 
 
 def indexed_offsets(content: bytes) -> dict[tuple[str, int], int]:
-    """Returns partition -> the offset of its checkpoint, from the content of an index."""
+    """Parses the content of an index. Returns a mapping from each partition to the offset of its checkpoint."""
     return {(topic, partition): offset for topic, partition, offset in parse_json(content)}
 
 
 def read_checkpoint(content: Any) -> pa.Table:
-    """Reads a file of a checkpoint: of Arrow, or of Parquet if Spark has written it.
+    """Reads a file of a checkpoint. Its format is Arrow, or Parquet if Spark has written it.
 
     Args:
         content: the file, as a buffer of pyarrow.

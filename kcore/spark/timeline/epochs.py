@@ -151,7 +151,7 @@ class EpochGroup:
         """Applies one record.
 
         Args:
-            part: the part of the group's state in its key class's name: "Metadata", "MemberMetadata", ...
+            part: the part of the group's state that the record changes: "Metadata", "MemberMetadata", ...
             key: its key.
             value: its value, None for a tombstone.
             position: its position.

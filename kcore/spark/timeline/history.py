@@ -37,7 +37,7 @@ from kcore.spark.timeline.transactions import Transactions
 from kcore_ext.group.offsets import OffsetDecoder
 
 PARTS: Final[dict[type, Part]] = parts_of()
-"""Key class -> kind of group, and the part of its state that records with such keys have."""
+"""Key class -> kind of group, and the part of its state that the records with this key class contain."""
 
 
 class HistoryOptions(NamedTuple):

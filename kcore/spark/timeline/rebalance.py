@@ -24,7 +24,7 @@ class Label(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """The name that survives the replacement of a static member's process."""
+        """The instance id of a static member, which does not change at a restart; else the member id."""
         return self.group_instance_id or self.member_id
 
 

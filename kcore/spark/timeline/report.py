@@ -105,7 +105,7 @@ def _names(names: str, total: str) -> Callable[[dict[str, Any]], str]:
 
 
 def _axis(summary: Summary, topic: str) -> Axis:
-    """Returns the page's time axis. It is grey until the logs of all partitions of a topic are complete."""
+    """Returns the time axis for `topic`. It is grey until the logs of all partitions of the topic are complete."""
     moments = [
         log["last_ms"] if log["whole_from_ms"] is None else log["whole_from_ms"]
         for log in summary["logs"]

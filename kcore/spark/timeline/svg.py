@@ -48,7 +48,7 @@ class Axis(NamedTuple):
         return (self.to_ms // self.step_ms + 1) * self.step_ms - self.first_ms
 
     def x(self, at_ms: float, left: float, right: float) -> float:
-        """Returns the position of a time between `left` and `right`."""
+        """Returns the horizontal position of a time on an axis from `left` to `right`."""
         share = (at_ms - self.first_ms) / self.span_ms
         return left + min(1.0, max(0.0, share)) * (right - left)
 

@@ -66,8 +66,8 @@ def hanging_transactions(
         transactions: the table `transactions`.
         now_ms: the time of the alerts.
         limits: the limits.
-        as_of_ms: the time up to which the table has the events of the source; None: `now_ms`. A slow micro-batch may
-            leave the table behind, so that it lacks the end of a transaction.
+        as_of_ms: the time up to which the table has the events of the source; None: `now_ms`. While a slow micro-batch
+            runs, the table may lack the end of a transaction.
     """
     return transactions.sparkSession.sql(
         """

@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
 STREAM: Final = "stream.json"
-"""A file in the folder of the checkpoints: has the format and the folder of the stream's tables, and the ids of topics.
-"""
+"""Name of a file in the folder of the checkpoints. It contains topic ids, and the format and place of the tables."""
 METADATA: Final = "metadata"
-"""The file that Spark writes to a query's checkpoints when the query starts for the first time."""
+"""Name of the file that Spark writes to a query's checkpoints when the query starts for the first time."""
 ALERTING: Final = "alerting.json"
-"""A file in the folder of the checkpoints: has the alerts whose conditions held at the last report."""
+"""Name of a file in the folder of the checkpoints. It contains the alerts whose conditions held at the last report."""
 TABLE_OF: Final = {"watch": f"{STATE}/partitions", EVENTS: EVENTS}
 """Name of a query -> a table that has rows once the query has processed an event."""
 

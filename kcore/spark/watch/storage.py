@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BATCH: Final = "batch"
-"""The column, in growing tables, with the number of the micro-batch that added the row."""
+"""Name of the column in growing tables that contains the number of the micro-batch that added the row."""
 MARK: Final = "_table"
-"""An empty file in the folder of each Parquet table. It exists even before the table has rows. Spark ignores it."""
+"""Name of an empty file that marks the folder of a Parquet table, even before the table has rows. Spark ignores it."""
 
 SHARED: Final = ("producers", "partitions", "faults")
 """Tables of the state with rows of all internal topics. Their files are partitioned by topic, too."""

@@ -1,4 +1,4 @@
-"""The streams of the job `watch`: events of a cluster or of a growing folder, decoded, and as rows of tables."""
+"""The streams of the job `watch`: events of a cluster or of a growing folder, decoded events, and rows of tables."""
 
 from __future__ import annotations
 

@@ -152,7 +152,11 @@ class WatchTables:
 
 
 def possible_parts(places: Iterable[tuple[str, int]]) -> set[TablePart]:
-    """Returns the parts of tables of the state that partitions of internal topics, as (topic, number), may fill."""
+    """Returns the parts of state tables that may have rows of these partitions.
+
+    Args:
+        places: topic and number of partitions of internal topics.
+    """
     return {
         TablePart(f"{STATE}/{name}", topic, partition)
         for name in TABLES

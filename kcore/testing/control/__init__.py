@@ -1,4 +1,4 @@
 """The controls of a test broker over HTTP, for tests in other languages: `kcore serve --control HOST:PORT`.
 
-`operations` has the table of requests, from which `openapi` describes them and `server` serves them.
+`operations` contains the table of requests. `openapi` describes these requests, and `server` serves them.
 """

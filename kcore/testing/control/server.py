@@ -369,7 +369,7 @@ class ControlHandler(BaseHTTPRequestHandler):
             raise RefusedRequestError(HTTPStatus.FORBIDDEN, "requests of web pages, or for other hosts, are refused")
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Responds to a request whose head is malformed, in JSON."""
+        """Responds in JSON to a request whose head is malformed."""
         self.close_connection = True
         self.command = getattr(self, "command", None) or "GET"
         self.request_version = "HTTP/1.1"

@@ -1,6 +1,6 @@
-"""The APIs of the transaction coordinator, one in each file; a class is imported at its first use.
+"""The classes of the transaction coordinator's APIs, each in its own module.
 
-`kcore.served_apis` creates them.
+The package imports a class at its first use. `kcore.served_apis` creates the APIs.
 """
 
 from typing import TYPE_CHECKING

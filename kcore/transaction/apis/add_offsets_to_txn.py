@@ -65,7 +65,7 @@ class AddOffsetsToTxnApi(Api[AddOffsetsToTxnRequest, AddOffsetsToTxnResponse]):
         return self._coordinator.run(self, context, transactional_id, request)
 
     def decide(self, machine: TransactionShard, context: RequestContext, request: AddOffsetsToTxnRequest) -> Any:
-        """Adds the partition of `__consumer_offsets` that holds the group. Accepts any text as a group id."""
+        """Adds the partition of `__consumer_offsets` to which the group belongs. Accepts any text as a group id."""
         groups = self._topics.by_name(CONSUMER_OFFSETS)
         if groups is None:
             return self.error(context, request, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -35,7 +35,7 @@ IDS_PER_PART: Final = 500
 ID_COST_US: Final = 5
 """Estimated time in microseconds to list one transactional id, without the time to match the pattern."""
 MATCH_STEPS_PER_PART: Final = 500_000
-"""Number of steps of pattern matching after which a part ends (see `_Selection.divide`)."""
+"""Number of steps of pattern matching after which `_Selection.divide` ends a part of the ids."""
 MATCH_STEPS_A_MICROSECOND: Final = 50
 """Number of steps of pattern matching that take about a microsecond."""
 

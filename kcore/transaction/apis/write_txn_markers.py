@@ -43,7 +43,13 @@ PARTITION_COST_US = 20
 def _joined(
     request: WriteTxnMarkersRequest, positions: list[tuple[int, int]], parts: list[WriteTxnMarkersResponse]
 ) -> WriteTxnMarkersResponse:
-    """Joins the responses of the parts. `positions`: for each part, the index of its marker and of its topic."""
+    """Joins the responses of the parts into the response to the request.
+
+    Args:
+        request: the request.
+        positions: for each part, the index of its marker in the request, and the index of its topic in the marker.
+        parts: the responses of the parts.
+    """
     results: dict[tuple[int, int], list[WritableTxnMarkerPartitionResult]] = {}
     for position, part in zip(positions, parts, strict=True):
         results.setdefault(position, []).extend(part.markers[0].topics[0].partitions)
