@@ -31,7 +31,7 @@ cdef inline u64 _hash_name(const unsigned char* text, Py_ssize_t size) noexcept 
 
 
 cdef const char* _utf8(object key, Py_ssize_t* size) except NULL:
-    """Returns a topic's name as UTF-8, in memory of the str; NULL for an id or for text with lone surrogates."""
+    """Returns a topic's name as UTF-8, in memory that the str owns; "" for an id or for text with lone surrogates."""
     if type(key) is str:
         try:
             return PyUnicode_AsUTF8AndSize(key, size)
@@ -42,7 +42,7 @@ cdef const char* _utf8(object key, Py_ssize_t* size) except NULL:
 
 
 cdef class ClaimReader:
-    """A reader of claims; it caches the translation of partition numbers of an earlier assignment."""
+    """A reader of claims. It caches how the partition numbers of an earlier assignment map to those of the problem."""
 
     def __dealloc__(self):
         release(&self.memory)
@@ -140,7 +140,7 @@ cdef class ClaimReader:
         return 0
 
     cdef int add_user_data(self, bytes data) except -2:
-        """Appends the claims in sticky's user data.
+        """Appends the claims in the user data of the sticky assignor.
 
         Returns the generation (version 1), or -1 for version 0 and for unreadable data. Unreadable data adds no claims.
         """
@@ -177,7 +177,7 @@ cdef class ClaimReader:
         return be32(at) if left >= 4 else -1
 
     cdef int translate(self, GroupAssignment parent) except -1:
-        """Computes pairs (shift, current number of partitions) for every topic of an earlier assignment."""
+        """Fills `table`: the shift of partition numbers and the current partition count for every topic of `parent`."""
         cdef Problem p = self.problem
         cdef int t, here
         self.parent = parent

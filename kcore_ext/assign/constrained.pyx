@@ -86,7 +86,7 @@ cdef int _keep(Problem p, Memory* memory, Front* front, Work* work) except -1 no
 
 
 cdef int _trim(Problem p, Memory* memory, const int* limit, Work* work) except -1 nogil:
-    """Revokes from each limited member the partitions above its limit."""
+    """Revokes the partitions above the limit from each member that has a limit."""
     cdef int* owner = work.owner
     cdef int* row_first = zeros(memory, p.members + 1)
     cdef int* cursor
@@ -188,7 +188,10 @@ cdef int _rack_round(Problem p, Memory* memory, Work* work) except -1 nogil:
 
 
 cdef int _round(Memory* memory, Work* work) except -1 nogil:
-    """Gives partitions in turn to the members below the lower quota. Then gives members at that quota one more each."""
+    """Assigns partitions in turn to the members below the lower quota.
+
+    Then assigns one further partition to each member at that quota, as long as partitions are left.
+    """
     cdef IntVec* under = &work.under
     cdef IntVec* exact = &work.exact
     cdef int* unassigned = work.unassigned.at
@@ -221,7 +224,10 @@ cdef int _round(Memory* memory, Work* work) except -1 nogil:
 
 
 cdef int constrained(Problem p, Memory* memory, Front* front, IntVec* transferring) except -1 nogil:
-    """Turns `front.owner` into the result; `transferring` lists the partitions that must first be revoked."""
+    """Replaces the earlier owners in `front.owner` by the new owners.
+
+    Adds to `transferring` the partitions that their earlier owners must first revoke.
+    """
     cdef int* fresh
     cdef int t, q, i, fresh_count
     cdef Work work

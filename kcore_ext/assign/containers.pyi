@@ -1,1 +1,1 @@
-"""Memory allocation of the assignors, with growing lists, an index and sorts. Only compiled code uses this module."""
+"""Growing lists, an index, sorting and memory allocation for the assignors. Only compiled code uses this module."""

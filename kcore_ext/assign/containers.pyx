@@ -5,7 +5,7 @@ from libc.string cimport memcpy, memset
 
 cdef extern from *:
     """
-    /* The sanitizer finds a write beyond a piece only if each piece has its own block. */
+    /* The sanitizer detects a write beyond an allocation only if each allocation has its own block. */
     #ifdef KCORE_SANITIZE
     #define KCORE_SHARES_BLOCKS 0
     #else
@@ -27,7 +27,10 @@ cdef class Scratch:
 
 
 cdef void* take_block(Memory* memory, size_t size) except NULL nogil:
-    """Allocates a block for at least `size` bytes. A large piece gets its own block; the open block stays open."""
+    """Allocates a block of at least `size` bytes.
+
+    A large allocation gets a block of its own. Small allocations then continue in the earlier block.
+    """
     cdef size_t here
     cdef Block* block
     if memory.block_size == 0:
@@ -48,7 +51,7 @@ cdef void* take_block(Memory* memory, size_t size) except NULL nogil:
 
 
 cdef void release(Memory* memory) noexcept nogil:
-    """Frees everything; the memory can be used again."""
+    """Frees all blocks. The emptied `Memory` can be used again."""
     cdef Block* block = memory.last
     cdef Block* before
     while block != NULL:

@@ -6,11 +6,12 @@ A group flows straight to its earlier owner, or through the *pool* of its subscr
     group --(miss)--> earlier owner          pool --(miss)--> subscriber
     group --(move)--> pool                   subscriber --(2 * load + 1)--> sink, for each additional unit
 
-The j-th partition of a member costs 2 * j - 1, so a member with n costs n * n: the flow of least cost has the least sum
-of squared loads among all assignments, then the fewest moves, then the fewest partitions off their member's rack. One
-number encodes all three: a move outweighs all rack misses of a simple path, one unit of load outweighs all moves. The
-least sum of squares also minimises the largest load, the sum of pairwise differences, and any convex measure: loads of
-flows form a base polytope, whose least majorized vectors minimise them all.
+The j-th partition of a member costs 2 * j - 1, so a member with n partitions costs n * n. The flow of least cost
+therefore has the least sum of squared loads among all assignments. Among the assignments with this sum, it has the
+fewest moves, and among those, the fewest partitions that are not on their member's rack. One number encodes all three
+costs: a move outweighs all rack misses of a simple path, and one unit of load outweighs all moves. The least sum of
+squares also minimises the largest load, the sum of pairwise differences, and any other convex measure. The reason is
+that the loads of flows form a base polytope, and its least majorized vectors minimise all these measures.
 
 Units are sent along shortest paths (successive shortest paths with potentials), along all equally short ones at once
 (Dinic's blocking flows). Every intermediate flow has the least cost for its amount, so the last one is optimal.
@@ -185,7 +186,7 @@ cdef i64 _distances(Net* net) except -1 nogil:
 
 
 cdef int _levels(Net* net) except -1 nogil:
-    """Searches tight arcs breadth first; returns True if it reaches a member that takes a unit at this price."""
+    """Assigns levels to the nodes on shortest paths. Returns True if a path reaches a member at the current price."""
     cdef int node, i, arc, target, head = 0, base = net.groups + net.pools
     cdef bint reached = False
     fill(net.level, base + net.members, -1)
@@ -290,7 +291,7 @@ cdef int _most_racks(Problem p) noexcept nogil:
 
 cdef int _pool_of_each(Problem p, Memory* memory, bint racks, const int* topic_of, int* pool_of,
                        IntVec* sample) except -1 nogil:
-    """Numbers the pairs (class of topics, set of racks). `sample` gets one partition of each pair."""
+    """Numbers the pools: the pairs (class of topics, set of racks). Adds one partition of each pool to `sample`."""
     cdef Index seen                # hash of class and racks -> pool
     cdef int width = _most_racks(p) if racks else 0
     cdef int* row = ints(memory, width)
@@ -401,8 +402,8 @@ cdef int _build(Problem p, bint racks, const int* previous, const int* topic_of,
 
 
 cdef int _read_flow(Problem p, Net* net, const int* group_of, const int* pool_of, int* owner) except -1 nogil:
-    """Reads the assignment from the flow: the first partitions of a group stay with their owner, the others go to the
-    receivers of the pool by member id.
+    """Reads the assignment from the flow. The first partitions of a group stay with their owner. The others go to the
+    receivers of the pool, in the order of the member ids.
     """
     cdef int q, g, k, arc, base = net.groups + net.pools
     cdef int* stay = ints(net.memory, net.groups)

@@ -276,7 +276,7 @@ cdef int _balance(Problem p, State* state, const IntVec* movable, const IntVec* 
 
 
 cdef int general(Problem p, Memory* memory, Front* front) except -1 nogil:
-    """Turns `front.owner` into the result."""
+    """Replaces the earlier owners in `front.owner` by the new owners."""
     cdef int* settled = copied(memory, front.owner, p.partitions)
     cdef IntVec sequence = IntVec(NULL, 0, 0), unassigned = IntVec(NULL, 0, 0), movable = IntVec(NULL, 0, 0)
     cdef State state

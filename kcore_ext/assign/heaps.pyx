@@ -5,7 +5,7 @@ from kcore_ext.assign.problem cimport Problem
 
 
 cdef int _cells(Problem p, Memory* memory, Loads* loads, int* member_cells, IntVec* sizes) except -1 nogil:
-    """Splits the classes by rack; `member_cells` is the cell of every entry of `class_members`."""
+    """Splits each class of topics by rack into cells. `member_cells[i]` becomes the cell of `class_members[i]`."""
     cdef int* cell_of_rack = nones(memory, p.racks + 1)
     cdef IntVec racks = IntVec(NULL, 0, 0)
     cdef int c, i, r

@@ -32,7 +32,7 @@ from kcore_ext.assign.result cimport FIRST_RESULT_BLOCK, GroupAssignment
 from kcore_ext.assign.model import utf16_key
 
 cdef int take_ids(Lowered low, PyObject** ids) except -1:
-    """Fills `low.ids` in the order `low.where`."""
+    """Sets `low.ids` to the member ids in the order of the problem, which `low.where` describes."""
     cdef Py_ssize_t i, n = low.problem.members
     cdef list out = PyList_New(n)
     for i in range(n):
@@ -181,7 +181,7 @@ cdef bint _merge(Lowered low, Memory* scratch, PyObject** ids, GroupAssignment b
 
 
 cdef list _kinds(Lowered low, Memory* scratch):
-    """Returns the distinct subscriptions, resolved; fills `kind_of`."""
+    """Resolves and returns the distinct subscriptions. Fills `kind_of` with the index of each member's subscription."""
     cdef Problem p = low.problem
     cdef Index known                  # address of a subscription -> kind
     cdef list kinds = []
@@ -268,7 +268,7 @@ cdef int _read_order(Lowered low) except -1:
 
 
 cdef int _read_racks(Lowered low) except -1:
-    """Numbers the racks; a rack without any replica gets a new number."""
+    """Numbers the racks. A rack with members but without replicas gets a number after all others."""
     cdef Problem p = low.problem
     cdef Topics topics = low.topics
     cdef dict numbers = dict(topics.rack_index)

@@ -155,8 +155,9 @@ cdef class Topics:
         self.has_racks = listed.size > 0
 
     cdef int open_runs(self) except -1:
-        """Allocates the table of rows that all assignments of these topics share: one row per partition, up to a
-        limit.
+        """Allocates the table of rows of consecutive partitions, which all assignments of these topics share.
+
+        The table has at least one slot for each partition, but at most `MOST_RUNS` slots.
         """
         cdef int room = 16
         while room < MOST_RUNS and room < self.first[self.count]:
@@ -239,7 +240,7 @@ _canonical = WeakValueDictionary()
 
 
 cdef class Subscription:
-    """A set of topics that members share: members with the same topics hold the same object."""
+    """A set of subscribed topics. Members with the same topics share one object."""
 
     def __dealloc__(self):
         release(&self.memory)

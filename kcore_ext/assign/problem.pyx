@@ -204,7 +204,7 @@ cdef class Problem:
         return 0
 
     cdef int _class_rows(self, Memory* scratch, const int* representative, const int* members_of) except -1 nogil:
-        """Fills the rows kind -> classes and class -> members; `members_of`: the number of members of each kind."""
+        """Fills the rows kind -> classes and class -> members. `members_of` has the number of members of each kind."""
         cdef int* cursor
         cdef int k, i, t, m, c, count = 0
         self.kind_class_first = ints(&self.memory, self.kinds + 1)
@@ -243,7 +243,7 @@ cdef class Problem:
         return 0
 
     cdef const int* ordered_members(self) noexcept nogil:
-        """Returns members of all classes in static-first order; `class_first` gives the rows."""
+        """Returns the members of each class, static members first; `class_first` has the start of each class."""
         return self.class_ordered if self.order != NULL else self.class_members
 
     cdef bint on_rack(self, int partition, int rack) noexcept nogil:

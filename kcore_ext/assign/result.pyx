@@ -247,7 +247,7 @@ cdef class GroupAssignment(AssignedRows):
         return out
 
     cdef bint translated(self) except -1:
-        """Builds the table for comparisons with the previous assignment."""
+        """Builds the rows of the previous assignment, and the translation of its partition numbers, if missing."""
         self.before.need_rows()
         if self.table == NULL:
             self.table = translation(self.before, self, &self.memory)

@@ -8,7 +8,7 @@ from kcore_ext.assign.result cimport GroupAssignment
 
 
 cdef int deal(Problem p, Memory* memory, int* owner) except -1 nogil:
-    """Deals all partitions. The ring skips members that do not subscribe, and continues at the next topic."""
+    """Assigns each partition to the next subscriber in the ring of members, which continues from topic to topic."""
     cdef int* position
     cdef int* ring_positions
     cdef const int* ordered

@@ -62,8 +62,9 @@ cdef class AssignedRows:
 
 
 cdef int* translation(AssignedRows source, AssignedRows target, Memory* memory) except NULL:
-    """Computes, for each topic row of `source`, the shift from its partition numbers to `target`'s; GONE if it is
-    absent.
+    """Computes, for each topic of `source`, the shift from its partition indices to those of `target`.
+
+    The shift is GONE if `target` lacks the topic.
     """
     cdef int* out = ints(memory, source.topic_count)
     cdef dict where = {name: t for t, name in enumerate(target.names)}

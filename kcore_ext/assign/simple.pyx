@@ -54,7 +54,7 @@ cdef struct Portion:
 
 
 cdef void _revoke(Share* share, int sharing) noexcept nogil:
-    """Revokes the first partitions of members above their share, and the first readers of partitions with too many."""
+    """Revokes first partitions of members above their share, then first readers of partitions with too many readers."""
     cdef int i, j, m, excess
     for i in range(share.reader_count):
         m = second_of(share.readers[i])
@@ -80,7 +80,7 @@ cdef void _revoke(Share* share, int sharing) noexcept nogil:
 
 
 cdef void _ring(Share* share, const int* members, int n) noexcept nogil:
-    """Links the members below their share to a ring, ascending; index n stands for both ends."""
+    """Links the members below their share to a ring in ascending order. Index n is the head of the ring."""
     cdef int i, last = n
     for i in range(n):
         if share.below[members[i]]:
@@ -138,7 +138,7 @@ cdef int _hand_out(Share* share, Portion* portion, int sharing) except -1 nogil:
 
 
 cdef int _portion(Share* share, Portion* portion) except -1 nogil:
-    """Assigns one portion; `share.readers` contains the present readers of its partitions."""
+    """Assigns the partitions of one portion to its members. `share.readers` contains their present readers."""
     cdef int i, m, upto, before = 0, n = portion.n
     cdef int sharing = (n + portion.count - 1) // portion.count if portion.count else 0
     cdef double precise = <double>(<i64>sharing * portion.count) / n, exact
@@ -166,7 +166,7 @@ cdef int _portion(Share* share, Portion* portion) except -1 nogil:
 
 
 cdef int _merge_kept(Share* share, Py_ssize_t start) except -1 nogil:
-    """Merges the remaining readers into the pairs from `start` on, so that all ascend by partition."""
+    """Merges the remaining readers into the new pairs from `start` on, so that all pairs ascend by partition."""
     cdef Py_ssize_t new = share.out.size - 1, at, kept = 0
     cdef int i
     cdef i64* out

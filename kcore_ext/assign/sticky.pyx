@@ -16,7 +16,7 @@ from kcore_ext.assign.result cimport GroupAssignment
 
 
 cdef int settle(Problem p, Memory* memory, Front* front) except -1 nogil:
-    """Resolves conflicting claims: the larger generation wins; of equal generations, both lose (KIP-792)."""
+    """Resolves conflicting claims (KIP-792). The newer generation wins; two claims of one generation are invalid."""
     cdef int* marker
     cdef int* older_generation = NULL
     cdef int m, i, q, other, mine, largest = -1
@@ -68,7 +68,7 @@ cdef int settle(Problem p, Memory* memory, Front* front) except -1 nogil:
 
 
 cdef int _older_owners(Problem p, Memory* memory, Front* front) except -1 nogil:
-    """Records the owners of an older generation, for claims without conflicts."""
+    """Fills `front.older` with the owners of an older generation, if no claims conflict."""
     cdef int m, q, largest = -1
     cdef bint differ = False
     if p.generation == NULL:

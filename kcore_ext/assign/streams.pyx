@@ -60,7 +60,7 @@ cdef inline double _load(Streams* s, int process) noexcept nogil:
 
 
 cdef inline bint _less(Streams* s, bint by_count, int a, int b) noexcept nogil:
-    """Orders a queue of members (by their tasks) or of processes (by tasks per member)."""
+    """Returns True if `a` precedes `b` in a queue: members by their tasks, processes by their tasks per member."""
     # The queue of a process has the counts of its own members, so the present count equals the queued count.
     return s.count[a] < s.count[b] if by_count else _load(s, a) < _load(s, b)
 
@@ -101,8 +101,7 @@ cdef inline int _each(int tasks, int members) noexcept nogil:
 
 
 cdef inline void _counted(Quota* quota, int count) noexcept nogil:
-    """Updates the quota after a member has reached `count` tasks: a member at its quota gets no more tasks.
-    """
+    """Updates the quota after a member has reached `count` tasks. A member at its quota gets no more tasks."""
     if count == quota.each:
         quota.tasks -= quota.each
         quota.members -= 1
@@ -141,7 +140,7 @@ cdef int _place_sticky(Streams* s, int member, int task, bint is_active) except 
 
 
 cdef int _open_queues(Streams* s) except -1 nogil:
-    """Sets up every process's queue in the list of its members."""
+    """Creates an empty queue of members for each process."""
     cdef int* items = ints(s.memory, s.members)
     cdef int process
     s.member_queue = <Heap*>take(s.memory, s.processes * sizeof(Heap))
@@ -197,7 +196,7 @@ cdef int _least_previous(Streams* s, int task, bint for_standby) noexcept nogil:
 
 
 cdef int _standby_to_least(Streams* s, int task) except -1 nogil:
-    """Assigns a standby to the least loaded process that does not hold the task; returns False if all do."""
+    """Assigns a standby to the least loaded process without the task. Returns False if every process has the task."""
     cdef int process, count = 0
     cdef bint done = False
     while not done and s.queue.size:
@@ -281,7 +280,7 @@ cdef int _assign_standby(Streams* s, const int* order) except -1 nogil:
 
 
 cdef int solve(Streams* s) except -1 nogil:
-    """Fills `active`, `last_standby` and the entries."""
+    """Assigns all tasks. Fills `active`, `last_standby`, `standby_member` and `standby_before`."""
     cdef int* order = ints(s.memory, s.tasks)
     cdef int task
     fill(s.active, s.tasks, -1)
@@ -374,7 +373,7 @@ cdef inline StreamsMember _member(Lowered low, int m):
 
 
 cdef int _standby_rows(Streams* s, int* row_first, int* rows) except -1 nogil:
-    """Writes the entries as rows member -> tasks, ascending."""
+    """Writes the assigned standby tasks as rows member -> tasks, ascending."""
     cdef int* cursor
     cdef int i, m, task, entry
     memset(row_first, 0, (s.members + 1) * sizeof(int))

@@ -55,7 +55,8 @@ cdef int homogeneous(Problem p, Memory* memory, int* owner) except -1 nogil:
     """Lets members keep partitions up to their quota; gives the other partitions in blocks to members below their
     quota.
 
-    While more members than extra partitions are left, a member that keeps its partitions gets no extra one.
+    Some members get one partition more than the lower quota. As long as more members than such extra partitions remain,
+    only a member that already owns more than the lower quota gets one.
     """
     cdef int* load
     cdef int* limit = NULL
@@ -153,7 +154,7 @@ cdef struct Balancer:
 
 
 cdef int _start(Balancer* b, Memory* memory, const int* members, int n, int low, int high) except -1 nogil:
-    """Sorts by counting: members ascend already, so equal loads stay in index order."""
+    """Sorts the subscribers of a topic by load with a counting sort. Equal loads stay in the order of the indices."""
     cdef int i
     reserve(memory, &b.bucket, high - low + 2)
     memset(b.bucket.at, 0, (high - low + 2) * sizeof(int))
@@ -199,7 +200,7 @@ cdef inline int _next_most(Balancer* b) noexcept nogil:
 
 
 cdef inline void _exclude(Balancer* b) noexcept nogil:
-    """Removes the member that was returned last, because it cannot give up more partitions."""
+    """Removes the member that `_next_most` returned last, because it owns no further partition of the topic."""
     cdef int at = b.high_cursor + 1, member = b.sorted[at]
     b.high_end -= 1
     b.sorted[at] = b.sorted[b.high_end]
@@ -251,7 +252,7 @@ cdef inline void _extremes(Problem p, int c, const int* load, int* low, int* hig
 
 
 cdef int _fill_levels(Problem p, Memory* memory, int t, Balancer* balancer, int* load, int* owner) except -1 nogil:
-    """Fills the lowest levels of a topic's subscribers with its free partitions."""
+    """Assigns each free partition of a topic to the subscriber with the least load."""
     cdef int q, c = p.class_of[t], low = 0, high = 0, m
     cdef bint started = False
     for q in range(p.first[t], p.first[t + 1]):
@@ -317,7 +318,10 @@ cdef int _balance(
 
 
 cdef int heterogeneous(Problem p, Memory* memory, int* owner) except -1 nogil:
-    """Keeps valid owners, fills level by level, then balances topic by topic until a whole cycle changes nothing."""
+    """Keeps valid owners, and assigns free partitions to the least loaded subscribers.
+
+    Then balances one topic after the other, until a pass over all topics moves no partition.
+    """
     cdef int* load = zeros(memory, p.members)
     cdef int* sequence = ints(memory, p.topics)
     cdef int i, t, c, sweep, count, shared = 0, most = 0, last_changed = 0

@@ -183,8 +183,7 @@ cdef class BatchBuilder:
         return PyBytes_FromStringAndSize(<char*>self.records, self.records_size)
 
     def set_producer(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence):
-        """Sets the producer fields for the next `build`. A producer that begins a new sequence sends its records again.
-        """
+        """Sets the producer fields for the next `build`, for example to send the same records with a new sequence."""
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence

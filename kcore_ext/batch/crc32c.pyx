@@ -47,20 +47,21 @@ cdef extern from *:
     }
 
     #if defined(__x86_64__)
-    /* The processor starts one instruction in a cycle, and has its result three cycles later. Three parts of the bytes
-       at a time therefore take as long as one part. A table moves the state of a part over the next part's bytes. */
+    /* The processor can start one CRC instruction in each cycle, but its result takes three cycles. Three parts of the
+       bytes in parallel therefore take as long as one part. To join two parts, a table advances the state after the
+       first part by the length of the second part. */
     #define KCORE_CRC_SHORT 128   /* bytes of each part */
     #define KCORE_CRC_LONG 1024
     #define KCORE_CRC_STREAMS 3
 
     static uint32_t kcore_crc_short[4][256], kcore_crc_long[4][256];
 
-    /* Returns the state after the number of zero bytes for which the table was made. */
+    /* Returns the state after further zero bytes. The table was made for a fixed number of zero bytes. */
     static inline uint32_t kcore_crc_shift(uint32_t table[4][256], uint32_t state) {
         return table[0][state & 0xFF] ^ table[1][state >> 8 & 0xFF] ^ table[2][state >> 16 & 0xFF] ^ table[3][state >> 24];
     }
 
-    /* Fills a table from the states that follow each single bit: the state of zero bytes is linear in its bits. */
+    /* Fills a table from the results for the 32 states with a single bit. All other results are XORs of these. */
     static void kcore_crc_fill_shift(uint32_t table[4][256], const uint32_t bits[32]) {
         for (int byte = 0; byte < 4; byte++)
             for (int value = 0; value < 256; value++) {

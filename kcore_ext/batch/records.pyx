@@ -160,10 +160,10 @@ cdef class Record:
 
 @cython.final
 cdef class RecordReader:
-    """The iterator over the records of one batch, for `iter_records` and `iter_entries`. It keeps the buffer locked
-    until its end.
+    """The iterator over the records of one batch, for `iter_records` and `iter_entries`.
 
-    Yields the records before a corrupt record, and raises when it reaches that record.
+    Yields the records before a corrupt record, and raises when it reaches that record. A bytearray cannot be resized
+    until its iterator is exhausted or freed.
     """
 
     def __init__(self):
@@ -287,7 +287,7 @@ def iter_records(
         max_decompressed_bytes: the maximum size of the decompressed records.
 
     Returns:
-        An iterator of Record. It holds the buffer until it is exhausted or dropped.
+        An iterator of Record. Until it is exhausted or freed, a bytearray in `buffer` cannot be resized.
 
     Raises:
         CorruptBatchError: the header, size, count or compression is invalid; the iterator raises it at an invalid

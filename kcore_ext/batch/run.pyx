@@ -1,4 +1,4 @@
-"""Runs of stored batches, walked in C, because a load reads every batch and there may be millions of small ones."""
+"""Compiled loops over runs of stored batches. A load reads every batch, and there can be millions of small ones."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE

@@ -1,4 +1,4 @@
-"""Walks over a client's batch: a check before an append, and a search for a timestamp."""
+"""Compiled loops over the records of a client's batch: the checks before an append, and the search for a timestamp."""
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
 

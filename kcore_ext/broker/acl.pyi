@@ -1,4 +1,4 @@
-"""The compiled index of access control lists, and the decision of their authorizer."""
+"""The compiled index of access control lists, and the compiled base of the authorizer that uses them."""
 
 from abc import abstractmethod
 from collections.abc import Callable

@@ -158,7 +158,7 @@ cdef class AclTableCore:
         patterns[name] = patterns.get(name, 0) + 1
 
     cdef dict _covered(self, int resource_type, int pattern_type, str name):
-        """Returns the number of entries for each literal name, or for each prefix with the length of `name`."""
+        """Returns the numbers of entries by name: of literal names, or of prefixes that are as long as `name`."""
         if pattern_type == LITERAL:
             return <dict>self._names.setdefault(resource_type, {})
         return <dict>self._prefixes.setdefault(resource_type, {}).setdefault(len(name), {})

@@ -21,7 +21,7 @@ def filtered(batch: bytes, stays: bytes, horizon_ms: int) -> bytes:
     """
 
 def merged(batches: list[bytes]) -> bytes:
-    """Merges batches into one batch. They must have the same leader epoch, ascending offsets, no producer and no
+    """Merges batches into one batch. The batches must have the same leader epoch, ascending offsets, no producer and no
     attributes.
 
     The log of a coordinator has many small batches, because a coordinator commits after a few requests. After
@@ -85,8 +85,8 @@ class Sweep:
         """Returns the time from which the tombstones or the marker of a batch may be removed, in ms since the epoch.
 
         Args:
-            horizon_ms: the time that an earlier pass has set for the batch; -1: none. The time is then the end of a
-                delete retention that begins now.
+            horizon_ms: the time that an earlier pass has set for the batch. If it is -1 (none), the result is the end
+                of a delete retention that begins now.
         """
 
     def sweep(self, run: Run, index: int, position: int, work: int, decompress: Decompress) -> tuple[int, int, int]:

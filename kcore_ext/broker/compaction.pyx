@@ -1,8 +1,8 @@
 """The second half of a compaction pass: removes records from each batch and merges small adjacent batches.
 
-Records are copied with new deltas and otherwise unchanged bytes. The caller compacts compressed and transactional
-batches. `kcore.broker.compaction.cleaner` describes the rules. `with_records` in `tests.reference.compaction` is the
-reference implementation of `filtered`.
+This module copies records with new deltas and otherwise unchanged bytes. It leaves transactional batches, and
+compressed batches that lose records, to its caller. `kcore.broker.compaction.cleaner` describes the rules.
+`with_records` in `tests.reference.compaction` is the reference implementation of `filtered`.
 """
 
 cimport cython
@@ -260,7 +260,7 @@ cdef class Sweep:
         return work
 
     cdef int begin(self, int32_t records) except -1:
-        """Begins with the first record of a batch."""
+        """Resets the counters, and makes room for the marks of a batch with `records` records."""
         cdef unsigned char* stays
         if records > self.stays_room:
             stays = <unsigned char*>PyMem_Realloc(self.stays, records)

@@ -92,8 +92,8 @@ class OffsetMap:
     def add(self, batch: bytes, decompress: Decompress, work: int = ...) -> int:
         """Surveys one batch of any kind; returns the remaining work units.
 
-        If the work units are used up within the batch, the next call continues. By default, `work` has no limit. The
-        sweep must read the batch, even if the batch has no live records.
+        If the work units are used up within the batch, the next call continues. By default, `work` has no limit.
+        The sweep does not remove this batch unread, even if it has no live records.
         """
 
     def step_over(self, base_offset: int) -> None:

@@ -4,7 +4,7 @@ from typing import Any, final
 class FetchItem:
     """One partition of a fetch: the requested position and the partition to read.
 
-    The position consists of the attributes that have the same names in a request's `FetchPartition`.
+    The attributes of the position have the same names as in the request's `FetchPartition`.
 
     Args:
         topic: the topic's name; None for an unknown id.
@@ -59,8 +59,8 @@ class SessionPartition(FetchItem):
     def update(self, data: Any) -> bool:
         """Stores the offsets of the response for this partition.
 
-        Returns True if the server must send the response. This is the case if it has records or an error, or if its
-        offsets differ from those of the previous response.
+        Returns True if the server must send the response, because it has records, an error, or offsets that differ
+        from the previous response.
         """
 
 def update_members(
@@ -222,7 +222,7 @@ class FetchReader:
     def idle(self, items: list[Any], params: FetchParams) -> bool:
         """Returns True if no partition has new data or an error.
 
-        Also returns False if only the generic path can determine this.
+        Returns False, too, if only the generic path can check a partition.
         """
 
     def news(self, items: list[Any], results: list[Any], members: dict[Any, SessionPartition]) -> list[Any]:

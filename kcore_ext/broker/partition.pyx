@@ -1,6 +1,7 @@
 """The code of a partition for every append and every commit; `kcore.broker.data.partition` has the rest.
 
-An append enlists first and counts itself in `PipelineCore.changing`, which `kcore_ext.runtime.shard` documents.
+Each append first enlists the partition in the round. Until the append ends, `PipelineCore.changing` counts it.
+`kcore_ext.runtime.shard` documents both.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t

@@ -219,11 +219,11 @@ cdef class ProducersCore:
     cdef bint follows(
         self, int64_t producer_id, int16_t epoch, int32_t first_sequence, bint transactional, object transactional_id
     ) except -1:
-        """Returns True for two kinds of batches, which may be appended: the next batch of a known producer, in its open
-        transaction or outside of a transaction; and the first batch of an unknown producer outside of a transaction.
-        The generic path decides about other batches.
+        """Returns True if a batch can be appended without the generic path.
 
-        Verifications are not checked, because they concern only the batch that opens a transaction.
+        This is the case for the next batch of a known producer, in its open transaction or outside of transactions. It
+        is also the case for the first batch of an unknown producer outside of transactions. The function does not check
+        verifications, because they concern only the batch that opens a transaction.
         """
         cdef PyObject* found
         cdef State* now
@@ -389,7 +389,7 @@ cdef class ProducersCore:
             self.note_refused(producer_id, epoch, sequence)
 
     cdef int note_refused(self, object producer_id, int16_t epoch, int32_t sequence) except -1:
-        """Records the lowest sequence of an unknown producer that was refused."""
+        """Records the lowest sequence that was refused for an unknown producer."""
         cdef object known = self.refused.get(producer_id)
         if known is not None and known[0] == epoch and known[1] <= sequence:
             return 0

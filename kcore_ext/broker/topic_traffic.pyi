@@ -1,8 +1,7 @@
 """The counters of a topic's traffic."""
 
 class TopicTraffic:
-    """The numbers and sizes of the records that clients have written to a topic and read from it since the node was
-    opened.
+    """The counts and sizes of the records that clients have written to a topic or read since the node was opened.
 
     Attributes:
         received_records: appended records of producers. The records of coordinators do not count.

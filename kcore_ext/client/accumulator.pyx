@@ -99,7 +99,10 @@ cdef class DeliveryBase:
     cdef int64_t given_ms
 
     cdef ProducerBatch follow(self):
-        """Returns the record's batch. No other thread runs meanwhile, because the method runs no Python code."""
+        """Returns the record's batch, or after a split the part that has the record.
+
+        The method runs no Python code, so no other thread can run meanwhile.
+        """
         cdef ProducerBatch part
         while self.own is not None and self.own.parts is not None:
             for part in self.own.parts:
@@ -188,8 +191,8 @@ cdef class TopicQueues:
 cdef class Accumulator:
     """The batches of a producer that no broker has acknowledged yet.
 
-    `append` needs no lock. Between its look-up of the open batch and the end of the encoding it runs no Python code and
-    holds the interpreter's lock, so no other thread runs. All other methods need the producer's lock.
+    `append` needs no lock. From its look-up of the open batch to the end of the encoding, it runs no Python code and
+    holds the interpreter's lock. So no other thread runs meanwhile. All other methods need the producer's lock.
 
     Args:
         delivery_type: a subclass of DeliveryBase without attributes.
@@ -275,8 +278,8 @@ cdef class Accumulator:
     def split(self, PartitionQueue queue not None, ProducerBatch batch not None):
         """Replaces a batch by smaller ones with the same records in the same order.
 
-        A part has at most half of the bytes, unless it has one record. The deliveries of the records follow the parts,
-        and `batch.done` is set. The parts are as old as the batch and have no sequence.
+        A part has at most half of the bytes, unless it has one record. Each delivery then refers to the part with its
+        record, and `batch.done` is set. The parts are as old as the batch and have no sequence.
 
         Returns:
             The parts, which replace the batch in its queue.
@@ -436,8 +439,8 @@ cdef class Accumulator:
     ) except -1:
         """Begins a batch with a record. The batch has room for the record even if that exceeds the limit.
 
-        Until the batch is complete, another thread may run. This thread may begin a batch of the same partition, which
-        then precedes this batch. It may also close the producer; the function then returns False.
+        Until the batch is complete, another thread can run. If that thread begins a batch of the same partition, its
+        batch precedes this one. If it closes the producer, the function returns False.
         """
         cdef ProducerBatch batch = ProducerBatch.__new__(ProducerBatch)
         batch.builder = BatchBuilder(

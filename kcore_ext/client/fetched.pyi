@@ -7,7 +7,7 @@ def reuse_memory(record_type: type[NamedTuple]) -> None: ...
 
 @final
 class FetchedRecords(Generic[R]):
-    """The records of one partition that a broker has returned and that no poll has taken yet."""
+    """The fetched records of one partition that no poll has returned yet."""
 
     def __init__(self, record_type: type[R], topic: str, partition: int) -> None: ...
     def __len__(self) -> int: ...
@@ -31,7 +31,7 @@ class FetchedRecords(Generic[R]):
 
 @final
 class RecordCursor:
-    """An iterator over records for a program's loop. It tracks which records the program has finished."""
+    """An iterator over records for a loop in the user's program. It tracks which records the loop has processed."""
 
     def __init__(self) -> None: ...
     def __iter__(self) -> Iterator[Any]: ...

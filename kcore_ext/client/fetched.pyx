@@ -1,4 +1,4 @@
-"""Records of Fetch responses, which become Python objects when a poll takes them, and their progress in a loop."""
+"""Fetched records, which become Python objects only when a poll returns them, and the cursor of a loop over them."""
 
 cimport cython
 from cpython.buffer cimport Py_buffer
@@ -315,8 +315,8 @@ cdef class FetchedRecords:
     cdef PyObject* make(self, int64_t offset, object timestamp, RecordView* view) except NULL:
         """Returns a new reference to a record.
 
-        The garbage collector does not track the record, which consists of strings, integers, bytes and tuples of them,
-        and so cannot be part of a cycle.
+        The garbage collector does not track the record. A record consists of strings, integers, bytes and tuples of
+        them, and so cannot be part of a cycle.
         """
         cdef PyObject* record = kept_record(<PyTypeObject*>self.record_type)
         if record is NULL:

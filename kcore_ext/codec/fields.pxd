@@ -1,7 +1,7 @@
 """Reads and makes messages in compiled code that knows their class: a field is a slot at an offset.
 
-A module passes the names of the fields that it uses, each with the index by which it reads the field, when it makes a
-`FieldLayout`.
+A module makes a `FieldLayout` from a dictionary index -> name of the fields that it uses. It then reads each field by
+its index.
 """
 
 cimport cython

@@ -1,4 +1,4 @@
-"""Creates messages in compiled code. It does not call their class, because a call would look up arguments by name."""
+"""Creates messages in compiled code without calling their class. Such a call would look up arguments by name."""
 
 cimport cython
 from cpython.object cimport PyObject, PyTypeObject

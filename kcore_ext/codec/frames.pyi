@@ -25,7 +25,7 @@ def encode_response(
         version: the version of the request that it responds to.
         correlation_id: the correlation id of the request.
         header_version: 1 for a header with a tag section, 0 without (see `response_header_version`).
-        limit_bytes: the maximum size of the frame, its length included; None: the range of an int32.
+        limit_bytes: the maximum size of the frame, including its length field. None: the maximum of an int32.
 
     Raises:
         MessageTooLargeError: the frame would be larger; encoding stops as soon as that is known.

@@ -78,7 +78,7 @@ cdef inline void _put(PyObject** slot, PyObject* value) noexcept:
 
 
 cdef int _find(Schema schema, PyObject* keyword, int hint) except -2:
-    """Returns the index of a keyword's field, searching after the previous one first; -1 without such a field."""
+    """Returns the index of a keyword's field; -1 without such a field. The search begins at the index `hint`."""
     cdef int i
     for i in range(hint, schema.n):
         if schema.names[i] == keyword:

@@ -1,8 +1,9 @@
 """The memory of message objects: only slots after the object's head.
 
-A message's class has no instance dictionary, no weak references and no finalizer, so creating, visiting and freeing an
-object is a loop over its slots. Python's general routines for this are several times slower, and took a third of the
-time of decoding. This module keeps a bounded number of small freed objects for reuse, as Python does with tuples.
+A message's class has no instance dictionary, no weak references and no finalizer. Creating, visiting and freeing an
+object are therefore loops over its slots. Python's general routines for this are several times slower, and took a third
+of the time of decoding. This module keeps a bounded number of small freed objects for reuse, as Python does with
+tuples.
 """
 
 from cpython.object cimport PyObject, PyTypeObject
@@ -77,7 +78,7 @@ cdef extern from *:
         Py_DECREF(cls);
     }
 
-    /* Only a program that intends it nests structs this deeply. Python's trashcan frees them without recursion. */
+    /* Structs are nested this deeply only on purpose. Python's trashcan frees them without recursion. */
     static void kcore_dealloc_deep(PyObject *self) {
         Py_TRASHCAN_BEGIN(self, kcore_dealloc)
         kcore_release(self);

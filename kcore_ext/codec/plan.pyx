@@ -86,7 +86,7 @@ class MessageTooLargeError(EncodeError):
 
 
 def _as_java(error):
-    """Replaces invalid UTF-8 in the same way as `read._text`; the error handler of Spark's columns."""
+    """Replaces invalid UTF-8 in the same way as `read._text`. Spark's text columns use this error handler."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     data, start = error.object, error.start
@@ -213,7 +213,7 @@ cdef class Schema:
 
 
 cdef PlanHolder _compile(Schema schema, int version, bint flexible):
-    """Sorts the fields of a schema into those in the fixed part, the tagged and the absent ones."""
+    """Makes the plan of a version: divides its fields into fixed, tagged and absent fields."""
     cdef PlanHolder holder = PlanHolder.__new__(PlanHolder)
     cdef Plan* plan = &holder.plan
     cdef FieldSpec spec
@@ -247,7 +247,7 @@ cdef PlanHolder _compile(Schema schema, int version, bint flexible):
 
 
 cdef int _fill(Op* op, Schema schema, int at, int version, bint flexible, PlanHolder holder) except -1:
-    """Fills one operation from one field."""
+    """Fills an operation of a plan from the declaration of its field."""
     cdef FieldSpec spec = <FieldSpec>schema.fields[at]
     cdef PlanHolder nested
     op.kind = spec.kind
@@ -302,7 +302,7 @@ cdef void register(PyTypeObject* cls, Schema schema):
 
 
 cdef void _forget(Schema schema) noexcept:
-    """Removes a freed schema from the cache: another class may get its address."""
+    """Removes a freed schema from the cache, because a new class can get the address of the freed class."""
     for at in range(CACHE):
         if _cached_schema[at] == <PyObject*>schema:
             _cached_class[at] = NULL

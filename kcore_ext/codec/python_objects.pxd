@@ -1,6 +1,7 @@
 """Functions of Python's C API over pointers, for the encoder and the decoder.
 
-Both count references themselves. No function raises: a NULL or -1 is checked where it can occur.
+Encoder and decoder count references themselves. Cython adds no error checks to these calls; the callers check for NULL
+and -1.
 """
 
 from cpython.object cimport PyObject, PyTypeObject

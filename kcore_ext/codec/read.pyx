@@ -60,7 +60,7 @@ cdef inline uint64_t _eight(const unsigned char* at) noexcept:
 
 
 cdef inline size_t _cache_slot(const unsigned char* at, Py_ssize_t length) noexcept:
-    """Hashes some bytes by their length, both ends and the middle, where names differ."""
+    """Returns the cache slot of a string. The hash of a long string covers only its length, its ends and its middle."""
     cdef uint64_t mixed = <uint64_t>length
     cdef Py_ssize_t i
     if length >= 8:
@@ -86,8 +86,8 @@ cdef const unsigned char* _surrogate(const unsigned char* at, const unsigned cha
 
 
 cdef PyObject* _text(const unsigned char* at, Py_ssize_t length) noexcept:
-    """Decodes UTF-8. Replaces invalid bytes by U+FFFD as Java does: one for an encoded surrogate, for which Python makes
-    three. Creates no exception, which would cost a microsecond for each invalid byte.
+    """Decodes UTF-8. Replaces invalid bytes as Java does: an encoded surrogate becomes one U+FFFD, in Python three.
+    The function creates no exception, because an exception would cost a microsecond for each invalid byte.
     """
     cdef PyObject* text = PyUnicode_DecodeUTF8(<const char*>at, length, b"replace")
     cdef unsigned char* copy

@@ -11,7 +11,7 @@ class SubscribedTopics:
     Args:
         by_id: returns the topic of an id, or None.
         names: the names of the member's topics.
-        known: some topics to which the member subscribes, for which the test is faster; None: no topics.
+        known: some of the topics to which the member subscribes. The test is faster for these topics. None: no topics.
     """
 
     def __init__(self, by_id: Callable[[bytes], Any], names: frozenset[str], known: Topics | None = None) -> None: ...
@@ -59,19 +59,19 @@ def next_partitions(
     Returns:
         A tuple (kept, revoked, granted, waits). `kept` has the partitions that the member keeps, and `revoked` those
         that it must revoke. `granted` has the new partitions of its target that no other member owns. `waits` is True
-        if another member still owns a partition of the target. Do not change the inner dictionaries, because several
-        topics may share one.
+        if another member still owns a partition of the target. Do not change the inner dictionaries, because one
+        dictionary may belong to several topics.
     """
 
 def with_granted(
     kept: dict[bytes, dict[int, int]], granted: dict[bytes, dict[int, int]]
 ) -> dict[bytes, dict[int, int]]:
-    """Returns one mapping of the partitions that a member keeps and those that it is granted. May change `kept`."""
+    """Merges the partitions that a member keeps with those granted to it. Changes `kept`, unless `kept` is empty."""
 
 def topics_of(owned: dict[bytes, dict[int, int]], layout: FieldLayout) -> list[Any]:
     """Returns the topics and their partitions as messages.
 
-    Do not change the lists of partitions, because several topics may share one.
+    Do not change the lists of partitions, because one list may belong to several topics.
 
     Args:
         owned: the partitions by topic id.

@@ -40,7 +40,7 @@ cdef class SubscribedTopics:
 
 @cython.final
 cdef class SharedEpochs:
-    """The owners' epochs of all partitions of a topic, as one object for several topics; never changed."""
+    """The epochs of the owners of a topic's partitions. Topics with equal epochs share one object. Immutable."""
 
     cdef dict of_topic
 

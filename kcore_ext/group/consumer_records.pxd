@@ -1,4 +1,4 @@
-"""Compiled records of consumer groups, which share the objects in memory."""
+"""Compiled records of consumer groups, which refer to the group's own objects instead of copies."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t

@@ -2,7 +2,7 @@ from collections.abc import Mapping
 from typing import Any
 
 class GroupFastPath:
-    """The common part of the fast paths of both heartbeats: finding the group's shard, and authorization.
+    """The common part of the fast paths of all heartbeat APIs: look-up of the group's shard, and authorization.
 
     Args:
         api: the API, for responses that wait for a commit.

@@ -359,7 +359,7 @@ cdef class ConsumerHeartbeatFastPath(EpochFastPath):
         )
 
     cdef bint _is_quiet(self, object group, int64_t now_ms) except -1:
-        """Returns `ConsumerGroup.is_quiet()`. Calls it only if there are patterns, or if the target is out of date."""
+        """Returns the same value as `ConsumerGroup.is_quiet()`. Calls it only for patterns or an outdated target."""
         cdef int64_t group_epoch, assigned, refresh_at_ms, refresh_epoch
         cdef PyObject* found = slot(<PyObject*>group, self._of_group, SUBSCRIPTIONS)
         if found is not NULL:

@@ -8,10 +8,10 @@ R = TypeVar("R", bound=tuple[Any, ...])
 
 @final
 class OffsetBlock(Generic[R]):
-    """The offsets of one commit of a group: a sequence of their records, in request order.
+    """The offsets of one commit of a group. As a sequence, it contains their records in request order.
 
-    The records are made only on access. `append_to` writes the block and `put_into` stores its offsets without making
-    records, which takes a fraction of the time.
+    The block makes a record only when the record is accessed. `append_to` and `put_into` make no records, and therefore
+    take a fraction of the time.
 
     Args:
         group_id: the group.

@@ -304,7 +304,7 @@ cdef class OffsetBlock:
 
     cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object requested, object index, FieldLayout layout,
                   str metadata) except -1:
-        """Stores the offset of one partition; `size` is the size of its record besides the value."""
+        """Stores the offset of one partition. `size` is the size of its record without the value."""
         cdef OffsetAndMetadata offset = OffsetAndMetadata.__new__(OffsetAndMetadata)
         if self.count == self.capacity:
             self.reserve(1)     # a sequence of another class may yield more than its length

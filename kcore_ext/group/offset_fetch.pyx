@@ -423,7 +423,10 @@ cdef class OffsetFetchFastPath:
         return responses
 
     cdef int _add_all_topics(self, GroupQuery* query, list topics, Construction* construction) except -1:
-        """Adds every topic with a materialised offset, and with an id if the version sends ids."""
+        """Adds every topic with a materialised offset.
+
+        If the response identifies topics by id, skips topics without an id.
+        """
         cdef FieldLayout layout = self._old_partition if query.old else self._partition
         cdef PyObject* unstable = NULL
         cdef dict partitions

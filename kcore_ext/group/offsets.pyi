@@ -37,7 +37,7 @@ class OffsetAndMetadata:
         """Sets the record offset; returns the object itself. Raises ValueError if it is already set."""
 
     def encode_value(self, version: int) -> bytes:
-        """Encodes the record's value in a version, which is 4, or 1 for an offset with an expiration time.
+        """Encodes the record's value. `version` is 1 for an offset with an expiration time, and 4 for other offsets.
 
         Raises ValueError if the value cannot be encoded.
         """
@@ -86,8 +86,8 @@ class OffsetDecoder:
         """Decodes an offset record (key types 0 and 1, value versions 0 to 4) or its tombstone.
 
         Returns:
-            Key and value, without a record offset yet; None for other records and for unusual bytes, which the codec
-            must decode or refuse.
+            A tuple (key, value). The value has no record offset yet; it is None for a tombstone. The result is None
+            for other records, and for unusual bytes, which the codec must decode or refuse.
         """
 
     def replay(
@@ -99,7 +99,7 @@ class OffsetDecoder:
         partitions_of: Callable[[str, str], dict[int, OffsetAndMetadata]],
         other: Callable[[int, bytes | None, bytes | None], Any],
     ) -> int:
-        """Puts the offsets of uncompressed, non-transactional batches into their dictionaries.
+        """Stores the committed offsets of uncompressed, non-transactional batches in the dictionaries of their topics.
 
         Args:
             run: pairs (base offset, whole batch); CRCs are not checked.
@@ -131,6 +131,6 @@ def fetch_responses(
         indexes: the partitions, in the order of the response.
         offsets: the topic's materialised offsets.
         unstable: the partitions with pending offsets, if the request requires stable ones (KIP-447).
-        topic_id: an offset with another id, of an earlier topic with the same name, is ignored; None: any id is
-            valid.
+        topic_id: the topic's id. An offset with another topic id is ignored, because it belongs to an earlier topic
+            with the same name. None: offsets with any topic id are valid.
     """

@@ -105,7 +105,7 @@ cdef int materialise(dict topics, topic, dict partitions) except -1:
     """Makes pending offsets visible, unless a later record has replaced them. Returns the number of partitions that had
     no offset before.
 
-    If the group had no offsets of the topic, it uses the dictionary of the pending offsets from now on.
+    If the group had no offsets of the topic, `partitions` itself becomes the topic's dictionary of offsets.
     """
     cdef PyObject* found = PyDict_GetItemWithError(topics, topic)
     cdef dict present

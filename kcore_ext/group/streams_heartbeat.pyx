@@ -137,8 +137,10 @@ cdef class StreamsHeartbeatFastPath(EpochFastPath):
         return number(get(request, self._request, REBALANCE_TIMEOUT_MS), &timeout_ms) and timeout_ms == UNCHANGED
 
     cdef bint _rests(self, PyObject* member, PyObject* group, PyObject* request) noexcept:
-        """Returns True if the request has the member's epoch and the current endpoint epoch, and the group has not
-        changed since the member's last heartbeat, which had no work."""
+        """Returns True if the last heartbeat of the member had no work, and the group has not changed since then.
+
+        The request must also have the member's epoch and the current endpoint epoch.
+        """
         cdef int64_t requested, of_member, of_group, known_endpoints, endpoint_epoch
         return (
             number(get(request, self._request, MEMBER_EPOCH), &requested)

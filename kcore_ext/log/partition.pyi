@@ -185,6 +185,6 @@ def log_pairs(by_number: dict[int, list[tuple[int, bytes]]]) -> tuple[list[tuple
         by_number: the result of `sort_batches`.
 
     Returns:
-        The pairs (key, batch), ascending; a key consists of partition number and base offset. The second value is the
-        total size in bytes of these batches in journal entries, without the header of each entry.
+        A tuple of two values. The first value is the pairs (key, batch), ascending; a key consists of partition number
+        and base offset. The second value is the size of these batches in journal entries, without entry headers.
     """

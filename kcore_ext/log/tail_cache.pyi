@@ -1,7 +1,7 @@
 from typing import Final, final
 
 TRIM_THRESHOLD: Final[int]
-"""The cache rebuilds the list of a partition when at least this number of entries at its head are released."""
+"""The cache shortens the list of a partition when the list begins with this number of released entries."""
 BATCH_OVERHEAD: Final[int]
 """Number of bytes that the cache adds to the size of each batch, for the memory of its Python objects."""
 

@@ -31,8 +31,8 @@ class Now:
     Attributes:
         now_ms: monotonic milliseconds, for deadlines.
         wall_ms: milliseconds since the epoch, for records.
-        resumed_ms: the monotonic time in ms of the latest `update` call before which there was no call for more than
-            `LATE_MS`.
+        resumed_ms: the monotonic time in ms at which the latest long pause ended. A pause is long if there was no
+            call of `update` for more than `LATE_MS`.
     """
 
     now_ms: int

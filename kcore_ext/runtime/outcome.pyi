@@ -77,7 +77,7 @@ class Pending:
         """
 
     def fail(self, code: int) -> None:
-        """Completes the response with the error response of the request's API for `code`."""
+        """Completes the response with an error response of the request's API, whose error code is `code`."""
 
     def on_complete(self, callback: Callable[[Any], Any]) -> None:
         """Sets the callback. `callback(response)` is called at completion, or at once if the response is complete."""

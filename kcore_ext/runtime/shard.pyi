@@ -7,7 +7,7 @@ from kcore_ext.runtime.outcome import Outcome, Pending
 
 @final
 class EncodedRecords:
-    """The encoded records of a decision whose records are a list. A decision with a `RecordBlock` does not need it.
+    """The encoded form of a list of records that a decision writes. A `RecordBlock` encodes its own records instead.
 
     Args:
         records: the records. The constructor encodes them, and raises any exception of their keys and values.

@@ -181,7 +181,7 @@ cdef class ShardCore:
         return self.when_durable(api, context, request, result)
 
     cdef object write_and_respond(self, api, context, request, Outcome outcome):
-        """Appends the outcome of a fast path, which has records, and returns its response, which waits for the commit.
+        """Appends the records in the outcome of a fast path. Returns the response, which waits for the commit.
 
         The shard must be active and have no responses to release, as `ready_shard` checks.
         """
@@ -378,7 +378,7 @@ cdef class ShardCore:
         self.replay(records, producer_id, first_offset)
 
     cdef int replay(self, object records, int64_t producer_id, int64_t first_offset) except -1:
-        """Applies records to memory. After an exception, memory has a part of the records."""
+        """Applies records to memory. After an exception, only some of the records are applied."""
         cdef object machine = self.machine
         if type(records) is not list:
             machine.replay_block(first_offset, producer_id, records)

@@ -1,8 +1,8 @@
 """A hierarchical timer wheel in milliseconds: exact, tickless, O(1) to arm, cancel, move and find the next deadline.
 
 Structure
-    The wheel has eleven levels of 64 slots. A deadline is on the level of the highest 6-bit digit in which it differs
-    from the wheel's clock, in the slot of that digit (Varghese and Lauck's hierarchical wheel, with tokio's placement).
+    The wheel has eleven levels of 64 slots. The level of a deadline is the highest 6-bit digit in which it differs
+    from the wheel's clock. Its slot is the value of that digit (Varghese and Lauck's wheel, with tokio's placement).
     Eleven digits of 6 bits cover an int64, so there is no horizon. A slot is a circular list of nodes inside the
     timers; a 64-bit word per level has a bit for each occupied slot. The first occupied slot of the lowest occupied
     level is the next slot of all, found with two bit scans. `advance` jumps from one such slot to the next and skips
@@ -259,9 +259,9 @@ cdef class TimerWheel:
     def next_deadline_ms(self):
         """Returns the time for the next call of `advance`, or -1 if no timer is armed; O(1).
 
-        The result is a lower bound of the earliest deadline: the clock must enter a slot with far deadlines before its
-        timers are due, and an extended timer may still be in its old slot. So `advance` may deliver no timer at this
-        time; the next result is then higher.
+        The result is a lower bound of the earliest deadline. The clock must enter a slot with far deadlines before its
+        timers are due, and an extended timer can still be in its old slot. So it is possible that `advance` delivers no
+        timer at this time. The next result is then higher.
         """
         return self.next_deadline()
 

@@ -18,11 +18,11 @@ class ApiEntry:
         limit_bytes: the largest response in bytes, including its length field.
         note: called with the size of every encoded response of more than 16 KiB; it raises `MessageTooLargeError` if
             not enough memory is left. None: the sizes are not reported.
-        max_request_bytes: the largest request; a longer request is refused once more than that many bytes of it have
-            arrived.
+        max_request_bytes: the largest request. The server refuses a longer request once it has received more bytes
+            than this.
         max_request_elements: the largest number of array elements and tagged fields in a request.
         slice_bytes: the size in bytes above which the request queue passes a response to `Owner.write_later`, which
-            encodes it in slices. 0: all responses are encoded at once, as always if the API has `caches_responses`.
+            encodes it in slices. 0: all responses are encoded at once. An API with `caches_responses` always has 0.
 
     Attributes:
         api: the API.

@@ -157,13 +157,13 @@ class RequestQueue:
         """Returns the number of received bytes that the queue has not consumed yet."""
     @property
     def claim_bytes(self) -> int:
-        """Returns the number of received bytes, or the whole size of the first frame if it is incomplete."""
+        """Returns the memory that the queue needs: the received bytes, or the whole first frame if that is larger."""
     @property
     def waiting(self) -> bool:
         """True if any response is outstanding."""
     @property
     def remembered(self) -> int:
-        """Returns the number of cached client ids and requests, which is bounded."""
+        """Returns the number of cached client ids and requests. The number has an upper limit."""
     def feed(self, data: bytes) -> None:
         """Adds received bytes."""
     def accept(self, max_frame_bytes: int) -> None:

@@ -1,6 +1,6 @@
 """The request queue of a connection: cuts frames, decides requests, and returns the responses in request order.
 
-This is the whole hot path of a server: only this module and the decision of the group handle a heartbeat.
+This is the whole hot path of a server: for a heartbeat, only this module and the group's decision run.
 `tests.reference.request_queue` is the reference implementation in pure Python; a test compares both modules. This
 module does no I/O: its owner feeds received bytes and takes response bytes.
 
@@ -384,7 +384,7 @@ cdef class RequestQueue:
         return self._ready(route, version, correlation_id, frame)
 
     cdef int _decided(self, ApiTimes times, ResponseSlot slot, int64_t began_ns) except -1:
-        """Records the time of a decided request. Its response is complete unless it has a slot."""
+        """Records the time of a decided request. `slot` is the slot of an incomplete response, or None."""
         self._mark_ns = times.processed(began_ns, slot is None)
         if slot is not None:
             slot._began_ns = began_ns

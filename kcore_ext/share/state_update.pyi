@@ -7,7 +7,7 @@ from kcore_ext.runtime.outcome import Pending
 
 @final
 class StateUpdate:
-    """One ShareUpdate record, with the state of the share partition after it. It is a `RecordBlock` of one record."""
+    """A `RecordBlock` of one ShareUpdate record. It also contains the state of the share partition after the update."""
 
     @property
     def size_bytes(self) -> int:
@@ -37,7 +37,7 @@ class StateWriter:
         find_topic: returns a topic by its id, or None.
         combine: `kcore.share.batches.combine`.
         identity: the share partition, as a `SharePartitionKey`.
-        name: the text of the same key, from which the shard is computed.
+        name: the share partition as a text, which determines its shard.
         record_key: the encoded ShareUpdateKey of the share partition.
     """
 

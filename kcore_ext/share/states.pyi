@@ -21,8 +21,8 @@ class ShareState:
         write_timestamp: the time of the last snapshot of any kind.
         highest_state_epoch: requests with a lower state epoch are fenced.
         highest_leader_epoch: requests with a lower leader epoch are fenced.
-        updates: the number of updates since the last snapshot that was written because of too many updates. It is
-            smaller after loading a log whose oldest records were deleted.
+        updates: the number of updates since the last snapshot that too many updates have caused. After a load, the
+            number is smaller if the oldest records of the log were deleted.
         snapshot_offset: the offset of the last snapshot. All records of the shard below the lowest `snapshot_offset`
             can be deleted.
     """
@@ -143,5 +143,5 @@ class ShareStates:
     def has_requested_snapshot(self) -> bool:
         """Returns True if a request caused the last snapshot of any share partition.
 
-        `create_timestamp` and `write_timestamp` are equal then.
+        Such a snapshot has equal values of `create_timestamp` and `write_timestamp`.
         """

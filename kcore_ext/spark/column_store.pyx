@@ -1,8 +1,8 @@
 """Columns in Arrow's layout, for reading and for appending: values, validity, offsets, and child columns.
 
-Values of an incomplete row can be removed: a struct counts only complete rows, and `truncate` cuts its children to
-that length. `reserve` allocates room ahead for the number of values that a caller expects, so that appending a value
-is a store and an addition. Validity and booleans take one byte per value here, and one bit in a finished column.
+Values of an incomplete row can be removed: a struct counts only complete rows, and `truncate` shortens its child
+columns to this count. `reserve` allocates room for the number of values that a caller expects, so that appending a
+value is a store and an addition. Validity and booleans take one byte per value here, and one bit in a finished column.
 
 Functions that return int return 0, or -1 if there is no memory.
 """

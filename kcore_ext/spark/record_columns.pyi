@@ -7,7 +7,10 @@ STATUSES: Final[tuple[str, ...]]
 """The names of the statuses of rows, indexed by the numbers that `RecordColumns.take_heads` returns."""
 
 Finished = tuple[int, int, list[Any], list[Any]]
-"""A column in Arrow's layout: length, null count, buffers (None for an unneeded validity), child columns."""
+"""A column in Arrow's layout: length, null count, buffers, child columns.
+
+The validity buffer is None if no value is null.
+"""
 
 @final
 class RecordColumns:

@@ -35,8 +35,7 @@ STATUSES = (
 
 # ---------------------------------------------------------------- routes of fields
 cdef class Mapped:
-    """The columns of one plan's fields: one column for each operation and, for a struct, the column of the struct
-    itself.
+    """The owner of a `Route`, which maps the fields of one plan to columns.
     """
 
     def __dealloc__(self):
@@ -361,7 +360,7 @@ cdef int _read(Route* route, const unsigned char* at, Py_ssize_t size) except -1
 
 # ---------------------------------------------------------------- record types
 cdef class RecordType:
-    """One record type: its column, and the routes into it."""
+    """One record type: its struct column, and the routes from its key and value versions to this column."""
 
     def __cinit__(self, str name, key, value, bint wanted):
         cdef ColumnNode key_node = struct_column([field_column(spec) for spec in key.FIELDS])

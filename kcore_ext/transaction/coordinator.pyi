@@ -72,8 +72,8 @@ class TransactionShardCore:
         """Adds partitions to a transaction. The first addition begins the transaction.
 
         Returns:
-            None if the shard wrote a record. Otherwise a code: either the addition was refused, or no record was
-            necessary.
+            None if the shard wrote a record. Otherwise an error code, or NONE if the transaction already has all the
+            partitions.
         """
 
     def replay(self, offset: int, producer_id: int, key: Any, value: Transaction | None) -> None:

@@ -1,4 +1,4 @@
-"""The steps of every transaction whose partitions are all on this node.
+"""The compiled state changes of transactions whose partitions are all on this node.
 
 `TransactionShard`, `TransactionCoordinator` and `LocalMarkers` have all other code: loads, timeouts, expiry, partitions
 of other nodes, and failures.
@@ -102,7 +102,7 @@ cdef class TransactionShardCore:
         self.apply(block.transactional_id, block.value)
 
     cdef int apply(self, str transactional_id, Transaction value) except -1:
-        """Applies one transition; None forgets the id."""
+        """Applies one transition of a transactional id. If `value` is None, removes the id."""
         cdef PyObject* found = PyDict_GetItem(self.transactions, transactional_id)
         cdef Transaction before = None if found is NULL else <Transaction>found
         if value is None:

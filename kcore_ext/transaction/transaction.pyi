@@ -151,12 +151,12 @@ def add(
 def check_since_v5(
     table: tuple[R, ...], transaction: Transaction | None, producer_id: int, producer_epoch: int, commit: bool
 ) -> R:
-    """Returns the entry of `table` for an EndTxn v5, like `kcore.transaction.ending.check_since_v5`.
+    """Returns the result of checking an EndTxn v5, like `kcore.transaction.ending.check_since_v5`.
 
     Args:
-        table: the first entry is that for an unknown producer. Six entries for each state follow, in the order of the
-            states' numbers: abort and commit with the current epoch, abort and commit with the epoch before the last
-            increase, and abort and commit with any other epoch.
+        table: the possible results. The first result is for an unknown producer. Six results for each state follow, in
+            the order of the states' numbers: abort and commit with the current epoch, abort and commit with the epoch
+            before the last increase, and abort and commit with any other epoch.
         transaction: the current value of the id; None for an unknown id.
         producer_id: the producer id of the request.
         producer_epoch: the producer epoch of the request.
@@ -168,8 +168,8 @@ def prepare(
 ) -> Transaction | None:
     """Returns the prepared end of a transaction, like `kcore.transaction.ending.prepare`.
 
-    If the transaction needs another producer id, it calls `take`. If `take` returns None, this function also returns
-    None, whereas `kcore.transaction.ending.prepare` raises an exception.
+    This function calls `take` if the transaction needs another producer id. If `take` returns None, this function
+    returns None, whereas `kcore.transaction.ending.prepare` raises an exception.
     """
 
 def prepared(

@@ -1,6 +1,6 @@
-"""The value of a transactional id, its record in the log, and its steps.
+"""The state of a transactional id, its record in the log, and the changes of the state.
 
-`kcore.transaction` has the rules as tables and documents them. A test compares the steps with a reference
+`kcore.transaction` has the rules as tables and documents them. A test compares the changes with those of a reference
 implementation, and the bytes with those of the codec.
 """
 

@@ -7,7 +7,7 @@ from cpython.object cimport PyObject, PyTypeObject
 
 cdef extern from *:
     """
-    /* CPython 3.14 keeps the hash of a tuple in it; -1: not computed yet. New memory has 0, which is a valid hash. */
+    /* CPython 3.14 stores a tuple's hash in the tuple, or -1 before it is computed. New memory has 0, a valid hash. */
     static inline void kcore_forget_hash(PyObject *made) {
     #if PY_VERSION_HEX >= 0x030E0000
         ((PyTupleObject *)made)->ob_hash = -1;

@@ -13,10 +13,10 @@ cdef extern from "Python.h":
 
 cdef Py_ssize_t MAX_CHARACTERS = 256
 cdef Py_ssize_t ENTRY_BYTES = 160
-"""The memory of an empty text and its entry in the table."""
+"""The memory of an empty text and of its entry in the table, in bytes."""
 
 MAX_TABLE_BYTES = 16_777_216
-"""The counted size at which the table is emptied. Texts that are in use stay in memory."""
+"""Maximum size of the texts and their entries in bytes. A full table is emptied; texts in use stay in memory."""
 
 cdef Py_ssize_t max_table_bytes = MAX_TABLE_BYTES
 cdef dict _table = {}

@@ -1,7 +1,7 @@
 """Access to the slots of Python objects by their offsets, for compiled code.
 
-A module defines an index (an enum) for each slot that it uses, and passes a dictionary of indices and names to
-`SlotLayout`.
+A module defines an enum with an index for each slot that it uses, and makes a `SlotLayout` from a dictionary
+index -> name of the slots.
 """
 
 cimport cython

@@ -57,7 +57,7 @@ class AcquiringRuns(RunList):
             fetch_offset: the result of `next_fetch_offset`.
             wheel: see the class.
             deadline_ms: see the class.
-            max_records: the number of records after which no further log batch is begun.
+            max_records: the number of acquired records after which the method reads no further log batch.
             batch_size: the approximate number of offsets in an acquired range, for records that were never delivered.
             record_limit: True if `max_records` is a strict limit (KIP-1206). False: all records of the last log batch
                 are acquired, so their number may exceed `max_records`.

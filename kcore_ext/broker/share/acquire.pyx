@@ -26,7 +26,7 @@ cdef class Acquired:
 
 @cython.final
 cdef class Acquisition:
-    """The limits of one `ShareRuns.acquire`, and the ranges acquired so far."""
+    """The limits of one call of `ShareRuns.acquire`, and the ranges that this call has acquired so far."""
 
     cdef int64_t batch_end(self, int64_t offset) except -2:
         """Returns the last offset of the log batch that contains `offset`, or `offset` if none does."""
@@ -167,8 +167,8 @@ cdef class AcquiringRuns(RunList):
         """Acquires available runs of one origin, from index `at` on; returns the index of the run after them.
 
         The more often records were delivered, the fewer of them are acquired together. For its last delivery, each
-        record is acquired alone. A record that no member can process therefore does not make other records fail. The
-        function sets `acquisition.most` to 0 if no further record may be acquired after such a part.
+        record is acquired alone. A record that no member can process therefore does not make other records fail. If
+        records were delivered so often, the function sets `acquisition.most` to 0. This ends the acquisition.
         """
         cdef Run run
         cdef Py_ssize_t i
@@ -300,7 +300,7 @@ cdef class AcquiringRuns(RunList):
         return 0
 
     cdef int archive_locked(self, Lock lock, Acquisition acquisition, int64_t first, int64_t last) except -1:
-        """Archives the offsets that a lock has acquired in a range of aborted records."""
+        """Archives the aborted records from `first` to `last`, as far as they are acquired under `lock`."""
         cdef Py_ssize_t at = self.find(first)
         cdef Run run
         while at < len(self.runs) and (<Run>self.runs[at]).first <= last:

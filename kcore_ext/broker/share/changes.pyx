@@ -146,7 +146,7 @@ cdef class ShareRuns(AcquiringRuns):
         return 0
 
     cdef int renew(self, Change change, str member, TimerWheel wheel, int64_t deadline_ms) except -1:
-        """Sets one new lock for all runs that a valid request renews."""
+        """Replaces the locks of all runs in `change.renewed` by one new lock."""
         cdef Lock lock = Lock.__new__(Lock)
         cdef Run run
         lock.owner = self

@@ -70,7 +70,7 @@ class RunList:
         """Returns True if a tracked offset can be acquired, or if fewer than `max_locks` offsets are tracked."""
 
     def acquirable(self, first: int, last: int) -> int:
-        """Returns the number of offsets in a range that can be acquired, without regard to limits."""
+        """Returns the number of acquirable offsets from `first` to `last`. Limits do not affect the result."""
 
     def settle(self) -> bool:
         """Moves `start_offset` to the first offset whose delivery is not complete. Returns True if it moved."""

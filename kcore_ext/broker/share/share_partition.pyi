@@ -84,8 +84,8 @@ class SharePartitionCore(ShareRuns):
     def _read_more(
         self, batches: list[bytes], size: int, offset: int, end: int, max_records: int, max_bytes: int
     ) -> None:
-        """Reads further log batches and appends them to `batches`, until they have enough records to acquire."""
+        """Appends further log batches to `batches`, until `batches` has enough records to acquire."""
 
     @abstractmethod
     def _drop_after(self, error: Exception) -> None:
-        """Drops the share partition after an internal error; it must not raise."""
+        """Drops the share partition after an internal error. An implementation must not raise."""
