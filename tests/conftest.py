@@ -34,8 +34,8 @@ settings.load_profile("test")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Moves the tests that need the Spark session to the front.
 
-    pytest-xdist gives each worker a piece of the list, and moves tests from the end of a piece to a worker that has
-    nothing to do. So only one worker starts a Java virtual machine.
+    pytest-xdist gives each worker a part of the list. An idle worker receives tests from the end of another worker's
+    part. So only one worker starts a Java virtual machine.
     """
     items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
 

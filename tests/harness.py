@@ -37,9 +37,9 @@ class EngineHarness:
     """A node whose requests are decided, committed and completed by the test.
 
     Args:
-        settings: by Kafka's names, beside `SETTINGS`.
+        settings: further settings by Kafka's names, which override `SETTINGS`.
         topics: topics to create, name -> partitions.
-        log: the log; None: a `FailingLog`.
+        log: the log, or None for a new `FailingLog`.
         wall_ms: the time at the start.
 
     Attributes:
@@ -79,7 +79,7 @@ class EngineHarness:
         self.engine.close()
 
     def open(self, log: LogEngine) -> None:
-        """Opens an engine on a log, after the earlier one is closed."""
+        """Opens an engine on a log. The earlier engine must be closed."""
         self.log = log
         self.boot()
 
@@ -123,7 +123,7 @@ class EngineHarness:
         return self.engine.submit(about, request)
 
     def received(self, response: Any, version: int) -> Any:
-        """Commits. Returns the response of `start` as a client decodes it."""
+        """Commits, so that a response of `start` is complete. Returns this response as a client decodes it."""
         self.settle()
         if isinstance(response, Pending):
             assert response.done, f"{type(response.request).__name__} is parked"
@@ -158,8 +158,8 @@ class DrivenHarness(EngineHarness):
     """
 
     WAITS_MS = (10, 10, 10, 100, 1_000, 30_000, 60_000, 0)
-    """Milliseconds by which `send` advances the time while a request is parked. The longest steps exceed the session
-    timeouts of members.
+    """Durations in ms. While a request is parked, `send` advances the time by each of them in turn. The longest ones
+    exceed the session timeouts of members.
     """
 
     def boot(self) -> None:

@@ -32,21 +32,19 @@ QUICK = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms"
 
 
 def serve(api: Any, context: Any, request: Any) -> Any:
-    """Serves a request as the engine does: by the API's fast path, or by `handle` if the fast path declines."""
+    """Passes a request to an API as the engine does: to `fast`, and to `handle` if the fast path declines it."""
     response = None if api.fast is None else api.fast(context, request)
     return api.handle(context, request) if response is None else response
 
 
 class Target(Protocol):
-    """An engine of this process, or a connection."""
+    """A receiver of requests: an engine in this process, or a connection to a server."""
 
     def send(self, request: Any, version: int | None = None) -> Any: ...
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
-    """Waits until `condition` returns a true value, because of events in other threads and processes. Returns the
-    value.
-    """
+    """Waits until `condition` returns a true value, which depends on other threads or processes. Returns this value."""
     until = time.monotonic() + timeout_s
     while not (value := condition()):
         assert time.monotonic() < until, f"{what} did not happen within {timeout_s} s"

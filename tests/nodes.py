@@ -1,5 +1,5 @@
-"""Nodes of the client API on top of any object that handles requests, such as engines in virtual time or modified
-servers.
+"""Nodes of the client API that send their requests to any object, such as an engine in virtual time or a modified
+server.
 """
 
 from __future__ import annotations
@@ -39,5 +39,5 @@ class TargetTransport(EmbeddedTransport):
 
 
 def node_of(target: Target) -> Node:
-    """Returns a node that sends every request to a target. It need not be closed."""
+    """Returns a node that sends every request to a target. The caller need not close it."""
     return Node(TargetTransport(target), local=True)

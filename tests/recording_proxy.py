@@ -12,7 +12,7 @@ from kcore.client.connection import body_position
 from kcore.protocol.api_keys import ApiKey, request_class, request_header_version, response_class
 
 Change = Callable[[ApiKey, Any], None]
-"""A function that may change the fields of a message."""
+"""A function of the test that the proxy calls with each message. It may change the fields of the message."""
 
 
 class Recorded(NamedTuple):
@@ -34,7 +34,7 @@ class Recorded(NamedTuple):
 
 
 class RecordingProxy:
-    """Passes the connections of a client on to a server with one broker, and records each request.
+    """A proxy between a client and a cluster of one broker, which records each request.
 
     The proxy replaces the broker's port in responses by its own port, so that the client knows no other address.
 

@@ -1,4 +1,6 @@
-"""APIs are constructed at their first use. These tests find the errors that would otherwise occur at the start."""
+"""The engine constructs each API when it is first used, not at the start. These tests find the errors that this would
+hide.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,16 @@ def engine() -> Any:
 
 
 def test_every_api_can_be_constructed_and_agrees_with_its_table(engine: Engine) -> None:
-    """ApiVersions lists the versions before an API is constructed. They must equal the versions of the API's class."""
+    """The table of APIs contains the versions that ApiVersions lists before an API is constructed. They must equal the
+    versions of the API's class.
+    """
     assert [(api.key, api.versions) for api in engine.apis.values()] == [(row.key, row.versions) for row in SERVED_APIS]
 
 
 def test_every_class_is_found_in_its_package_by_its_name() -> None:
-    """A file with one API is found through its package, by the name of its class. Each class has a row in the table."""
+    """The class of each API can be imported from its package, which finds the file by the name of the class. Each API
+    has a row in the table of APIs.
+    """
     found = set()
     for package in PACKAGES:
         assert package.__file__ is not None
@@ -79,7 +85,7 @@ def test_an_api_of_another_class_than_announced_is_a_bug() -> None:
 
 
 def test_an_engine_starts_without_its_apis(tmp_path: Path) -> None:
-    """The modules that a start imports must not import the APIs. Otherwise deferring them would save nothing."""
+    """Starting an engine imports no module of an API, so that the start is fast."""
     script = f"""
 import sys
 import kcore, kcore.server.server, kcore.cli.serve

@@ -1,5 +1,5 @@
-"""The event loop's driver runs out of memory in one of its own steps: no round stays open, and no request waits
-forever.
+"""The driver, which runs the engine on an event loop, runs out of memory at one of its steps. No round stays open, and
+no request waits forever.
 """
 
 from __future__ import annotations

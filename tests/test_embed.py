@@ -341,9 +341,8 @@ def test_a_jump_of_a_week_expires_offsets_at_once() -> None:
     [(-1, ValueError), (float("nan"), ValueError), (float("inf"), ValueError), ("x", TypeError), (None, TypeError)],
 )
 def test_a_wrong_distance_leaves_the_engine_usable(ms: Any, error: type[Exception]) -> None:
-    """`advance` refuses an invalid number of milliseconds before it changes the engine's state.
-
-    An exception of the clock during a call would make the engine refuse all later calls.
+    """`advance` refuses an invalid number of milliseconds before it moves the clock. An exception during the move would
+    make the engine refuse all later calls.
     """
     with kcore.open(clock=kcore.ManualClock()) as engine:
         with pytest.raises(error):
@@ -362,7 +361,9 @@ def test_only_a_manual_clock_can_be_advanced() -> None:
 
 
 def test_requests_of_threads_complete_each_other() -> None:
-    """Every join is parked until the last member joins, and every SyncGroup until the leader's arrives."""
+    """Eight threads join a group. Each join is parked until the last member joins, and each SyncGroup until the leader
+    sends its own.
+    """
     count, failures, assigned = 8, [], {}
     with kcore.open(config={**SMALL, "group.initial.rebalance.delay.ms": "100"}) as engine:
 

@@ -1,4 +1,4 @@
-"""The exception classes of the error codes, and the errors of requests that fail only for some partitions."""
+"""The exception classes of Kafka's error codes, and the error of a request that fails for some of its partitions."""
 
 from __future__ import annotations
 

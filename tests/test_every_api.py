@@ -21,7 +21,7 @@ FIELDS: dict[ApiKey, dict[str, Any]] = {
     ApiKey.PRODUCE: {"acks": -1},
     ApiKey.DESCRIBE_ACLS: {"resource_type_filter": 1, "operation": 1, "permission_type": 1},
 }
-"""API -> fields that a request must set. Without these fields, the request gets no response or a special error."""
+"""API -> fields that a request must set. Without them, the request would be invalid, or get no response."""
 
 
 @pytest.fixture(scope="module")

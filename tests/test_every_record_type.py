@@ -31,12 +31,12 @@ from tests.transaction.world import World
 COORDINATOR_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 STEPS = 400
 NOT_WRITTEN = {("LegacyOffsetCommitKey", "value"), ("ConsumerGroupPartitionMetadataKey", "value")}
-"""Types of records that kcore never writes. It only replays them (`tests/group`), because older versions of Kafka wrote
-them.
+"""Types of records that kcore replays but never writes, because only older versions of Kafka wrote them. `tests/group`
+tests their replay.
 """
 NOT_DELETED = {("LegacyOffsetCommitKey", "tombstone"), ("ShareUpdateKey", "tombstone")}
-"""Types of records that have no tombstones. The tombstone of a share snapshot also deletes the updates of its share
-partition.
+"""Types of records that have no tombstones. kcore deletes the updates of a share partition by the tombstone of its
+snapshot.
 """
 
 
@@ -52,9 +52,7 @@ def without_rebalances(snapshot: NodeSnapshot, rebalancing: NodeSnapshot) -> dic
 
 
 def written(world: World) -> set[tuple[str, str]]:
-    """Returns the record types in the logs of the coordinators: the class name of the key, and whether it is a value or
-    a tombstone.
-    """
+    """Returns the types of all records in the coordinators' logs: (class name of the key, "value" or "tombstone")."""
     source = ServerSource(node_of(Sender(world)))
     return {
         (type(decode_key(part.topic, row.key)).__name__, "tombstone" if row.value is None else "value")
@@ -127,7 +125,7 @@ def changes() -> list[Any]:
 
 
 def test_a_new_node_replays_every_record_type_of_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node that starts after all changes has the metadata of the node that decided them.
+    """A node that starts after all changes has the same metadata as the node that made the changes.
 
     kcore replays UnregisterBrokerRecord, but never writes it, because a stopped node stays registered.
     """

@@ -1,4 +1,4 @@
-"""A real `kcore serve` sends the same responses and writes the same records as Apache Kafka 4.3.1.
+"""A real `kcore serve` sends the same responses and writes the same records as Apache Kafka 4.3.1, in some areas.
 
 `test_virtual_golden.py` runs the scripts of all areas in virtual time.
 """
@@ -73,7 +73,8 @@ def check(
 
 
 OVER_SOCKETS = {"admin_edge", "classic", "wire"}
-"""Areas that `make test` runs. They test limits of frames and idle connections, real timers, and every API and version.
+"""Areas whose scripts `make test` runs over real sockets: limits of frames and idle connections, real timers, and every
+API and version.
 """
 
 

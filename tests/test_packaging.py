@@ -79,7 +79,9 @@ def test_every_package_of_the_checkout_is_installed() -> None:
 
 
 def test_the_wheel_has_all_files_of_its_packages_but_the_sources_of_compiled_modules(egg_info: Path) -> None:
-    """`bdist_wheel` installs the files that `build_py` copies. Compiled modules come from `build_ext`."""
+    """Compares the files that setuptools' `build_py` copies into the wheel with the tracked files of the packages. The
+    sources of compiled modules are left out, because `build_ext` adds the compiled modules.
+    """
     folder = egg_info.parent / "library"
     program = (
         "import sys; from setuptools import Distribution; d = Distribution(); d.parse_config_files(['pyproject.toml']);"

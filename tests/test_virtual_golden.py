@@ -59,7 +59,10 @@ def connected(server: VirtualServer, function: Any) -> Iterator[None]:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_responses_and_records_equal_kafkas(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Compares whole responses and whole records. Kafka's loggers have the level INFO by default."""
+    """Runs a recorded scenario and compares whole responses and records with Kafka's.
+
+    Sets kcore's log level to INFO, because the responses contain the levels of loggers, which are INFO in Kafka.
+    """
     caplog.set_level(logging.INFO, "kcore")
     assert differences(name, VirtualServer(settings_of(name.split("/", maxsplit=1)[0]))) == []
 

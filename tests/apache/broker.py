@@ -99,8 +99,8 @@ class ApacheKafka:
         """Starts the broker, on the data that it had before, and waits until it listens.
 
         Raises:
-            RuntimeError: the broker ended; the text is its output.
-            TimeoutError: it did not listen within `START_S`.
+            RuntimeError: the broker ended. The message contains the broker's output.
+            TimeoutError: the broker did not listen within `START_S`.
         """
         settings = self._folder / "server.properties"
         with (self._folder / "output.log").open("wb") as output:

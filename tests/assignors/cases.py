@@ -103,7 +103,7 @@ def round_input(case: Mapping[str, Any], part: Mapping[str, Any]) -> tuple[list[
 
 
 def run_round(case: Mapping[str, Any], part: Mapping[str, Any]) -> tuple[Plain, list[Member], Topics, GroupAssignment]:
-    """Runs one recorded round. Returns the assignment by topic name, and the assignment itself."""
+    """Runs one recorded round. Returns the assignment as dicts, the members, the topics, and the assignment object."""
     members, topics = round_input(case, part)
     group_type, name = GROUP_TYPES[case["assignor"]]
     assignment = get(name, group_type).assign(members, topics)  # type: ignore[arg-type]

@@ -55,7 +55,7 @@ def owners(assignment: GroupAssignment, topics: Topics) -> list[int]:
 @settings(max_examples=150, deadline=None)
 @given(groups())
 def test_arrays_give_the_results_of_value_objects(group: tuple[list[Member], Topics]) -> None:
-    """Compares every assignor on groups with racks, static members and earlier owners."""
+    """The array and typed APIs give the same results for groups with racks, static members and earlier owners."""
     topics = group[1]
     members = [
         Member(
@@ -144,7 +144,7 @@ def tasks_of(assignment: GroupAssignment) -> dict[str, set[tuple[str, int]]]:
 def test_streams_arrays_give_the_results_of_value_objects(
     processes: list[int], parts: dict[str, Subtopology], joined: list[int], replicas: int
 ) -> None:
-    """Compares first assignments, and assignments after members have joined and the first member has left."""
+    """The array and typed APIs give the same tasks: at first, and after members have joined and one has left."""
     assignor = StickyTaskAssignor()
     members = [StreamsMember(f"m{i}", f"p{process}") for i, process in enumerate(processes)]
     got = assignor.assign(members, parts, num_standby_replicas=replicas)

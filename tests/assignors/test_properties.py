@@ -99,8 +99,9 @@ def test_range_is_even_within_each_topic(kind: str, group: Group) -> None:
 @settings(max_examples=15, deadline=None)
 @given(group=groups(equal=True, racks=False))
 def test_equal_subscriptions_keep_as_much_as_balance_allows(name: str, group: Group) -> None:
-    """Each member keeps what it owns up to the lower quota, and as many members as possible keep one more (KAFKA-9987,
-    KAFKA-18688)."""
+    """Each member keeps its partitions up to the lower quota. As many members as balance allows keep one partition more
+    (KAFKA-9987, KAFKA-18688).
+    """
     members, topics = settled(group[0], group[1]), group[1]
     kind = "consumer" if name == "uniform" else "classic"
     least, extra = divmod(wanted_partitions((members, topics)), len(members))

@@ -143,9 +143,9 @@ def test_following_prints_new_records(kcore: Terminal) -> None:
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_member_that_is_stopped_commits_and_leaves(kcore: Terminal, number: signal.Signals, status: int) -> None:
-    """A signal stops the process during a fetch. Its group is empty afterwards, so the member has left.
+    """A signal stops the process during a fetch. The group is empty afterwards, so the member has left.
 
-    The fetch uses the same connection as the request to leave.
+    The request to leave uses the connection on which the fetch was waiting.
     """
     with following(kcore, "--group", "g") as process:
         assert process.stdout is not None

@@ -442,7 +442,9 @@ def test_a_crash_leaves_the_old_state_or_the_repaired_one(run: Run, folder: Path
 def test_a_failed_repair_leaves_a_copy_only_if_it_replaced_the_file(
     run: Run, folder: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A repair that fails before the rename removes its copy. After the rename, only the copy has the damaged file."""
+    """A repair that fails before it replaces the file removes its copy of the folder. A repair that fails later leaves
+    the copy, because only the copy contains the damaged file.
+    """
     raw(folder, change(folder, "lines", append_ten), 6, None)
     before = (folder / "data.mdb").read_bytes()
     replaced = step == "after the rename"

@@ -146,7 +146,8 @@ def test_the_whole_log_of_a_folder_is_dumped_with_its_metadata(run: Run, command
 def test_exactly_one_target_must_be_given(verb: tuple[str, str], run: Run) -> None:
     """The command refuses a call with neither a data folder nor `--bootstrap`, and a call with both.
 
-    The second error explains that `workers` was read as a folder, and names the options `--group` and `--topic`.
+    The second error says that the argument `workers` was read as a data folder. If the user meant a group or topic, the
+    error names the option for it.
     """
     ran = run(*verb)
     assert (ran.status, ran.err) == (1, "kcore: name a data folder, or --bootstrap HOST:PORT of a running server\n")

@@ -72,7 +72,7 @@ def expect_each_received(values: list[str], members: list[Member]) -> bool:
     """Returns True once the members have received all values.
 
     Raises:
-        AssertionError: the members received any other record.
+        AssertionError: a member received a record with another value.
     """
     received = {record[3] for member in members for record in member.records}
     assert received <= set(values)
@@ -204,7 +204,7 @@ def test_a_live_group_is_rolled_over_and_back(
 
     Java's members get every record once. A member of librdkafka may rebalance inside `consume`. Its commit then omits
     the records that `consume` is about to return, so these records are delivered again. librdkafka's cooperative-sticky
-    is excluded, because it adds data of its own to assignments, which Kafka refuses to convert.
+    is excluded: it adds its own data to assignments, and Kafka does not convert groups with such assignments.
     """
     parts = parts_of(topic, PARTITIONS)
     members = [start(classic, library), start(classic, library)]

@@ -30,7 +30,10 @@ PARTITIONS = 6
 
 
 class Injector:
-    """A trace function that raises MemoryError before one line of `FILES`, in the first `apply` that has work to do."""
+    """A trace function that raises MemoryError before one line of `FILES`.
+
+    It does so in the first call of `LeadershipKeeper.apply` that has changes to apply.
+    """
 
     def __init__(self, line: int, node_id: int) -> None:
         self.line = line

@@ -55,7 +55,7 @@ def mutes(node: Node) -> list[tuple[int, int]]:
 
 
 def created(world: ClusterWorld, node: Node, topic: str, version: int) -> Any:
-    """Creates a topic of 40 partitions, with a request to a node on the client's connection."""
+    """Creates a topic of 40 partitions. The request reaches a node on the client's connection."""
     assert node.engine is not None
     context = RequestContext(version, CLIENT, connection_id=CONNECTION)
     response = node.engine.submit(context, create(topic, partitions=40))

@@ -1,4 +1,4 @@
-"""Registration, leases, the controller and fencing of a shared store."""
+"""A shared store: registration of nodes, leases of nodes and of the controller, fencing of nodes."""
 
 from __future__ import annotations
 

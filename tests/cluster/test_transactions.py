@@ -95,10 +95,10 @@ def settle(world: ClusterWorld) -> None:
 
 
 def outcome(world: ClusterWorld) -> tuple[set[bool], int]:
-    """Returns the results of the transaction that partitions of `t` show (True: commit), and the committed offset.
+    """Returns the results in the markers of all partitions of `t` (True: commit), and the group's committed offset.
 
-    Each partition has one record. A coordinator that takes over repeats markers, as in Kafka; these markers must be
-    equal.
+    Each partition has one record, and at least one marker. As in Kafka, a new coordinator of the transaction may write
+    the markers again.
     """
     ends = set()
     for index in range(PARTITIONS):

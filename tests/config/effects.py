@@ -123,4 +123,4 @@ INDIRECT = {
 }
 
 VALIDATED = {"sasl.server.callback.handler.class": "com.example.Handler", "process.roles": "controller"}
-"""Setting -> a value that kcore refuses. The settings have no other effect."""
+"""Setting -> a value that kcore refuses. kcore uses these settings only for this check."""

@@ -1,5 +1,5 @@
 """Checks that every setting has the effect that kcore documents: by a check in this file, or by a test that depends on
-the setting. A new setting without either fails the test. If a row names a test, the test must exist and contain the
+the setting. A new setting must have one of these two. If a row names a test, the test must exist and contain the
 setting's name.
 """
 

@@ -125,7 +125,7 @@ def joined(driver: Driver, *partitions: int) -> Driver:
 
 
 def test_a_commit_of_a_lost_membership_does_not_end_the_next_reconciliation() -> None:
-    """A member sends a commit before a revocation. Then the coordinator fences it, and the member joins again.
+    """A member sends a commit before a revocation. Then the coordinator fences the member, and the member joins again.
 
     The commit fails while the member adopts its new partitions. This adoption must continue.
     """
@@ -147,8 +147,9 @@ def test_a_commit_of_a_lost_membership_does_not_end_the_next_reconciliation() ->
 
 
 def test_a_commit_of_a_lost_membership_does_not_make_the_member_adopt_its_target() -> None:
-    """The commit fails while the next reconciliation waits for its own commit. The member must not adopt the old
-    target.
+    """A member sends a commit, is fenced, and joins again. Later it sends a second commit before a revocation.
+
+    The first commit fails while the second one has no response yet. The member must not adopt its new target meanwhile.
     """
     driver = joined(consumer(lambda: {T[0]: 5, T[2]: 5}, auto_commit_ms=1_000_000), 0, 1)
     driver.step(INTERVAL_MS)

@@ -390,8 +390,8 @@ def test_a_topic_that_is_created_later_is_soon_assigned(world: World, kind: dict
 
 
 def test_a_member_adopts_no_partitions_before_the_response_to_its_report(world: World) -> None:
-    """The coordinator assigns the remaining partitions of the member's target to others once the member reports that it
-    does not own them.
+    """A member reports that it owns no partitions. The coordinator then assigns half of the member's target to another
+    member. The first member must not adopt its old target before the response to the report.
     """
     one = world.member("one", "t", protocol="consumer")
     delayed: list[tuple[Any, Any, Any]] = []

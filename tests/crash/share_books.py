@@ -33,7 +33,8 @@ class Books:
     """The state of each record of one topic, as requests and responses on the wire show it.
 
     Attributes:
-        done: records whose acceptance or rejection was confirmed, with the kind. They must never be delivered again.
+        done: record -> acknowledgement type, if the server confirmed an acceptance or rejection of the record. Such a
+            record must never be delivered again.
         uncertain: records whose acceptance or rejection was sent on a connection that ended without a response.
         counts: the last delivery count of each record.
         delivered: the number of deliveries, by client id.
@@ -209,7 +210,7 @@ def _frames(buffer: bytearray) -> Iterator[bytes]:
 
 
 class BookingProxy:
-    """A proxy on a fixed port before a server whose port may change.
+    """A proxy between the clients and a server. The proxy has a fixed port, but the server's port may change.
 
     Args:
         books: the books.

@@ -148,7 +148,7 @@ def run_librdkafka(bootstrap: str, group: str, topic: str, rng: random.Random) -
 
 
 def run_kcore(bootstrap: str, group: str, topic: str, rng: random.Random) -> None:
-    """Consumes with kcore's own queue."""
+    """Consumes with `queue` of kcore's client."""
     import kcore
     from kcore.errors import ConnectionClosedError, KcoreError
 

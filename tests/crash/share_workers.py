@@ -35,11 +35,11 @@ class Ledger:
     """The requests that the members of one share group have sent, and the responses that they got.
 
     Attributes:
-        name: the topic, and the group.
+        name: the name of the topic and of the group.
         produced: the highest offset after a confirmed append, by partition.
         done: records whose acceptance or rejection was confirmed. They must never be delivered again.
         uncertain: records whose acceptance or rejection was sent, but not confirmed.
-        counts: the highest delivery count that responses had, by record.
+        counts: the highest delivery count of each record in the responses.
         delivered: the number of deliveries.
         redelivered: the number of deliveries with a count above 1.
     """

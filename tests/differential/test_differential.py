@@ -1,5 +1,6 @@
-"""The comparison of two servers: equal servers show no difference; a planted difference is found, and the program that
-shows it is shortened.
+"""The comparison of two servers by random programs of requests.
+
+Equal servers show no difference. A planted difference is found, and the program that revealed it is shortened.
 """
 
 from __future__ import annotations

@@ -259,8 +259,8 @@ async def test_closing_finishes_the_background_commit() -> None:
 
 
 async def test_background_commits_are_measured() -> None:
-    """One response waits for the whole background commit, and two more wait from a later time. The purgatory time
-    counts all three.
+    """One request starts a background commit, and two later requests wait for the same commit. The measured purgatory
+    times include all three responses.
     """
     node = Node(shards=1)
     times = node.driver.measure()

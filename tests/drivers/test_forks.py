@@ -1,4 +1,4 @@
-"""A forked child refuses calls of the parent's engine at once, even if the parent was executing one at the fork."""
+"""A forked child refuses calls of the parent's engine at once, even if the parent was executing a call at the fork."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from kcore.metrics import Histogram, RoundTimes
 
 
 class Rounds:
-    """Rounds with a clock: the test states the second of each event."""
+    """Measured rounds with a fake clock. The test sets the time of each event in seconds."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,7 +1,7 @@
 """An engine on an event loop that other code uses, too: no commit, opening or close of the engine blocks that loop.
 
-The tests measure no time. Each write to the device lasts until the loop has run a number of callbacks of other code,
-and fails if it is called on the loop's own thread.
+The tests measure no time. Each write to the device lasts until the loop has run a number of callbacks of other code.
+A test fails if the engine calls the device on the loop's own thread.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Device:
             await asyncio.sleep(0)
 
     async def begun(self) -> None:
-        """Waits until an operation that was started while `held` was True has begun."""
+        """Waits until an operation has begun. If `held` is True, the operation cannot end meanwhile."""
         while not self._running:
             await asyncio.sleep(0)
 

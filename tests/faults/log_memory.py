@@ -25,7 +25,7 @@ the last allocation of the commit.
 QUIET_BESIDE = 200
 """Replaces `QUIET` if the program has the argument `beside`.
 
-The number is larger, because the log only logs a failed move of the journal. More faults have no visible effect.
+The number is larger than `QUIET`, because a fault in the move of a journal area has no effect except a log line.
 """
 
 

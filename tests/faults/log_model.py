@@ -1,8 +1,8 @@
 """A log engine and its model, for tests that interrupt the engine at any point.
 
 A `Subject` holds an engine on a folder and the state that it must have. `disturb` makes a change of many parts, in
-which a fault occurs. Then the engine continues, or is closed and opened again. At each point the state must be either
-the one before the change or the one after the change, as a whole, and memory and file must agree.
+which a fault occurs. Then the engine continues, or is closed and opened again. At each point, either the whole change
+or no part of it must be visible, and memory and file must agree.
 """
 
 from __future__ import annotations

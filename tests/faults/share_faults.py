@@ -1,5 +1,4 @@
-"""A program in which a request of share groups fails once at every allocation, or before every line, and loses no
-acknowledgement.
+"""A program in which a request of share groups fails at each allocation or before each line in turn.
 
     python -m tests.faults.share_faults STEP memory|lines|interrupt [SPAN]
 
@@ -264,7 +263,7 @@ class Subject:
             self.check_stored()
 
     def check_stored(self) -> None:
-        """Checks that the last confirmed write to the other share partition is stored."""
+        """Checks that the last confirmed write to the state of partition `OTHER` is stored."""
         topics = [ReadStateData(topic_id=self.world.topic_id(), partitions=[ReadPartition(partition=OTHER)])]
         result = self.world.call(ReadShareGroupStateRequest(group_id="g", topics=topics), 0).results[0].partitions[0]
         assert result.start_offset >= self.stored, result

@@ -34,7 +34,7 @@ class Topics:
             self.add(name, size)
 
     def add(self, name: str, partitions: int) -> TopicInfo:
-        """Creates a topic, whose id is derived from its name."""
+        """Adds a topic, or replaces it. Its id is derived from its name."""
         info = self._topics[name] = TopicInfo(name, name.encode().rjust(16, b"-")[-16:], partitions)
         return info
 
@@ -74,7 +74,7 @@ class RequestedTopics:
 
 
 class Call:
-    """A request that was sent: `response` is None until `done`."""
+    """A request that was sent. `done` becomes True with the arrival of the response, and `response` is None before."""
 
     def __init__(self, api: Api[Any, Any], version: int) -> None:
         self._api = api
@@ -94,7 +94,7 @@ class Call:
 
 
 class GroupContext:
-    """One partition of `__consumer_offsets` with the shard, the pipeline and the log below it.
+    """The partitions of `__consumer_offsets`, each with a group shard and a log. By default there is one partition.
 
     Args:
         settings: settings of the node by their Kafka names, such as {"group.max.size": 2}.
@@ -217,7 +217,7 @@ class GroupContext:
         self.streams.settings_changed()
 
     def make_topic(self, name: str, partitions: int) -> TopicInfo:
-        """Creates or grows a topic while groups exist."""
+        """Creates a topic or adds partitions to it, and notifies the groups."""
         is_new = self.topics.by_name(name) is None
         topic = self.topics.add(name, partitions)
         self.metadata_version += 1
@@ -284,7 +284,7 @@ class GroupContext:
     # ---- time
 
     def advance(self, ms: int) -> None:
-        """Advances the time by `ms`: every timer fires at its own time, and its decision is committed."""
+        """Advances the time by `ms`. Every timer fires at its own time, and the resulting changes are committed."""
         end_ms = self.clock.monotonic_ms() + ms
         while (deadline_ms := self.wheel.next_deadline_ms()) != -1 and deadline_ms <= end_ms:
             self.clock.advance(max(0, deadline_ms - self.clock.monotonic_ms()))

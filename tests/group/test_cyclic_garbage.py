@@ -1,7 +1,7 @@
 """Deleted state is freed by reference counts alone.
 
-With many objects, `kcore serve` avoids full garbage collections, which would take too long. So a deleted group must not
-stay in memory because of a reference cycle.
+With many objects, `kcore serve` runs no full garbage collections, because they would take too long. Therefore a deleted
+group must not be part of a reference cycle, which would keep it in memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ UNITS = 20
 
 
 class Node:
-    """An engine that decides each request to its end."""
+    """An engine whose `send` waits for the response of each request."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()

@@ -75,7 +75,9 @@ def test_a_topic_that_the_client_may_not_see_refuses_the_group(world: World) -> 
 
 
 def test_the_cost_of_a_description_depends_on_the_members(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise one slice would describe 100 groups with 10,000 members each."""
+    """Each member adds to the cost of a description. Otherwise one slice would describe 100 groups with 10,000 members
+    each.
+    """
     monkeypatch.setattr(base, "MEMBER_COST_US", 10_000)
     world = ClassicWorld()
     for group in ("a", "b", "c"):

@@ -1,6 +1,6 @@
-"""The metadata of members of consumer, share and streams groups takes bounded memory.
+"""The limit on the memory for the metadata of members of consumer, share and streams groups.
 
-Without the bound, 40 members with 20,000 names each would take 200 MB in each group.
+Without it, 40 members with 20,000 names each would take 200 MB in each group.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def consumer_world(limit: int = LIMIT) -> World:
 
 
 def total_bytes(world: World) -> int:
-    """Returns the counted bytes, after checking that they are the sum over all members."""
+    """Returns the number of metadata bytes that the shard has counted. Checks that it is the sum over all members."""
     groups = world.machine.groups.values()
     for group in groups:
         metadata = {member_id: member.metadata for member_id, member in group.members.items()}

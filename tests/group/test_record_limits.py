@@ -1,4 +1,4 @@
-"""The records of groups: their limit follows message.max.bytes, and offsets.topic.compression.codec compresses them."""
+"""Records of groups: `message.max.bytes` limits their size; `offsets.topic.compression.codec` compresses them."""
 
 from __future__ import annotations
 

@@ -68,8 +68,8 @@ def test_records_of_unknown_types_are_skipped() -> None:
 
 
 def test_join_that_completes_while_another_group_commits_gets_one_response() -> None:
-    """One decision parks and completes the last join of a phase, while the shard has uncommitted records of other
-    groups.
+    """The last missing member joins while the shard has uncommitted records of another group. The join is parked and
+    completed at once, and each parked member gets one response after the commit.
     """
     world = World().build(PREPARING, pending=False)
     world.context.auto_commit = False
@@ -196,7 +196,9 @@ def test_delete_groups_has_a_result_for_each_group() -> None:
 
 
 def test_members_need_read_on_their_group() -> None:
-    """GROUP_AUTHORIZATION_FAILED precedes all other checks, except SyncGroup's check for a missing protocol."""
+    """A client without READ on the group gets GROUP_AUTHORIZATION_FAILED before any other check. The only exception: a
+    SyncGroup without a protocol name gets INCONSISTENT_GROUP_PROTOCOL first.
+    """
     world = World().build(STABLE)
     denied = Denying((Operation.READ, ResourceType.GROUP, "g"), (Operation.DELETE, ResourceType.GROUP, "g"))
     shards = world.context.shards
@@ -270,8 +272,8 @@ def test_find_coordinator_refuses_key_types(version: int, key_type: int, text: b
 
 
 def test_find_coordinator_creates_the_internal_topic() -> None:
-    """The API creates the missing topic, and the client retries. The client also retries if the coordinator has no
-    address on the client's listener.
+    """If the internal topic is missing, FindCoordinator creates it and returns COORDINATOR_NOT_AVAILABLE, so that the
+    client retries. The client gets the same error if the coordinator has no address for the client's listener.
     """
     made: list[str] = []
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -315,7 +317,9 @@ def test_find_coordinator_authorizes_each_key() -> None:
     ],
 )
 def test_a_share_key_has_a_group_a_topic_id_and_a_partition(text: str, canonical: str | None) -> None:
-    """The format is group:topic id:partition. The canonical form of the key is hashed."""
+    """The key of a share coordinator has the format group:topic id:partition. `share_key` returns the key in canonical
+    form, or None for an invalid key.
+    """
     assert share_key(text) == canonical
 
 

@@ -1,4 +1,4 @@
-"""Events: decoded records of a log. A folder, an engine and a server give the same events."""
+"""Events, which are the decoded records of a log: a data folder, an engine and a server give the same events."""
 
 from __future__ import annotations
 

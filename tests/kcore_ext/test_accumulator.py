@@ -1,4 +1,4 @@
-"""The batches of a producer, compared with a model that stores rows. Also covers refused arguments and threads."""
+"""The batches of a producer, compared with a model that stores rows. Covers invalid arguments and threads, too."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ APPENDS = st.tuples(FIELDS, FIELDS, HEADERS, st.none() | st.integers(0, 2), st.i
 
 
 class Delivery(DeliveryBase):
-    """A delivery object without methods."""
+    """A delivery that does nothing."""
 
     __slots__ = ()
 
@@ -204,7 +204,9 @@ def test_the_timestamp_is_the_present_time() -> None:
 
 
 def test_threads_lose_no_record_and_keep_their_order() -> None:
-    """Several threads append while new batches begin. The records of each thread keep the order of its calls."""
+    """Four threads append records to two partitions with small batches. Each partition has all records, those of each
+    thread in the order of its calls.
+    """
     made = accumulator(batch_bytes=150)
     threads = [
         threading.Thread(

@@ -208,7 +208,7 @@ DOCUMENTED = {"size", "magic", "crc", "count", "compression", "record"}
 def all_faults(data: bytes | bytearray | memoryview) -> set[str]:
     """Runs every reader on the same bytes. Returns the faults that the readers found.
 
-    Adds "split" if the sizes returned by `split_batches` do not match its end position.
+    Adds "split" if the batch sizes and the end position that `split_batches` returns contradict each other.
     """
     faults = set()
     readers: list[Callable[[], object]] = [
@@ -282,7 +282,9 @@ def test_bytes_after_the_buffer_are_never_read(
 
 
 def test_truncated_records_at_the_end_of_memory_are_refused(page_before_unreadable_memory: memoryview) -> None:
-    """Tries batches of every length, whose headers claim exactly the available bytes."""
+    """A batch is truncated at any position, and its header has the length of the remaining bytes. No reader reads
+    beyond the end, after which memory is unreadable.
+    """
     whole = make()
     for size in range(61, len(whole)):
         at_the_edge = page_before_unreadable_memory[PAGE - size :]

@@ -1,5 +1,5 @@
-"""Compares the C code for runs of stored batches with the pure Python definitions: `damage`, `parse_header`, and the
-crc32c package.
+"""Compares compiled functions that check many stored batches at once with pure Python: `damage`, `parse_header`, and
+the crc32c package.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def with_attributes(batch: bytes, attributes: int) -> bytes:
 
 @given(st.binary(max_size=300), st.integers(0, 2**32 - 1), st.integers(0, 20))
 def test_crc32c_equals_the_package(data: bytes, crc: int, start: int) -> None:
-    """Checks both the CPU instruction and the tables, at any alignment, continuing from any checksum."""
+    """Compares both compiled methods (the CPU's instruction, and tables) with the package, at any alignment and from
+    any initial checksum.
+    """
     view = memoryview(data)[start:]
     assert crc32c(view, crc) == _crc32c_by_tables(view, crc) == reference.crc32c(bytes(view), crc)
 
@@ -56,7 +58,9 @@ def test_crc32c_equals_the_examples_of_the_standard() -> None:
 
 @given(st.data())
 def test_valid_batches_are_counted_up_to_the_first_invalid_one(data: st.DataObject) -> None:
-    """Tries each fault: changed bytes, another length, another position, and a gap that is not from compaction."""
+    """Damages one of several batches: changed bytes, another length, another position, or a gap that compaction did not
+    leave. The count of valid batches ends before the damaged one.
+    """
     run, ends = [], []
     offset = data.draw(st.integers(0, 5))
     start = offset

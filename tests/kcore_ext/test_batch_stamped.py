@@ -1,5 +1,5 @@
-"""Copies of batches with their offset and epoch, which the log appends. Bytes that are not exactly one batch are
-refused.
+"""The copy of a producer's batch that the log appends, with its own base offset and leader epoch. Bytes other than
+exactly one batch are refused.
 """
 
 import pytest

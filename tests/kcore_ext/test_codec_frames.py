@@ -60,7 +60,7 @@ def test_an_invalid_response_is_refused() -> None:
 
 @pytest.mark.parametrize(("version", "tags"), [(-1, False), (0, False), (2, False), (3, True), (4, True), (99, True)])
 def test_api_versions_headers_have_the_format_of_their_version_known_or_not(version: int, tags: bool) -> None:
-    """The codec can read the header of a request with an unknown, future version.
+    """The codec can read the header of an ApiVersions request even if its version is unknown.
 
     The server can therefore respond with UNSUPPORTED_VERSION (KIP-511).
     """

@@ -90,7 +90,7 @@ def test_sizes_beyond_an_int32_are_refused() -> None:
 
 
 def test_no_limit_exceeds_the_range_of_an_int32() -> None:
-    """A caller's limit above 2 GiB does not extend the range of the length field."""
+    """The length field of a frame is an int32. A caller's limit above 2 GiB does not permit longer frames."""
     with mmap.mmap(-1, LONGEST - 2) as records:
         response = FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData(records=records)])])  # type: ignore[arg-type]
         with pytest.raises(MessageTooLargeError) as caught:

@@ -1,5 +1,5 @@
-"""Malformed bytes and invalid values raise one kind of error. The codec reads nothing beyond the end and makes no large
-allocation first.
+"""Malformed bytes raise a DecodeError, and invalid values an EncodeError. The codec never reads beyond the end of the
+bytes, and refuses a length before it allocates memory for it.
 """
 
 import random
@@ -304,7 +304,7 @@ def test_unknown_tags_are_skipped_in_every_tag_section(name: str, version: int, 
 
 
 def test_tags_may_come_in_any_order_and_twice() -> None:
-    """As in Kafka, the last of two equal tags counts."""
+    """A tag occurs twice in a message. As in Kafka, the field has the later value."""
     plain = FetchRequest().encode(15)
     assert plain[-1] == 0
     state = b"\x01\x0d" + (1).to_bytes(4, "big") + (2).to_bytes(8, "big") + b"\x00"
@@ -434,8 +434,8 @@ def test_enums_subclasses_and_any_sequence_or_buffer_are_accepted() -> None:
 @examples(200, 5000)
 @given(st.integers(2, 90), st.binary(min_size=1, max_size=4), st.integers(0, 89))
 def test_strings_with_equal_cache_keys_are_distinguished(size: int, mark: bytes, at: int) -> None:
-    """The cache key of a string is its length, ends and middle. A difference elsewhere, or beyond ASCII, must not be
-    lost.
+    """The decoder caches strings by length, first, middle and last bytes. Two strings that differ only elsewhere must
+    not be mixed up, nor strings with non-ASCII bytes.
     """
     base = bytearray(b"n" * size)
     other = bytearray(base)
@@ -474,10 +474,9 @@ def test_uuids_are_distinguished_and_repeated_ones_are_the_same_object(ids: list
 
 
 def test_an_error_names_its_field_with_a_cold_type_cache() -> None:
-    """A string cannot be converted, and the error names its class and field even if CPython's type cache is empty.
+    """A string cannot be encoded, and the error names its class and field even if CPython's type cache is empty.
 
-    The codec looks the class's name up while the conversion's exception is set, and the look-up must ignore this
-    exception.
+    At this point the exception of the failed conversion is set. Looking up the name of the class must ignore it.
     """
     for _ in range(20):
         sys._clear_type_cache()

@@ -112,7 +112,9 @@ def test_a_survey_ends_at_its_limits() -> None:
 
 @pytest.mark.parametrize("work", [1, 2, 3, 7])
 def test_a_large_batch_is_surveyed_and_judged_in_parts(work: int) -> None:
-    """Each call reads as many records as it has units of work. No record is counted twice."""
+    """A call reads at most `work` records of a batch, and the next call continues. The result is the same as that of a
+    single call.
+    """
     keys = [b"a", b"b", None, b"a", b"c"]
     run = [(0, keyed(0, *keys)), (5, keyed(5, b"c"))]
     whole, parts = OffsetMap(1 << 20), OffsetMap(1 << 20)
@@ -180,8 +182,8 @@ def test_a_batch_with_fewer_records_equals_one_made_record_by_record(
     horizon_ms: int,
     again_ms: int,
 ) -> None:
-    """Removes records from a batch twice. Before the second time, the batch already has a delete horizon, and may have
-    gaps.
+    """Removes records from a batch, and then removes records from the result. The second time, the batch has a delete
+    horizon and may have gaps.
     """
     kinds = {"producer_id": 9, "producer_epoch": 1, "base_sequence": 4, "transactional": True} if producer else {}
     batch = batch_of(7, records, log_append_time=append_time, **kinds)

@@ -90,7 +90,7 @@ def reference(data: bytes, position: int, aborted: list[tuple[int, int]] | None)
 
 @st.composite
 def responses(draw: st.DrawFn) -> tuple[bytes, int, list[tuple[int, int]] | None]:
-    """Draws batches of two transactional producers and of others, their aborted transactions, and a position."""
+    """A strategy for (batches, consumer's position, aborted transactions) with transactional and other producers."""
     data, offset = b"", draw(st.sampled_from([0, 9, 1 << 33]))
     start = offset
     begun: dict[int, int] = {}
@@ -154,7 +154,7 @@ def test_records_outlive_the_response_and_are_not_tracked() -> None:
 
 
 class _Derived(Record):
-    """A subclass with a dictionary."""
+    """A subclass of `Record` whose objects have a dictionary."""
 
 
 def test_the_memory_of_freed_records_is_reused_without_their_fields() -> None:
@@ -182,8 +182,8 @@ def test_the_memory_of_freed_records_is_reused_without_their_fields() -> None:
 
 
 def test_records_that_other_code_makes_are_freed_as_before() -> None:
-    """Python frees records of subclasses and tuples of another length correctly, although they differ in size from a
-    `Record`.
+    """Python frees all kinds of records correctly: also records of subclasses, and records with another number of
+    fields.
     """
     whole = ("t", 0, 1, 2, b"k", b"v" * 100, ())
     short: Record = tuple.__new__(Record, ("t",))
@@ -200,7 +200,7 @@ def test_records_that_other_code_makes_are_freed_as_before() -> None:
 
 
 class _Owner:
-    """An object with weak references that holds a record."""
+    """An object that holds a record and can be weakly referenced, which a record cannot."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -240,7 +240,9 @@ def test_a_record_that_does_not_fit_is_refused_before_any_record_of_its_batch_is
 
 
 def test_batches_that_decompress_to_too_much_are_left_for_the_next_fetch() -> None:
-    """The first batch is always read. An uncompressed batch does not count towards the limit."""
+    """A response has more compressed data than may be decompressed at once. The other batches are left for the next
+    fetch, but the first one is always read. An uncompressed batch does not count.
+    """
     packed = [batch([(1, None, bytes(1_000), ())], offset, codec=CompressionType.GZIP) for offset in range(5)]
     plain = batch([(1, None, bytes(1_000), ())], 5)
     data = b"".join([*packed, plain])

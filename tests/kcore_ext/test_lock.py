@@ -11,8 +11,8 @@ from kcore_ext.util.lock import Lock, RLock
 from tests.faults.allocations import require_failing_allocations
 
 FREE_TUPLES = 2_000
-"""Number of tuples that exhausts CPython's list of freed tuples of one length. An allocation from this list cannot
-fail.
+"""Number of tuples that a test allocates to empty CPython's list of freed tuples. A tuple from this list needs no
+allocation that could fail.
 """
 
 
@@ -26,9 +26,10 @@ def can_be_acquired_elsewhere(lock: Lock | RLock) -> bool:
 
 
 def failed_allocations(kind: Callable[[], Lock | RLock]) -> int:
-    """Runs `with` statements in which allocation number 0, then 1, then 2, ... fails. Returns the number of failures.
+    """Runs a `with` statement repeatedly. In run n, its allocation number n fails, counted from 0. Returns the number
+    of failed runs.
 
-    Ends at the first allocation that the statement does not reach.
+    Ends with the first run in which the statement makes fewer allocations.
     """
     import _testcapi  # type: ignore[import-not-found]
 

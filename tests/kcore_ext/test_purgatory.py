@@ -1,4 +1,4 @@
-"""The purgatory completes each operation exactly once, by condition or by expiry, for any actions of its callbacks."""
+"""The purgatory completes each operation exactly once, by its condition or by expiry. Callbacks may run any action."""
 
 import gc
 import weakref

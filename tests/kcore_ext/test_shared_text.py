@@ -30,7 +30,9 @@ def test_long_texts_and_subclasses_stay_as_they_are() -> None:
 
 
 def test_the_table_is_bounded_whatever_clients_send() -> None:
-    """Random client ids must not stay in memory forever."""
+    """Clients with random client ids fill the table of shared texts. It never exceeds its limit, because it is emptied
+    when it is full.
+    """
     sizes = []
     for number in range(60_000):
         shared_text(f"{number:07}" + "\U0001f600" * 90)

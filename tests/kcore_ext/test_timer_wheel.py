@@ -317,7 +317,7 @@ def test_an_armed_timer_needs_no_owner() -> None:
 
 
 class Session:
-    """A class that closes the cycle session -> wheel -> timer -> session, as the members of an engine do."""
+    """An object in a reference cycle with its timer: session -> wheel -> timer -> session."""
 
     def __init__(self) -> None:
         self.wheel = TimerWheel(0)

@@ -24,7 +24,7 @@ def batch(records: int = 1, size_bytes: int = 20, max_timestamp_ms: int = 1000, 
 
 
 def stamped(data: bytes | bytearray, base_offset: int, leader_epoch: int) -> bytes:
-    """Returns the bytes that the log must store for `data`."""
+    """Returns the batch `data` as the log stores it: with its base offset and leader epoch."""
     return struct.pack(">q", base_offset) + data[8:12] + struct.pack(">i", leader_epoch) + data[16:]
 
 

@@ -1,4 +1,4 @@
-"""Damages one data folder at random and checks the result. Runs as a child process, because LMDB may abort it.
+"""Damages one data folder at random and checks the result. Runs as a child process, because LMDB may abort the process.
 
 For each seed it prints a JSON line: the damage, and the batches before and after the repair.
 """
@@ -27,9 +27,10 @@ DAMAGES = ("flip", "zero", "swap", "old", "truncate", "garbage", "journal")
 
 
 def damage(data: bytes, journal: bytes, seed: int) -> tuple[str, bytes, bytes]:
-    """Returns the name of a damage, and the damaged bytes of the data file and of the journal.
+    """Returns the kind of damage, and the contents of the data file and of the journal after the damage.
 
-    The last entry of the journal stays valid: without it, damage looks like a write that a crash has interrupted.
+    The last entry of the journal stays valid. Otherwise the damage would look like a write that a crash has
+    interrupted.
     """
     chance = random.Random(seed)
     kind = DAMAGES[seed % len(DAMAGES)]
@@ -60,7 +61,7 @@ def damage(data: bytes, journal: bytes, seed: int) -> tuple[str, bytes, bytes]:
 
 
 def result_of(*arguments: Any) -> tuple[int, str]:
-    """Returns the exit status and the output of the command."""
+    """Runs `kcore` with arguments. Returns the exit status and the output."""
     out = StringIO()
     with redirect_stdout(out), redirect_stderr(out):
         status = main([str(argument) for argument in arguments])
@@ -87,7 +88,7 @@ def batches_of(folder: Path) -> dict[str, dict[int, str]]:
 
 
 def readable_batches(folder: Path) -> dict[str, dict[int, str]] | str:
-    """Returns the batches of a folder, or the error of the refused opening."""
+    """Returns the batches of a folder, or the error text if the folder cannot be opened."""
     try:
         return batches_of(folder)
     except KcoreError as error:

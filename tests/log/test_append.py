@@ -1,4 +1,6 @@
-"""Staged, committed and failed appends: offsets, epochs and metadata before and after, with every engine."""
+"""Appends that are staged, committed or failed: offsets, epochs and metadata before and after. Runs with each log
+engine.
+"""
 
 from __future__ import annotations
 

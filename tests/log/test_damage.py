@@ -372,7 +372,9 @@ def test_the_reader_for_repairs_sees_the_same_pages(folder: Path) -> None:
 def test_the_reader_for_repairs_reads_the_pages_around_one_that_the_device_cannot_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a root page, only the scan of all pages finds the batches. The scan reads many pages at once."""
+    """A device cannot read one page of the file. Without a root page, a scan of all pages finds the batches. It reads
+    many pages at once, but loses only those few batches that lie near the unreadable page.
+    """
     make(folder, batches=200, size_bytes=500)
     data = (folder / "data.mdb").read_bytes()
     lost = data.rindex(stamped(batch(2, 500), 200, 1)[:21]) // PAGE

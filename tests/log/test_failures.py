@@ -1,4 +1,4 @@
-"""Commits keep their promises on a full disk, with a map that grows, and after a failed transaction."""
+"""Commits keep their promises on a full disk, while LMDB's memory map grows, and after a failed transaction."""
 
 from __future__ import annotations
 
@@ -175,9 +175,8 @@ engine.close()
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads its own size from /proc")
 def test_a_map_that_cannot_grow_fails_the_commit_and_nothing_else(folder: Path) -> None:
-    """The system refuses the memory for a larger LMDB map. Only the commit fails, because the engine opens LMDB again.
-
-    LMDB has unmapped the old map by then.
+    """The system refuses the memory for a larger LMDB map. LMDB has already unmapped the old map, so the engine opens
+    LMDB again. Only the commit fails.
     """
     done = subprocess.run([sys.executable, "-c", NARROW, str(folder)], cwd=ROOT, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -292,7 +291,9 @@ def test_readers_continue_while_failed_commits_reopen_the_file(folder: Path) -> 
 
 
 def test_a_commit_that_fails_after_it_was_stored_is_a_success(folder: Path) -> None:
-    """After a failed write of the meta page, the file shows whether the transaction took effect."""
+    """A commit reports an error although its transaction is stored. The engine reads the file, finds the transaction,
+    and reports success.
+    """
     engine = LmdbLogEngine(folder)
     log = engine.open(key())
     fill(log, engine, 2)
@@ -432,7 +433,7 @@ def test_a_callers_handler_for_the_packages_errors_catches_those_of_the_log(tmp_
 
 
 class NoMemory:
-    """Replaces a function: raises MemoryError from the `nth` call on, until the test ends the shortage of memory."""
+    """A replacement of a function that raises MemoryError from call number `nth` on, while `lacking` is True."""
 
     def __init__(self, function: Callable[..., Any], nth: int) -> None:
         self.function = function

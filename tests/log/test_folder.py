@@ -131,8 +131,8 @@ def test_an_unwritable_folder_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize("removed", [["kcore.lock"], ["kcore.lock", "lock.mdb"]])
 @pytest.mark.parametrize("new", [True, False], ids=["new folder", "old folder"])
 def test_a_folder_whose_lock_file_was_removed_is_still_locked(folder: Path, removed: list[str], new: bool) -> None:
-    """The folder is locked for other processes and for this one. The owner continues to work, and the folder is free
-    when the owner ends.
+    """The lock file of an open folder is removed. Neither another process nor this one can open the folder again until
+    its owner closes it, and the owner can continue to write.
     """
     stored = [] if new else make(folder)
     engine = LmdbLogEngine(folder)
@@ -409,7 +409,9 @@ def test_pipes_in_place_of_files_are_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_a_folder_in_place_of_the_lock_file_of_lmdb_is_refused(folder: Path, tmp_path: Path) -> None:
-    """A repair would fail after it has replaced the data file."""
+    """A directory with the name of LMDB's lock file is refused by each operation before it changes a file. A repair
+    would otherwise fail after it has replaced the data file.
+    """
     make(folder)
     (folder / "lock.mdb").unlink()
     (folder / "lock.mdb").mkdir()
@@ -429,7 +431,9 @@ def test_a_folder_in_place_of_the_lock_file_of_lmdb_is_refused(folder: Path, tmp
 
 
 def test_a_path_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
-    """LMDB would raise UnicodeEncodeError after the engine had written files."""
+    """The engine refuses such a path before it creates the folder. Otherwise LMDB would raise UnicodeEncodeError after
+    the engine has written files.
+    """
     folder = tmp_path / os.fsdecode(b"d\xff")
     expected = ("the path is not valid UTF-8, which LMDB needs; choose another path", "")
     assert refusal(folder) == expected

@@ -62,7 +62,9 @@ def require_refused(folder: Path, why: str) -> None:
 def test_a_journal_of_another_state_is_refused_and_not_changed(
     other: str, folder: Path, tmp_path: Path, state: State
 ) -> None:
-    """Only the folder's own journal file has the acknowledged rounds. Once this file is back, the folder opens."""
+    """The folder's journal file is replaced by zeros, by an earlier or later state of the file, or by that of another
+    folder. Every command refuses the folder. Once the right file is back, the folder opens with all rounds.
+    """
     engine = LmdbLogEngine(folder)
     append_rounds(engine, 3)
     earlier = state("earlier")
@@ -109,7 +111,9 @@ def test_a_journal_of_another_folder_is_refused_before_the_first_move(folder: Pa
 def test_a_crash_before_the_first_entry_of_a_journal_is_no_damage(
     first_entry: str, durability: str, folder: Path, state: State
 ) -> None:
-    """The journal file then still begins with the entry of an earlier journal, whose batches are in the log."""
+    """A process crashes before it has written the first entry of a new journal. The file still begins with an entry of
+    the earlier journal, whose batches are already in the log. The folder opens with all batches.
+    """
     engine = LmdbLogEngine(folder, durability)
     stored = append_rounds(engine, ROUNDS + 2)  # the last round was written with the move of the journal
     crashed = state("crashed")
@@ -126,9 +130,10 @@ def test_a_crash_before_the_first_entry_of_a_journal_is_no_damage(
 
 
 def test_a_file_whose_start_may_not_be_on_the_device_is_not_compared(folder: Path, state: State) -> None:
-    """With durability `os`, the folder opens although an earlier copy replaces its journal file.
+    """With durability `os`, the folder opens even if its journal file is replaced by an earlier copy.
 
-    Without flushes, a power failure may lose the start of the journal file but not LMDB's reference to it.
+    Without flushes, a power failure may lose the start of the journal file, but not LMDB's reference to it. Such a loss
+    looks like an earlier copy.
     """
     engine = LmdbLogEngine(folder, "os")
     earlier = state("earlier")

@@ -1,4 +1,4 @@
-"""The journal of small write sets: reads across journal and log, the move to the log, and recovery after a crash."""
+"""The journal of small rounds: reads across journal and log, the move to the log, and recovery after a crash."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARTITIONS = 7
 
 @pytest.fixture
 def engine(folder: Path) -> Iterator[LmdbLogEngine]:
-    """Opens an engine without a tail in memory, so that every read goes to the storage."""
+    """Opens an engine that caches no batches in memory, so that every read goes to the storage."""
     opened = LmdbLogEngine(folder, "os", tail_size_bytes=0)
     yield opened
     opened.close()
@@ -100,7 +100,7 @@ def test_the_size_of_the_file_never_changes(folder: Path) -> None:
 def test_a_small_round_takes_one_flush_and_others_take_two(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small round takes one flush of the journal and no LMDB transaction.
 
-    Other rounds are LMDB transactions, each of which takes two flushes by LMDB itself.
+    Any other round is an LMDB transaction, in which LMDB flushes its file twice.
     """
     engine = LmdbLogEngine(folder)
     append_rounds(engine, 1)
@@ -368,19 +368,19 @@ def test_no_round_is_written_between_a_move_and_the_record_of_the_move(
 
 
 def lose_a_round(one: Journal) -> None:
-    """Removes a round from memory, which then has one round less than the file."""
+    """Removes the last round from the journal's state in memory, so that the file has one round more."""
     area = one._areas[-1]
     area.fresh.pop()
     area.entries -= 1
 
 
 def lose_batches(one: Journal) -> None:
-    """Removes the batches of a round from memory. Memory and file then have the same number of rounds."""
+    """Removes the batches of the last round from the journal's state in memory, but not from its count of rounds."""
     one._areas[-1].fresh.pop()
 
 
 def forget_a_round(one: Journal) -> None:
-    """Restores memory to its state before the last round."""
+    """Resets the journal's state in memory to the time before the last round, which is in the file."""
     area = one._areas[-1]
     size = sum(16 + len(data) for part in area.fresh.pop().partitions for data in part.batches)
     area.entries -= 1

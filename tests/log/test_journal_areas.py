@@ -59,8 +59,8 @@ def engine(folder: Path, later: Later, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def stored_rounds(folder: Path, tmp_path: Path) -> tuple[int, list[int], int]:
-    """Returns, for a copy of the folder, the first round number in LMDB, the round numbers in the journal file, and the
-    number of batches in the log.
+    """Reads a copy of the folder. Returns the first round number that LMDB has stored, the numbers of the rounds in the
+    journal file, and the number of batches in the log.
     """
     copy = tmp_path / "looked-at"
     shutil.copytree(folder, copy)
@@ -126,7 +126,9 @@ def test_without_a_thread_one_area_is_used(folder: Path, tmp_path: Path, monkeyp
 def test_a_large_round_begins_the_other_area_before_it_takes_a_transaction(
     folder: Path, tmp_path: Path, later: Later
 ) -> None:
-    """The fifth round of 250 KB does not fit into the area, so the area is moved although it is not full."""
+    """Four rounds of 250 KB fit into an area of the journal. The fifth round is written to the other area, without an
+    LMDB transaction, and the first area is moved to the log.
+    """
     engine = LmdbLogEngine(folder)
     engine.move_beside(later.start)
     log = engine.open(key())
@@ -287,8 +289,10 @@ def test_a_move_that_fails_disturbs_no_commit(
 def test_while_the_result_of_a_move_is_unknown_no_area_is_overwritten(
     lands: bool, engine: LmdbLogEngine, folder: Path, tmp_path: Path, later: Later
 ) -> None:
-    """Rounds are written to the other area until it is full. The next round needs a transaction, which fails until the
-    file can be read.
+    """The move of an area to the log fails with an unknown result. Rounds are written to the other area until it is
+    full.
+
+    The next round then needs an LMDB transaction, which fails until LMDB's file can be read. No area is overwritten.
     """
     stored = grow(engine, 1 + ROUNDS + 1)
     environment = engine._storage._environment  # type: ignore[attr-defined]
@@ -319,9 +323,10 @@ def test_while_the_result_of_a_move_is_unknown_no_area_is_overwritten(
 def test_an_entry_that_fails_beside_a_full_area_fails_alone(
     when: str, folder: Path, tmp_path: Path, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One area of the journal is full, and the flush of an entry in the other area fails. Only this entry is lost.
+    """One area of the journal is full, and writing an entry to the other area fails. Only the round of this entry is
+    lost.
 
-    After the failure, the engine moves both areas to the log from memory.
+    The engine then moves both areas to the log from its memory.
     """
     monkeypatch.setattr(journal, "MAX_ENTRIES", ROUNDS)
     file = FailingFile(monkeypatch)
@@ -411,8 +416,8 @@ def test_a_move_after_the_close_does_nothing(folder: Path, later: Later, monkeyp
 
 
 def test_a_folder_of_version_4_is_opened_and_its_file_grows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its journal has one area, and LMDB has only the identity of the journal. The old entries of the file stay
-    unchanged.
+    """A journal of format version 4 has one area instead of two. The engine opens it, keeps its entries, and enlarges
+    the file.
     """
     engine = LmdbLogEngine(folder)
     stored = grow(engine, 5)
@@ -480,10 +485,10 @@ def test_a_copy_of_an_open_folder_has_both_areas(
 def test_a_copy_reads_the_journal_again_if_entries_were_written_meanwhile(
     engine: LmdbLogEngine, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first read of the journal misses an entry that a server wrote during the read. The copy still has all
-    batches.
+    """A server writes entries while a copy reads the journal. The first read misses an entry, so the copy reads the
+    journal again, and has all batches.
 
-    The read can pass the position of a missing entry and then find the next entry in the other area.
+    The gap is possible if the first read passes the entry's position before the server writes it.
     """
     stored = grow(engine, 1 + ROUNDS + 1)
     source = tmp_path / "source"

@@ -71,7 +71,7 @@ def engine(folder: Path, file: FailingFile) -> Iterator[LmdbLogEngine]:
 
 
 def after_a_kill(folder: Path, tmp_path: Path) -> list[bytes]:
-    """Returns the content of the partition in a copy of the files, which must be undamaged."""
+    """Copies the files as a killed process leaves them. Returns the batches of the copy, which must be undamaged."""
     copy = tmp_path / "killed"
     shutil.copytree(folder, copy)
     engine = LmdbLogEngine(copy)
@@ -112,8 +112,8 @@ def test_a_failed_write_fails_its_round_and_no_other(
 
 
 def test_a_failed_flush_is_not_repeated(engine: LmdbLogEngine, file: FailingFile) -> None:
-    """The rounds before the failed flush are moved to the log. The next entry begins another journal at the start of
-    the file.
+    """The flush of a journal entry fails, and the round with it. The engine does not repeat the flush, and moves the
+    earlier rounds to the log. The next round begins another journal at the start of the file.
     """
     log = engine.open(key())
     for _ in range(4):
@@ -178,8 +178,8 @@ def test_an_exception_around_the_flush_gives_the_round_one_result(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The entry is completely in the file. If its flush is interrupted, the round has failed, and the entry never
-    becomes valid.
+    """An exception interrupts the commit before or after the flush of its entry. Before the flush, the round has
+    failed, and its entry never becomes valid although it is in the file. After the flush, the round is stored.
     """
     log = engine.open(key())
     stored = [one for _ in range(4) for one in fill(log, engine, 1)]
@@ -209,8 +209,8 @@ def test_an_exception_around_the_flush_gives_the_round_one_result(
 
 
 def test_a_failed_sync_leaves_the_journal(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With durability `os`, the entries before the failure were never flushed. They are moved to
-    the log from memory.
+    """With durability `os`, entries are not flushed until `sync`, and this flush fails. The engine moves the entries
+    from its memory to the log.
     """
     engine = LmdbLogEngine(folder, "os", tail_size_bytes=0)
     log = engine.open(key())
@@ -231,9 +231,8 @@ def test_a_failed_sync_leaves_the_journal(folder: Path, tmp_path: Path, monkeypa
 def test_an_identity_that_neither_journal_has_stops_all_writes(
     engine: LmdbLogEngine, file: FailingFile, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """LMDB's file refers to an unknown journal, as if another file had replaced it. The log refuses every write.
-
-    A write could overwrite the journal that belongs to the new file.
+    """LMDB's file refers to another journal than the open one, as if the file had been replaced. The log refuses every
+    write, because it could overwrite the journal of the new file.
     """
     log = engine.open(key())
     stored = [one for _ in range(3) for one in fill(log, engine, 1)]

@@ -126,7 +126,9 @@ def test_a_write_that_the_system_divides_is_completed(tmp_path: Path, monkeypatc
 
 
 class Writes:
-    """Records (position, size) of writes to files. Raises an exception in place of the write with a given number."""
+    """Records (position, size) of all writes to files. Raises an exception in place of write number `failing`, counted
+    from 0.
+    """
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.made: list[tuple[int, int]] = []
@@ -147,8 +149,8 @@ class Writes:
 def test_the_missing_part_of_a_file_is_filled_in_short_writes(
     before: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A single write of 2 MiB would make every later commit 1.5 us slower, because Linux then keeps the file in one
-    large folio.
+    """A journal file is filled with zeros in writes of 64 KiB. A single write of 2 MiB would make every later commit
+    1.5 µs slower, because Linux would keep the file in one large folio.
     """
     path = tmp_path / "journal"
     path.write_bytes(before)
@@ -239,8 +241,8 @@ def recorded(device: Device) -> Iterator[None]:
 def test_a_power_failure_loses_no_flushed_round_and_shows_none_in_part(
     durability: str, beside: bool, seed: int, rounds: int, max_rounds: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Power fails while a round is written: before, during or after its flush. With `beside`, a full area is moved to
-    the log some rounds later, while rounds are written to the other area.
+    """Power fails while a round is written: before, during or after its flush. With `beside`, full areas are moved to
+    the log at random later times, while the other area receives the next rounds.
 
     With `fsync`, every acknowledged round survives. With `os`, a prefix of these rounds survives. The test does not
     damage LMDB's file, so a round that was moved to this file is never lost.

@@ -1,4 +1,4 @@
-"""LMDB's lock file: a full disk on which it cannot be created, and a copy after the lock file was removed."""
+"""LMDB's lock file: a full disk on which it cannot be created, and a copy of a folder whose lock file was removed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def test_a_full_disk_without_the_lock_file_refuses_the_folder(small_disk: Path) 
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_folder_in_use_whose_lock_file_was_removed_is_not_copied(folder: Path, replaced: bool) -> None:
-    """The server would not notice the reading process, and would reuse the pages while they are being copied."""
+    """The lock file of a folder is removed while a server has the folder open. A copy is refused, because the server
+    would not notice the copying process and could overwrite pages that it reads.
+    """
     engine = LmdbLogEngine(folder)
     stored = fill(engine.open(key()), engine, 3)
     engine.close()

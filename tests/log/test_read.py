@@ -219,7 +219,7 @@ def test_the_tail_holds_no_references_to_evicted_batches() -> None:
 def test_a_stored_batch_that_does_not_fit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A read whose limit is smaller than the first batch does not copy this batch from the storage.
 
-    Otherwise a client that fetches a partition 20,000 times with a small limit would cause a copy of 1 MB each time.
+    Otherwise a request that lists a partition 20,000 times with a small limit would copy 1 MB each time.
     """
     engine = LmdbLogEngine(tmp_path / "data", "os", tail_size_bytes=0)
     log = engine.open(key())

@@ -1,4 +1,6 @@
-"""Random damages of a data file: each ends in an error that names the folder, or in correct data, never in a signal."""
+"""Random damage of a data file: each command ends with an error that names the folder, or with correct data, and never
+crashes.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.log.conftest import Store
 
 
 def reaching(base_offset: int, end_offset: int, size_bytes: int = 20, max_timestamp_ms: int = 1000) -> bytes:
-    """Makes a batch in the form that compaction leaves. It covers all offsets up to `end_offset`, but may have fewer
+    """Makes a batch like those that compaction writes: it covers the offsets up to `end_offset`, even those of removed
     records.
     """
     data = batch(end_offset - base_offset, size_bytes, max_timestamp_ms, fill=7)

@@ -25,7 +25,7 @@ class ModelPartition:
     end: int = 0
     epochs: list[tuple[int, int]] = field(default_factory=list)
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """All batches as (base offset, end offset, bytes), including deleted ones."""
+    """All batches that were appended, also deleted ones, as (base offset, end offset, bytes)."""
     cleaned_to: int = 0
 
     @property
@@ -146,7 +146,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(fails=st.integers(0, 3))
     def settle(self, fails: int) -> None:
-        """Finishes the sealed round, or fails it in one of four cases."""
+        """Ends the commit that is in progress. With `fails` 0, the commit fails."""
         if self.in_flight is None:
             return
         sealed, model = self.in_flight

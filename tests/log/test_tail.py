@@ -1,4 +1,4 @@
-"""Compares the tail in memory with a model of lists that also has the order in which batches were added."""
+"""Compares the in-memory cache of the newest batches (the tail) with a model of plain lists."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TAILS = 3
 
 
 class ReferenceTail:
-    """The stored batches with their base offsets and ends, oldest first."""
+    """A model of one partition's tail: (base offset, end offset, bytes) of its batches, oldest first."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[int, int, bytes]] = []

@@ -13,7 +13,7 @@ from bench.flush import FlushTimes, measure_flush
 
 
 def arguments_of(name: str) -> str:
-    """Returns the arguments of a benchmark case that has a value in the table."""
+    """Returns the command-line arguments of the benchmark case that produces a value of the table."""
     (found,) = (case.arguments for case in CASES for figure in case.figures if figure.name == name)
     return found
 
@@ -82,9 +82,7 @@ def test_the_median_of_no_values_is_none() -> None:
 
 
 def test_every_pair_names_a_row_that_exists() -> None:
-    """A pair names a row of Kafka and a benchmark of kcore. The row must be in the stored results, and the benchmark
-    must exist.
-    """
+    """Each pair compares a stored result of Kafka with a benchmark of kcore. Both must exist."""
     stored = [json.loads(line) for line in (compare.JAVA / "results.json").read_text().splitlines()]
     assert [pair.name for pair in PAIRS if compare.java_line(stored, pair) is None] == []
     files = sorted({f"bench/{pair.test.partition('::')[0]}" for pair in PAIRS})

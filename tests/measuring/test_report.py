@@ -30,9 +30,9 @@ BASELINE = {"machine": "x", "calibration_s": 0.010, "median_s": {"test_timer.py:
 
 
 def test_the_table_has_medians_per_operation_spreads_and_ratios() -> None:
-    """The machine needs twice as long for the calibration as the machine of the baseline.
+    """The report has a table of medians, with the ratio of each median to the baseline.
 
-    The report takes this into account: for equal medians, the ratio to the baseline is one half.
+    This machine needs twice as long for the calibration as the baseline's machine. The ratio is therefore halved.
     """
     assert report.table(report.read_rows(RESULTS), 0.020, BASELINE) == (
         "## test_timer.py\n"

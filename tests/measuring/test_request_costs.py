@@ -27,7 +27,7 @@ SMALL = {
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> large_state.LargeState:
-    """Returns the tool's `LargeState`, which creates a node with a large state. The fixture makes the state small."""
+    """Returns a `LargeState` of `tools.request_costs`, reduced to a small size."""
     for name, value in SMALL.items():
         monkeypatch.setattr(large_state, name, value)
     return large_state.LargeState()

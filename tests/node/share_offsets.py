@@ -19,7 +19,8 @@ TEMPORARY = {
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
-"""Error codes, including success, of a coordinator that has just started or does not know a new topic yet."""
+"""Error codes, including success, that a coordinator may return shortly after its start or before it knows a new topic.
+"""
 
 
 def set_start_offset(node: kcore.Node, group_id: str, topic: str, offset: int) -> None:

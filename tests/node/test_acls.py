@@ -40,7 +40,7 @@ def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def expect(node: kcore.Node, entries: list[Acl], **filters: Any) -> None:
-    """Waits until the broker has these entries: Kafka's controller acknowledges a change before its brokers have it."""
+    """Waits until the broker has these entries. Kafka's controller acknowledges a change before brokers apply it."""
     wait_until(lambda: node.acls.describe(**filters) == sorted(entries), f"the entries of {filters}")
 
 

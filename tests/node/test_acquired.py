@@ -87,7 +87,9 @@ def test_a_batch_that_cannot_be_decoded_is_a_corrupt_message() -> None:
 def test_only_the_batch_of_the_next_job_is_decoded(
     node: kcore.Node, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A megabyte can decompress to gigabytes, so the batches of a response are not decoded together."""
+    """A worker fetches four jobs in four batches. It decodes each batch only when the batch's job is next, because a
+    batch of one megabyte can decompress to gigabytes.
+    """
     decoded: list[bytes] = []
 
     def recorded(each: AcquiredBatch) -> Any:

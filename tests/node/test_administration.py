@@ -117,7 +117,7 @@ def test_share_groups_have_start_offsets_and_lags(node: kcore.Node, name: str) -
 
 def test_users_are_added_changed_and_removed(node: kcore.Node, name: str) -> None:
     def expect(mechanisms: dict[str, int] | None) -> None:
-        """Waits until the broker has the change, which Kafka's controller acknowledges earlier."""
+        """Waits until the broker has the change. Kafka's controller acknowledges a change before brokers apply it."""
         wait_until(lambda: node.users.list().get(name) == mechanisms, f"the user has {mechanisms}")
 
     assert name not in node.users.list()
@@ -271,14 +271,16 @@ class TwoBrokers(TargetTransport):
         channel: str = "",
         timeout_s: float | None = None,
     ) -> R:
-        """Sends a request to `broker`, or to the coordinator of its first transactional id."""
+        """Sends a request to `broker`. If it is None, sends the request to the coordinator of the request's first
+        transactional id.
+        """
         if broker is None:
             broker = self._of((getattr(request, "transactional_ids", None) or ["a"])[0])
         response: R = self.brokers_of[broker].send(request, at_most if version is None else version)
         return response
 
     def metadata(self, topics: Iterable[str] | None, create: bool = False) -> MetadataResponse:
-        """Requests the topics of each broker from this broker."""
+        """Requests the metadata of each topic from the broker to which the topic belongs."""
         names = None if topics is None else list(topics)
         response = MetadataResponse(topics=[])
         for broker, engine in self.brokers_of.items():
@@ -313,7 +315,7 @@ def halves() -> Iterator[tuple[kcore.Node, kcore.EmbeddedNode, kcore.EmbeddedNod
 def test_each_request_goes_to_the_broker_of_its_group_partition_and_transaction(
     halves: tuple[kcore.Node, kcore.EmbeddedNode, kcore.EmbeddedNode],
 ) -> None:
-    """Any other broker would refuse the request, or would not have the group."""
+    """Calls with names of both brokers succeed, because the client sends each part of a call to the right broker."""
     node, *engines = halves
     for letter, engine in zip("ab", engines, strict=True):
         engine.topics.create(f"topic-{letter}", 1).append_many("xy")

@@ -63,7 +63,8 @@ MILLISECONDS = {
 }
 """Argument -> Kafka's default in milliseconds.
 
-The value of `heartbeat_interval` differs from the default, to fit the session timeout in `TIMES`.
+The value of `heartbeat_interval` differs from the default, because it must be smaller than the session timeout in
+`TIMES`.
 """
 
 
@@ -207,7 +208,7 @@ WRONG_TYPES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
 
 @pytest.mark.parametrize("case", WRONG_TYPES)
 def test_an_argument_of_a_wrong_type_is_an_error_that_names_it(embedded: kcore.EmbeddedNode, case: str) -> None:
-    """Without a check, encoding the request fails, or the engine responds with UNKNOWN_SERVER_ERROR."""
+    """An argument of a wrong type raises an error that names the argument, before a request is sent."""
     call, kind, text = WRONG_TYPES[case]
     with pytest.raises(kind, match=f"^{text}"):
         call(embedded)

@@ -123,7 +123,7 @@ async def test_a_second_poll_of_a_consumer_on_a_loop_is_refused(anode: kcore.Asy
 
 
 def test_a_second_wait_for_the_events_of_a_member_is_refused(node: kcore.Node, name: str) -> None:
-    """The second call would count the event of the first call as handled."""
+    """The second call would count the event that the first call has returned as processed."""
     node.topics.create(name, 1)
     with node.group(name).join(name) as member:
         assert member.poll(LIMIT_S) is not None

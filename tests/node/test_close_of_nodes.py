@@ -31,7 +31,7 @@ from tests.node.conftest import SETTINGS
     ids=["metadata", "leader", "coordinator", "transaction"],
 )
 def test_a_call_on_a_closed_connection_to_a_cluster_is_not_repeated(served: str, call: Any) -> None:
-    """Otherwise the call would be repeated for the whole `call_timeout`."""
+    """A call on a closed node fails at once. A call after a lost connection would be repeated until `call_timeout`."""
     node = kcore.connect(served, call_timeout=60.0)
     node.close()
     began_s = time.monotonic()
@@ -41,7 +41,7 @@ def test_a_call_on_a_closed_connection_to_a_cluster_is_not_repeated(served: str,
 
 
 class Resource:
-    """A resource such as a member, whose close lasts until the test ends it."""
+    """A resource of a node, like a member. Its `close` waits until the test permits its end."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -127,10 +127,10 @@ async def test_a_cancelled_close_is_continued_by_the_next_one() -> None:
 def test_a_node_whose_event_loop_has_ended_is_closed_by_another_loop(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, is_closed: bool
 ) -> None:
-    """The node's members and connections belong to the ended loop. A close that waited for them would fail,
-    or take 40 s.
+    """The node's members and connections belong to the ended loop. A close that waited for them would fail, or take 40
+    s.
 
-    With `is_closed`, no task was cancelled before the end of the loop, so requests are still parked.
+    With `is_closed`, the loop was closed without cancelling its tasks, so requests are still parked.
     """
     loop = asyncio.new_event_loop()
 

@@ -54,8 +54,10 @@ def test_records_before_an_offset_are_deleted(node: kcore.Node, name: str) -> No
 def test_a_repeated_deletion_keeps_records_that_were_appended_after_the_first_one(
     node: kcore.Node, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The offset None means the end of the log at the time of the call. The response to the first deletion is lost, and
-    a record is appended. The repeated deletion must keep this record.
+    """`delete_records` with the offset None deletes up to the end of the log at the time of the call.
+
+    The response to the first request is lost, and then a record is appended. The repeated request must keep this
+    record.
     """
     topic = node.topics.create(name, 2)
     topic.append_many(["a", "b"], partition=0)

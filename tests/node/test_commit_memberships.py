@@ -48,8 +48,8 @@ async def transact_by_metadata(node: kcore.AsyncNode, consumer: kcore.AsyncConsu
 
 
 async def transact_without_offsets(node: kcore.AsyncNode, consumer: kcore.AsyncConsumer, offsets: Any) -> None:
-    """Sends a transaction whose offsets are empty, because the consumer has lost its partitions. The broker must not
-    store the records of the transaction.
+    """Sends a transaction without offsets, as a program does whose consumer has lost its partitions. The broker must
+    refuse it.
     """
     await in_transaction(node, consumer, {})
 
@@ -126,8 +126,8 @@ def test_the_coordinator_refuses_a_member_that_has_not_detected_its_removal(
 def test_metadata_that_was_read_with_the_positions_is_refused_after_a_new_join(
     kcore_node: VirtualNode, protocol: Protocol
 ) -> None:
-    """The program has polled again, so the consumer may commit again. The metadata still belongs to the earlier
-    records.
+    """A program reads records and the consumer's group metadata. The member then joins again and polls. A transaction
+    with the earlier metadata must fail, although the consumer itself may commit again.
     """
 
     async def scenario(node: kcore.AsyncNode) -> Any:

@@ -1,4 +1,4 @@
-"""Connections on an event loop: order, deadlines, backpressure, cancellation at each wait, and injected failures."""
+"""Connections on an event loop: order, deadlines, backpressure, cancelled calls, and injected failures."""
 
 from __future__ import annotations
 
@@ -127,8 +127,8 @@ async def test_a_cancelled_request_leaves_the_connection_usable() -> None:
     ],
 )
 async def test_only_a_refusal_of_tls_is_a_permanent_error(reason: Exception, accepted: bool, retriable: bool) -> None:
-    """Until a broker of the cluster has served this client, a TLS error means that the listener refuses the client.
-    All other losses of the connection are retriable.
+    """A TLS error is permanent if no broker of the cluster has served this client yet, because the listener refuses the
+    client. Any other loss of the connection is retriable.
     """
     async with connected() as (connection, _):
         connection._accepted = accepted
@@ -384,7 +384,9 @@ async def test_a_started_request_whose_task_never_began_lets_later_ones_pass() -
 
 
 def test_an_endless_number_in_a_response_header_is_refused_at_once() -> None:
-    """The time to read such a number grows with the square of its length, which the server chooses."""
+    """A variable-length number in a response header has more than 5 bytes. The client refuses it at once, because the
+    time to read it would grow with the square of its length.
+    """
     with pytest.raises(ValueError, match="more than 5 bytes"):
         end_of_tags(b"\xff" * 1_000, 0)
     with pytest.raises(ValueError, match="more than 5 bytes"):

@@ -116,8 +116,8 @@ class SilentLeader:
 
 
 def test_a_broker_that_does_not_respond_does_not_delay_lookups_at_the_others(bootstrap: str, name: str) -> None:
-    """While a look-up at the silent broker waits, the consumer looks up offsets at the other broker, even for a
-    partition that is assigned later.
+    """One of two brokers does not respond to a look-up of offsets. Meanwhile the consumer looks up offsets at the other
+    broker, also for partitions that it gets later.
     """
     with (
         closing(SilentLeader()) as silent,
@@ -295,7 +295,9 @@ async def test_a_cancelled_close_ends_the_tasks_of_a_consumer(bootstrap: str, na
 
 
 def test_a_new_worker_does_not_wait_for_its_next_heartbeat(name: str) -> None:
-    """Another member has just left, so the coordinator postpones the assignment by the assignment interval."""
+    """A worker joins shortly after another one has left, so the coordinator postpones the assignment. The worker gets
+    its partitions after the assignment interval, and not only at its next heartbeat, which follows after 15 s.
+    """
     settings = {"group.consumer.assignment.interval.ms": "200", "group.consumer.heartbeat.interval.ms": "15000"}
     with kcore.open(config=settings) as node:
         node.topics.create(name, 1)

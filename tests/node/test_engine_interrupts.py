@@ -17,7 +17,11 @@ HANG_S = 30.0
 def test_after_a_watcher_raised_members_and_calls_fail_and_the_node_closes(
     listens: bool, raised: type[BaseException]
 ) -> None:
-    """The watcher runs on the thread of the member or, if the node listens, on the thread of the event loop."""
+    """A watcher raises an exception. The start of a member, a call and a poll then raise EngineInterruptedError at
+    once.
+
+    If the node listens, the watcher runs on the event loop's thread, otherwise on the member's thread.
+    """
 
     def watch(_: object) -> None:
         raise raised

@@ -178,7 +178,7 @@ def test_the_connection_of_the_tools_fails_and_is_closed(respond: Respond) -> No
 
 
 class Redirects:
-    """Makes a broker refuse each request to a coordinator, or each look-up of a coordinator.
+    """Changes a broker's responses, so that each request to a coordinator is refused, or each look-up of a coordinator.
 
     Args:
         code: the error code.
@@ -210,7 +210,9 @@ class Redirects:
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("lookup", [False, True], ids=["coordinator", "lookup"])
 def test_endless_redirects_end_every_wait(bootstrap: str, name: str, lookup: bool, protocol: Any) -> None:
-    """The pauses between the retries bound the number of requests."""
+    """A broker always refuses to be the coordinator. Each call ends with an error at its time limit, and the client
+    pauses between its retries.
+    """
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE if lookup else ErrorCode.NOT_COORDINATOR
     redirects = Redirects(code, lookup)
     kind = CoordinatorNotAvailableError if lookup else NotCoordinatorError

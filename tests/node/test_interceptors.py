@@ -1,4 +1,6 @@
-"""Interceptors of producers and consumers: their order, their changes, and their failures, which only the log shows."""
+"""Interceptors of producers and consumers: their order, the changes that they make, and their failures, which are
+logged but not raised.
+"""
 
 from __future__ import annotations
 

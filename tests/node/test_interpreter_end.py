@@ -64,8 +64,8 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("program", list(PROGRAMS))
 def test_generators_that_were_never_closed_do_not_delay_the_end_of_the_interpreter(program: str) -> None:
-    """The `finally` and `with` blocks of generators run when no background thread runs any more, so they must not wait
-    for such a thread.
+    """When the interpreter ends, it runs the `finally` and `with` blocks of open generators after all background
+    threads have ended. These blocks must not wait for such threads.
     """
     text = f"{BEGIN}{PROGRAMS[program]}\nprint('the program ends', flush=True)\n"
     ended = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=LIMIT_S, check=True)

@@ -25,7 +25,7 @@ KINDS: dict[str, Callable[[kcore.Node], AbstractContextManager[Any]]] = {
 
 
 def interrupt_next_start(monkeypatch: pytest.MonkeyPatch, error: BaseException, *, started: bool) -> None:
-    """Makes the next start of a thread raise an exception, after or before the thread begins."""
+    """Makes the next `Thread.start` raise an exception, either instead of starting the thread or after it."""
     start = threading.Thread.start
 
     def interrupted(thread: threading.Thread) -> None:
@@ -121,7 +121,7 @@ async def test_a_worker_whose_close_is_cancelled_leaves(turns: int) -> None:
 
 
 class Interrupt:
-    """Raises a KeyboardInterrupt at one step of the interpreter within `function`; counts the steps before it."""
+    """A trace function that raises a KeyboardInterrupt at bytecode instruction number `at` of the traced function."""
 
     def __init__(self, at: int) -> None:
         self.left = at
@@ -137,7 +137,9 @@ class Interrupt:
 
 @pytest.mark.parametrize("call", [Event.set, lambda event: event.wait(0)], ids=["set", "wait"])
 def test_an_interrupt_at_any_step_leaves_an_event_usable(call: Callable[[Event], Any]) -> None:
-    """If an interrupted call kept its lock, the close of members and producers would wait forever."""
+    """An interrupt at any bytecode instruction of a call leaves the `Event` usable for other threads. If the call kept
+    a lock, the close of members and producers would wait forever.
+    """
     at = 1
     while True:
         event, interrupt, previous = Event(), Interrupt(at), sys.gettrace()

@@ -1,4 +1,4 @@
-"""The example examples/lag_monitor.py: its measurements on each target, and its command line."""
+"""The example examples/lag_monitor.py: measurements of an embedded node and of servers, and its command line."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def test_a_group_that_never_commits_is_behind(node: kcore.Node, name: str, monit
 
 
 def test_tasks_that_never_commit_are_behind(monitor: Any) -> None:
-    """A streams member owns the partitions of the source and repartition topics of its tasks."""
+    """A streams group has tasks, but has never committed an offset. The monitor counts all records of the source and
+    repartition topics of these tasks as lag.
+    """
     settings = {"group.streams.initial.rebalance.delay.ms": "0", "group.streams.assignment.interval.ms": "0"}
     count = Subtopology(subtopology_id="0", source_topics=["words"], repartition_sink_topics=["words-by-key"])
     total = Subtopology(subtopology_id="1", repartition_source_topics=[TopicInfo(name="words-by-key", partitions=1)])

@@ -35,7 +35,7 @@ RECORDS = st.lists(st.tuples(TIMES, FIELDS, FIELDS, HEADERS), min_size=2, max_si
 
 
 def accumulator_of(batch_bytes: int = 1 << 20, compression: int = 0, event: Any = threading.Event) -> Accumulator:
-    """Returns an accumulator that knows one partition."""
+    """Returns an accumulator with a topic of one partition."""
     accumulator = Accumulator(
         DeliveryBase,
         TopicPartition,
@@ -61,8 +61,8 @@ def queue_of(accumulator: Accumulator) -> PartitionQueue:
 
 @given(records=RECORDS, compression=st.sampled_from([0, 1]))
 def test_parts_have_the_records_of_the_batch_in_order(records: list[Any], compression: int) -> None:
-    """Each part has at most half of the records, unless it has one record. Deliveries and sizes are divided in the same
-    way.
+    """Splitting a batch distributes its records, their deliveries and their bytes over smaller batches, in order. Each
+    of these has at most half of the bytes, or a single record.
     """
     accumulator = accumulator_of(compression=compression)
     deliveries = [accumulator.append(TOPIC, value, key, headers, 0, at_ms) for at_ms, key, value, headers in records]
@@ -171,7 +171,7 @@ def test_a_split_without_memory_changes_nothing(failing: int) -> None:
 
 
 class WithoutMemory:
-    """An accumulator whose splits fail."""
+    """An accumulator that cannot split a batch for lack of memory."""
 
     def __init__(self, accumulator: Accumulator) -> None:
         self._accumulator = accumulator
@@ -216,7 +216,10 @@ class Results(ProducerInterceptor):
 
 
 def values(topic: Any, count: int) -> list[bytes]:
-    """Returns the visible values once there are `count`, because Apache Kafka writes the markers after its response."""
+    """Waits until partition 0 has the end offset `count`, and returns the values of its visible records.
+
+    The wait is needed because Apache Kafka writes transaction markers after it has responded.
+    """
     until_s = time.monotonic() + 60
     while topic.end_offsets()[0] < count:
         assert time.monotonic() < until_s
@@ -248,7 +251,9 @@ def test_a_producer_splits_batches_that_the_broker_refuses(node: kcore.Node, nam
 
 
 async def test_a_result_is_awaited_across_splits(anode: kcore.AsyncNode, name: str) -> None:
-    """A caller that waits for the refused batch waits for the part that has its record."""
+    """A caller waits for the result of a record in a batch that the broker refuses. The wait continues until the
+    smaller batch with this record is stored.
+    """
     await anode.topics.create(name, 1, config={"max.message.bytes": LIMIT})
     async with anode.producer(batch_bytes=16_000, linger=0.01, compression="gzip") as producer:
         deliveries = [await producer.append(name, f"{number}" + "é" * 90) for number in range(200)]
@@ -281,7 +286,9 @@ def test_a_transaction_splits_batches_that_the_broker_refuses(node: kcore.Node, 
 
 
 def test_a_server_with_a_small_limit_gets_every_record() -> None:
-    """The limit is the broker's `message.max.bytes`. The keys choose the partitions."""
+    """`message.max.bytes` of the broker is smaller than a batch of the producer. All records arrive, and the records of
+    each key keep their order.
+    """
     with ServerProcess(settings={"message.max.bytes": "2000"}) as server, kcore.connect(server.bootstrap) as node:
         topic = node.topics.create(TOPIC, 3)
         with node.producer(batch_bytes=100_000, linger=0.01) as producer:

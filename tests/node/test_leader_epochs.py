@@ -22,7 +22,7 @@ class NewLeader:
     """Makes one broker appear as two: after `elect`, the partitions have another leader, whose epoch is `NEW_EPOCH`.
 
     Args:
-        end_of_epoch: the end offset and the epoch of the OffsetForLeaderEpoch responses of the new leader.
+        end_of_epoch: (end offset, epoch) that the new leader returns in its OffsetForLeaderEpoch responses.
     """
 
     def __init__(self, end_of_epoch: tuple[int, int]) -> None:
@@ -73,8 +73,8 @@ def read_until(consumer: Any, offset: int) -> list[int]:
 
 @pytest.fixture
 def read(bootstrap: str, name: str) -> Callable[..., tuple[NewLeader, list[int]]]:
-    """Returns a function that reads three records, changes the leader, and returns the offsets that are read
-    afterwards.
+    """Returns a function that runs a consumer: it reads three records, changes the leader, and reads on. The function
+    returns the offsets that the consumer reads from the new leader.
     """
 
     def run(end_of_epoch: tuple[int, int], reset: Any = "earliest") -> tuple[NewLeader, list[int]]:

@@ -85,7 +85,9 @@ def engine_threads() -> list[threading.Thread]:
 def test_an_interrupt_at_any_call_leaves_a_listening_node_that_can_be_closed(
     tmp_path: Path, operation: str, error: type[BaseException]
 ) -> None:
-    """Otherwise the folder would stay locked, because the second `close` would find the driver closed."""
+    """An interrupt at any call of `listen` or `close` leaves a node that `close` can close completely. Otherwise the
+    data folder would stay locked.
+    """
     others = engine_threads()
     settings = {**SETTINGS, "kcore.durability": "os"}
     with kcore.open(tmp_path / "data", config=settings) as node:

@@ -179,7 +179,7 @@ def ends_in_time(operation: Callable[[], object]) -> Exception | None:
 
 
 class Unclear(logging.Handler):
-    """Collects logged exceptions that are not errors of the client API, such as exceptions that end a thread."""
+    """A log handler that collects unexpected exceptions: all that are not errors of the client API."""
 
     def __init__(self) -> None:
         super().__init__()

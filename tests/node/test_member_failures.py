@@ -1,4 +1,4 @@
-"""Members that fail in the background: each later operation raises the error, and the log has it."""
+"""Members that fail in the background: each later operation raises the error, and the error is logged."""
 
 from __future__ import annotations
 
@@ -110,8 +110,9 @@ def test_an_error_of_a_later_event_is_logged_and_ends_a_wait(
     seen: list[Assigned] = []
 
     def assigned(event: Assigned) -> None:
-        """Raises an error at the second event, counted from the first event with partitions. The number of further
-        events depends on the protocol and on the time at which `other` leaves.
+        """Raises an error at the next event after the first event with partitions.
+
+        More events may follow, depending on the protocol and on the time at which `other` leaves.
         """
         if event.partitions or seen:
             seen.append(event)
@@ -268,7 +269,9 @@ def test_a_member_of_a_closed_node_does_not_start(name: str) -> None:
 
 
 def test_nothing_starts_while_the_node_closes_its_members(name: str) -> None:
-    """Another thread may start a new worker whenever one is closed. The close of the node must end nevertheless."""
+    """While a node closes its members, another worker must not start. Otherwise the close of the node could go on
+    forever.
+    """
     with kcore.open() as node:
         node.topics.create("t")
         refused: list[type[BaseException]] = []

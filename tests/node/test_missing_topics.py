@@ -1,4 +1,6 @@
-"""Warnings about topics that do not exist: one for each topic after two seconds, and another one after ten minutes."""
+"""Warnings about topics that do not exist. Each topic is named in a first warning after two seconds, and then again in
+a warning every ten minutes.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def unknown(subscriber: str, topics: str, pronoun: str) -> str:
 def test_a_subscription_warns_of_a_misspelled_topic(
     kcore_node: VirtualNode, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    """No further warning follows once the topic exists, and the worker gets its partitions without another call."""
+    """A subscription names a misspelled topic, and the client warns. Once a topic of this name is created, the warnings
+    end, and the member gets the topic's partitions.
+    """
     subscriber, join = JOINS[kind]
 
     async def scenario(node: kcore.AsyncNode) -> list[int]:

@@ -37,7 +37,7 @@ def assigned(*partitions: TopicPartition, offset: int = 0) -> FetchPositions:
 
 
 def store(positions: FetchPositions, partition: TopicPartition, offset: int, count: int) -> None:
-    """Buffers a response to the current version of the positions."""
+    """Buffers a response as if it had been fetched from the partition's present position."""
     version = positions.by_partition[partition].version
     positions.store(partition, version, offset, fetched(partition, offset, count))
 
@@ -160,7 +160,7 @@ def marker(offset: int) -> bytes:
 
 
 def store_marker(positions: FetchPositions, partition: TopicPartition, offset: int) -> None:
-    """Buffers a transaction marker of the current version of the positions."""
+    """Buffers a response that contains only a transaction marker."""
     records = FetchedRecords(Record, *partition)
     records.add(marker(offset), offset, None, decompress)
     positions.store(partition, positions.by_partition[partition].version, offset, records)
@@ -231,8 +231,8 @@ def test_records_that_an_interceptor_removed_from_a_loop_count() -> None:
 
 
 def test_a_reset_to_a_smaller_offset_forgets_the_ends_of_earlier_records() -> None:
-    """The topic was created again. If the old end offset were committed, the group would skip the new records before
-    it.
+    """The topic is created again, so the position is reset to a smaller offset. The consumer forgets the end offsets of
+    the records that it has returned earlier. A commit of such an offset would skip new records.
     """
     positions = assigned(ZERO, offset=50)
     store(positions, ZERO, 50, 3)

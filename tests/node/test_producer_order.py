@@ -67,7 +67,7 @@ STORED = (
 
 
 def run(scenario: Callable[[], Awaitable[T]]) -> T:
-    """Runs a scenario on an event loop in virtual time."""
+    """Runs a coroutine function on an event loop in virtual time."""
     loop = VirtualTimeLoop()
     try:
         return loop.run_until_complete(asyncio.wait_for(scenario(), 3_600.0))
@@ -155,7 +155,9 @@ class Network:
         in_flight.end(in_flight.response, None)
 
     def _disconnect(self, broker: Broker) -> None:
-        """Loses a connection. Each of its requests may or may not be delivered, in any order, and gets no response."""
+        """Breaks a connection. Its open requests arrive or are lost, at random and in any order, and none gets a
+        response.
+        """
         lost = [each for each in self._open if each.broker == broker]
         self._random.shuffle(lost)
         for in_flight in lost:
@@ -190,7 +192,7 @@ class Network:
         return ProduceResponse(responses=rows)
 
     async def metadata(self, topics: Iterable[str] | None, create: bool = False) -> MetadataResponse:
-        """Describes topics."""
+        """Returns the metadata of topics."""
         return self._engine._calls.transport.metadata(topics, create)
 
     async def by_leader(self, partitions: Sequence[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
@@ -204,7 +206,7 @@ class Network:
         return list(grouped.items())
 
     def forget(self, request: Any) -> None:
-        """Does nothing: leaders do not move."""
+        """Does nothing, because the leaders of partitions never change in these tests."""
 
     def close_channel(self, channel: str) -> None:
         """Loses all connections without a notification."""
@@ -383,8 +385,8 @@ def send(queue: PartitionQueue, producer: tuple[int, int] = (7, 0)) -> ProducerB
 
 
 def test_a_batch_is_sent_only_while_the_broker_recognizes_the_first_one_without_result() -> None:
-    """A broker recognizes repetitions of the last five batches only. While the result of a batch is missing, the
-    producer may therefore send at most four further batches.
+    """A broker recognizes repetitions of the last five batches only. Therefore the producer sends at most four batches
+    after a batch whose result is not known yet.
     """
     queue = queue_of(9)
     first = send(queue)
@@ -414,7 +416,9 @@ def test_a_refused_sequence_ends_for_all_later_batches() -> None:
 
 
 def test_batches_after_a_failed_one_keep_their_sequence_until_the_broker_refuses_it() -> None:
-    """The broker may have stored the failed batch. In that case the broker stores or recognizes the next batch."""
+    """A batch has failed, but the broker may have stored it. So the next batch keeps its sequence number. The producer
+    begins a new sequence only afterwards.
+    """
     queue = queue_of(5)
     queue.remove(cast(ProducerBatch, send(queue)))
     first, second = (cast(ProducerBatch, send(queue)) for _ in range(2))

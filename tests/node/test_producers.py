@@ -104,7 +104,9 @@ def test_lost_connections_neither_lose_nor_repeat_records(served: str, name: str
 
 @pytest.mark.parametrize("failing_call", ["start", "handle"])
 def test_a_failure_of_the_send_loop_does_not_end_it(bootstrap: str, name: str, failing_call: str) -> None:
-    """If the loop ended, `flush` and the results of all records would never return."""
+    """An exception in the producer's background loop does not end the loop. Otherwise `flush` and the waits for results
+    would never end.
+    """
     with kcore.connect(bootstrap) as node, node.producer() as producer:
         node.topics.create(name, 1)
         holder: Any = producer._calls.transport if failing_call == "start" else producer

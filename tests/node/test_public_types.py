@@ -20,7 +20,7 @@ ELSEWHERE = {
     "AsyncEmbeddedNode": {"AsyncEmbeddedSend"},
     "KafkaError": {"ErrorCode"},
 }
-"""Class -> names of result types that are not in `kcore`, because they belong to typed requests."""
+"""Class -> result types that are not in the module `kcore`. They belong to requests and responses of the protocol."""
 
 
 def results(cls: type) -> Iterator[tuple[str, str]]:

@@ -23,7 +23,7 @@ LIMIT_S = 30.0
 
 
 def queue_with(node: kcore.Node, name: str, *values: str, partitions: int = 1, **config: Any) -> None:
-    """Creates the topic and the settings of the group, and appends jobs to partition 0."""
+    """Creates a topic, sets the group's configuration, and appends jobs to partition 0."""
     node.topics.create(name, partitions)
     node.group(name).set_config({**EARLIEST, **config})
     if values:
@@ -281,7 +281,9 @@ def test_a_lost_connection_releases_the_jobs(bootstrap: str, name: str) -> None:
 
 @pytest.mark.parametrize("ends", [False, True], ids=["next", "end"])
 def test_a_lost_acceptance_is_logged(bootstrap: str, name: str, caplog: pytest.LogCaptureFixture, ends: bool) -> None:
-    """The group may deliver a finished job again, and no operation raises an error for the lost acceptance."""
+    """The connection breaks before the broker has confirmed that a job is finished. The client logs this, because the
+    group may deliver the job again and no call raises an error.
+    """
     with kcore.connect(bootstrap) as node:
         queue_with(node, name, "a")
         with node.queue(name, group=name) as queue:

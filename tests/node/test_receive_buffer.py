@@ -67,7 +67,7 @@ def test_a_frame_above_the_limit_is_refused() -> None:
 
 
 def receive(received: ReceiveBuffer, frame: bytes, most: int = 1 << 18) -> memoryview:
-    """Passes a frame in parts. Returns the frame that was cut."""
+    """Passes a frame to the buffer in parts. Returns the frame that the buffer then returns."""
     data = len(frame).to_bytes(4, "big") + frame
     position = 0
     while position < len(data):

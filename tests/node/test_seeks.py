@@ -110,8 +110,8 @@ def test_a_commit_includes_a_position_that_was_looked_up(node: kcore.Node, name:
 
 
 def test_the_first_assignment_may_begin_at_the_end(node: kcore.Node, name: str) -> None:
-    """A listener seeks before the position is known, so the committed offset does not apply. This works even with the
-    reset policy "none".
+    """A listener seeks to the end in its first assignment. The consumer begins there: it uses neither the committed
+    offset nor the reset policy "none", which would raise an error.
     """
     topic = create(node, name, partitions=1)
     node.group(name).commit({(name, 0): 1})

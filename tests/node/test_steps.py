@@ -1,4 +1,4 @@
-"""The steps of a member on an event loop: their number, their times, and the end of all waits after a step fails."""
+"""The steps of a member's state machine on an event loop: when they run, and that all waits end after a step fails."""
 
 from __future__ import annotations
 
@@ -225,7 +225,9 @@ async def test_an_exception_in_the_decision_of_a_commit_ends_the_member_and_ever
 async def test_a_member_whose_commit_was_interrupted_stays_and_leaves_its_group(
     bootstrap: str, name: str, sent: bool, error: BaseException
 ) -> None:
-    """The interrupted commit fails. A late response to it does not complete the next commit."""
+    """An exception interrupts the sending of a commit, so this commit fails. If the broker still responds to it, this
+    response does not complete the next commit.
+    """
     ends: list[Exception | None] = []
     async with joined(bootstrap, name) as member:
         transport: Any = member._calls.transport

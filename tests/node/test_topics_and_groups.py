@@ -81,7 +81,9 @@ def test_equal_keys_share_a_partition_and_many_records_are_one_batch(node: kcore
 
 
 def test_records_without_a_key_take_the_partitions_in_turn(node: kcore.Node, name: str) -> None:
-    """The counter belongs to the node, because each `node.topics[name]` is a new object."""
+    """Records without a key go to the partitions in turn. The node counts them, because each `node.topics[name]` is a
+    new object.
+    """
     node.topics.create(name, 3)
     partitions = [node.topics[name].append("one").partition for _ in range(3)]
     partitions += [node.topics[name].append_many(["one", "batch"])[1].partition for _ in range(3)]
@@ -102,7 +104,9 @@ async def test_records_without_a_key_take_the_partitions_in_turn_on_a_loop(anode
 def test_an_existing_topic_with_other_partitions_is_returned_with_a_warning(
     node: kcore.Node, name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`create` does not wait for the missing partitions, because no request creates them."""
+    """`create` finds a topic with another number of partitions. It logs a warning, and does not wait for more
+    partitions.
+    """
 
     def sleep(seconds: float) -> None:
         raise AssertionError("waits for partitions that do not exist")

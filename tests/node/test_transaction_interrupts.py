@@ -1,5 +1,5 @@
-"""A KeyboardInterrupt at any line of a transaction: the next transaction of the id begins, and commits only its own
-records.
+"""A KeyboardInterrupt at any line of a transaction: the next transaction with the same transactional id succeeds, and
+commits only its own records.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ SAFE_DOWNGRADE = 2
 
 
 class Interrupts:
-    """Raises a KeyboardInterrupt when the program runs the `number`-th line in `FILES`. CPython checks for signals only
-    at calls and jumps, so lines with only `try:` or `return self` do not count.
+    """Raises a KeyboardInterrupt at line number `number` that the program runs in `FILES`.
+
+    Lines with only `try:` or `return self` are not counted, because CPython checks for signals only at calls and jumps.
     """
 
     def __init__(self, number: int) -> None:
@@ -154,8 +155,8 @@ def version_1(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[kcore.
 
 
 def test_an_interrupted_transaction_of_version_1_is_aborted_by_the_next_one(version_1: kcore.Node) -> None:
-    """The next transaction sends EndTxn to abort the interrupted transaction. A new epoch would also abort it, but the
-    coordinator would then refuse the node's own producer.
+    """With version 1 of transactions, the next transaction first aborts the interrupted one by EndTxn. The coordinator
+    could also abort it with a new epoch, but would then fence the node's producer.
     """
     topic = version_1.topics.create("t", 1)
     with interrupted_exit(), version_1.transaction("x") as abandoned:
@@ -172,8 +173,8 @@ class Interrupting:
 
     Args:
         node: the node.
-        arrives: True if the request reaches the coordinator, so that only its response is lost; False if the request is
-            delayed.
+        arrives: True if the request reaches the coordinator and only its response is lost. False if the request is
+            delayed until the test delivers it.
     """
 
     def __init__(self, node: kcore.Node, arrives: bool) -> None:

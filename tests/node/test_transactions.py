@@ -16,7 +16,10 @@ from kcore.protocol.topic_partition import TopicPartition
 
 
 def stored(topic: Topic, count: int, partition: int = 0) -> list[bytes | None]:
-    """Returns the visible values once there are `count`, because Apache Kafka writes the markers after its response."""
+    """Waits until a partition has `count` committed records, and returns their values.
+
+    The wait is needed because Apache Kafka writes transaction markers after it has responded.
+    """
     until_s = time.monotonic() + 60
     while len(records := topic.read(partition, 0)) < count:
         assert time.monotonic() < until_s, records
@@ -158,7 +161,9 @@ def test_a_group_of_a_transaction_may_be_named_by_its_id(node: kcore.Node, name:
 
 
 def test_a_transaction_within_another_one_of_the_id_is_refused(node: kcore.Node, name: str) -> None:
-    """Otherwise the inner and the outer transaction would wait for each other."""
+    """A program begins a transaction inside another one with the same transactional id. The inner one is refused,
+    because both would wait for each other.
+    """
     topic = node.topics.create(name, 1)
     with node.transaction(name) as outer:
         outer.append(name, "outer")
@@ -236,8 +241,8 @@ def test_records_whose_abort_failed_are_not_committed_by_the_next_transaction(
 
 @pytest.mark.parametrize("request_after", ["offsets", "records", "commit"])
 def test_a_transaction_that_timed_out_does_not_fence_its_producer(request_after: str) -> None:
-    """The coordinator aborts the transaction with a new epoch, which no other producer has. The next transaction of the
-    id succeeds.
+    """The coordinator aborts a transaction at its timeout and raises the producer epoch. No other producer uses the new
+    epoch, so the next transaction of the node succeeds.
     """
     with kcore.open(clock=kcore.ManualClock()) as node:
         topic = node.topics.create("t")

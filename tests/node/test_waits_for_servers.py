@@ -1,6 +1,4 @@
-"""`connect(wait=...)` connects to a server that is not ready yet. `tests/security` tests the errors that end the
-wait.
-"""
+"""`connect(wait=...)` waits for a server that is not ready yet. `tests/security` tests errors that end this wait."""
 
 from __future__ import annotations
 
@@ -26,8 +24,8 @@ class Port:
     Attributes:
         socket: its socket.
         address: HOST:PORT.
-        pauses: the pauses of clients.
-        in_first_pause: called in the first pause.
+        pauses: the lengths in seconds of the clients' pauses between attempts.
+        in_first_pause: a function that the first pause calls.
     """
 
     def __init__(self) -> None:
@@ -84,7 +82,9 @@ async def test_connect_waits_on_an_event_loop(late_server: Port) -> None:
 
 
 def test_connect_waits_while_a_proxy_closes_connections(port: Port, bootstrap: str) -> None:
-    """The proxy of a container accepts connections before the server in the container listens."""
+    """The proxy of a container accepts connections and closes them, because the server in the container does not listen
+    yet. `connect` tries again until the server responds.
+    """
     port.socket.listen()
 
     def refuse() -> None:

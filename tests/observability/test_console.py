@@ -1,4 +1,6 @@
-"""The operators' console: its documents as whole responses, hostile names, pages, slices, and the page in a browser."""
+"""The operators' console: its JSON documents, hostile names, pages of long lists, slices, and the web page in a
+browser.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,7 @@ def node() -> Iterator[Watched]:
 
 
 def many_groups(node: Watched, names: list[str]) -> None:
-    """Commits an offset for each name, in one turn of the loop."""
+    """Commits an offset in one group for each name, all in one turn of the event loop."""
 
     def commit_all() -> None:
         node.live.driver.begin_round()
@@ -401,7 +403,7 @@ def test_documents_take_turns_and_requests_come_between() -> None:
 
 
 def test_a_client_that_sends_no_more_gets_its_response(node: Watched) -> None:
-    """The client closes its half of the connection after the request, while slices make the page."""
+    """A client closes its sending side right after the request. It still gets the response, which slices produce."""
     for path, start in (("/metrics", b"# HELP"), ("/api/topics", b'{"total"')):
         with socket.create_connection(node.http.address, timeout=20) as peer:
             peer.sendall(f"GET {path} HTTP/1.1\r\n\r\n".encode())

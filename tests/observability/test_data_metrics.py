@@ -34,7 +34,7 @@ def read(name: str, engine: Any) -> dict[tuple[str, ...], float]:
 
 
 def totals(engine: Any, pause: Callable[[int], None] = lambda _: None) -> DataTotals:
-    """Counts the topics and partitions of an engine. At the n-th pause of the count, calls `pause(n)`."""
+    """Counts the topics and partitions of an engine in slices. After slice number n, calls `pause(n)`."""
     work, count = count_data(engine), 0
     while True:
         try:
@@ -47,8 +47,8 @@ def totals(engine: Any, pause: Callable[[int], None] = lambda _: None) -> DataTo
 
 
 def test_records_and_bytes_are_counted_by_topic() -> None:
-    """Two batches with three records are produced. A fetch of both batches and a fetch of the second one send four
-    records.
+    """The counters include each produced and each fetched record with its bytes, by topic. A refused batch does not
+    count.
     """
     with watched() as node, node.live.connect() as client:
         make_topic(client, "t", 2)
@@ -116,7 +116,9 @@ OFFSETS = ("log_start_offset", "log_end_offset", "last_stable_offset_lag")
 
 
 def test_the_number_of_series_is_bounded() -> None:
-    """The oldest topics and partitions have their own series. One metric counts the others."""
+    """Only the oldest topics and partitions have series of their own. The metric `kcore_metrics_omitted` has the number
+    of all others.
+    """
     with watched({"kcore.metrics.max.partitions": "5"}) as node, node.live.connect() as client:
         for name in ("a", "b", "c", "d", "e", "f", "g"):
             make_topic(client, name, 2)
@@ -157,7 +159,9 @@ def test_a_scrape_with_many_series_is_made_in_slices() -> None:
 
 
 def test_topics_are_counted_in_slices_and_once_if_they_are_deleted_in_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a topic were counted twice, the total would decrease at the next scrape."""
+    """Topics are counted in slices. A topic that is deleted between two slices counts once: if it counted twice, the
+    total would decrease at the next scrape.
+    """
     monkeypatch.setattr(data_totals, "SLICE_ITEMS", 10)
     with watched() as node, node.live.connect() as client:
         for name in ("a", "b", "c"):
@@ -208,7 +212,9 @@ def test_transactions_are_counted_by_state_and_result() -> None:
 
 
 def test_a_transaction_without_coordinator_becomes_late() -> None:
-    """No timeout ends a hanging transaction. The metric counts it as late five minutes after the largest timeout."""
+    """A transaction stays open because its coordinator is missing. Five minutes after the largest transaction timeout,
+    the metric of late transactions counts its partition.
+    """
     world = World({"transaction.max.timeout.ms": 100_000})
     who = world.begin("hangs")
     world.add("hangs", who, [("t", 1)])

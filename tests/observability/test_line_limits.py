@@ -15,14 +15,14 @@ from tests.runtime.machines import Bench, Count, Name
 
 
 class Lines:
-    """A limited logger. The test sets the times of its records."""
+    """A logger with a limit of lines. The test sets the time of each line."""
 
     def __init__(self) -> None:
         self.limit = LineLimit()
         self.now_s = 1_000.0
 
     def log(self, message: str, *values: object, level: int = logging.ERROR) -> str | None:
-        """Returns the written line, or None."""
+        """Logs a message. Returns the line, or None if the limit suppresses it."""
         record = logging.LogRecord("kcore.test", level, "", 0, message, values, None)
         record.created = self.now_s
         return record.getMessage() if self.limit.filter(record) else None
@@ -81,8 +81,8 @@ def at_one_time(*args: Any, **options: Any) -> logging.LogRecord:
 def test_refused_records_of_sliced_work_name_the_work(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client may repeat a long request whose records are too large. The warnings of its sliced work are limited like
-    those of other requests.
+    """Work in slices repeatedly makes records that are too large. The log line names the work, and the number of lines
+    is limited.
     """
     caplog.set_level(logging.WARNING, "kcore.runtime.shard")  # an earlier test may have changed the level
     monkeypatch.setattr(logging, "_logRecordFactory", at_one_time)

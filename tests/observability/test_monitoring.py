@@ -31,7 +31,9 @@ OF_PROMETHEUS = {"instance", "le", "job"}
 
 
 def alert_expressions() -> list[str]:
-    """Returns the expressions of the alert rules, which are YAML texts on one line or folded over several lines."""
+    """Returns the expressions of all alert rules. In the YAML file, an expression has one line or is folded over
+    several lines.
+    """
     found = re.findall(r"^ +expr: (>-\n(?: {10}.*\n)+|.*\n)", ALERTS.read_text(), re.MULTILINE)
     assert len(found) == ALERTS.read_text().count("- alert:")
     return [" ".join(text.removeprefix(">-").split()) for text in found]
@@ -81,7 +83,9 @@ def test_every_metric_of_the_files_is_exported(scrape: str) -> None:
 
 
 def test_every_label_of_the_files_belongs_to_its_metrics() -> None:
-    """The test includes labels in legends and alert texts, where a missing label would show an empty text."""
+    """Expressions and legends use only labels that their metrics have. With another label, a legend would show an empty
+    text.
+    """
     for expression in EXPRESSIONS:
         names = {base_name(name) for name in METRIC.findall(expression)}
         for label in labels_used(expression) - OF_PROMETHEUS:

@@ -49,7 +49,7 @@ def test_requests_are_measured_from_the_first_scrape_on() -> None:
 
 
 def test_pipelined_requests_are_measured_one_by_one() -> None:
-    """Requests of one socket read share a reading of the clock, but each of them counts."""
+    """Requests that arrive in one read of the socket are measured at the same time, but each of them is counted."""
     with watched() as node, node.live.raw() as peer:
         assert counts(node) == {}
         peer.send(b"".join(peer.request(ListGroupsRequest(), 4) for _ in range(5)))

@@ -35,7 +35,9 @@ def node(request: pytest.FixtureRequest) -> Iterator[Watched]:
 
 
 def test_a_scrape_has_exactly_the_metrics_of_the_table(node: Watched) -> None:
-    """Prometheus' own parser reads the scrape; each metric has the labels of the table."""
+    """A scrape has exactly the metrics in `METRICS`, with their types, texts and labels. Prometheus' own parser reads
+    it.
+    """
     node.get("/metrics")  # from now on requests are measured
     with node.live.connect() as client:
         make_topic(client, "t")
@@ -120,7 +122,9 @@ def test_connections_and_bytes_are_counted(node: Watched) -> None:
 
 
 def test_rounds_are_measured(node: Watched) -> None:
-    """Each durable response counts once in the purgatory time. Each commit counts once in the flush time."""
+    """Six requests are committed one after the other. Each of them adds one measurement to the metrics of the commit
+    (flush time) and of the wait for the commit (purgatory time).
+    """
     before = node.samples()
     with node.live.connect() as client:
         make_topic(client, "t")
@@ -139,7 +143,9 @@ def test_rounds_are_measured(node: Watched) -> None:
 
 
 def test_a_failed_commit_does_not_decrease_the_counters() -> None:
-    """A reloaded shard counts from 0. The node's counters continue, because otherwise rates would show a restart."""
+    """A failed commit makes a shard load its log again, and its own counters restart at 0. The node's counters must not
+    decrease, because Prometheus would take this for a restart of the server.
+    """
     log = FaultInjectingEngine(MemoryLogEngine())
     with watched({"offsets.topic.num.partitions": "1"}, log=log) as node, node.live.connect() as client:
         make_topic(client, "t")
@@ -277,7 +283,9 @@ def test_head_has_no_body(node: Watched) -> None:
 
 
 def test_silent_connections_do_not_keep_probes_out() -> None:
-    """A connection beyond the limit replaces the oldest one. Otherwise health probes would fail."""
+    """Silent connections use up the limit of the HTTP port. A new connection closes the oldest one, so that health
+    probes still succeed.
+    """
     with watched() as node:
         peers = [socket.create_connection(node.http.address, timeout=20) for _ in range(MAX_CONNECTIONS)]
         try:

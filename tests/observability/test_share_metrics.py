@@ -44,8 +44,10 @@ def fetch(client: Any, topic_id: bytes, epoch: int) -> Any:
 
 
 def test_deliveries_and_share_partitions_are_counted() -> None:
-    """Ten records are delivered. Four are accepted and six released; the next fetch delivers these six again. Both
-    responses contain the whole batch, which counts as traffic of its topic.
+    """A fetch delivers ten records. Four are accepted and six are released, and the next fetch delivers these six
+    again.
+
+    Both responses contain the whole batch, so its bytes count twice as traffic of the topic.
     """
     with watched(SETTINGS) as node, node.live.connect() as client:
         make_topic(client, "t")

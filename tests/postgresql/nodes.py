@@ -22,7 +22,7 @@ class NodeProcesses:
 
     Args:
         url: the database.
-        folder: the folder of the logs.
+        folder: the folder for the log output of the processes.
         count: the number of nodes; their ids begin with 1.
         settings: further settings.
         listener: the beginning of the listeners, such as "SASL_PLAINTEXT://".

@@ -13,9 +13,9 @@ MODES = ("drop request", "drop response", "hold request", "hold response")
 class Proxy:
     """A TCP proxy to a server on this machine.
 
-    `fail(n, mode)` chooses the n-th message of a client from now on. `drop request`: the connection ends before the
-    server gets the message. `drop response`: the connection ends after the server has responded. `hold`: the message or
-    the response is delayed until `release`, and the connection stays open.
+    `fail(n, mode)` chooses the n-th message of a client from now on, and a fault. With `drop request`, the connection
+    ends before the server receives the message. With `drop response`, it ends after the server has responded. With
+    `hold request` or `hold response`, the message or the response is delayed until `release`.
 
     Attributes:
         requests: the number of messages of clients so far.

@@ -33,8 +33,9 @@ CLOCK = (
     "CREATE OR REPLACE FUNCTION statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE"
     " AS 'SELECT now FROM kcore.test_clock'",
 )
-"""Statements that replace PostgreSQL's `statement_timestamp()` by a clock that stands still. The search path must have
-`kcore` before `pg_catalog`."""
+"""Statements that replace PostgreSQL's `statement_timestamp()` by a clock that stands still. They take effect in
+sessions whose search path has `kcore` before `pg_catalog`.
+"""
 
 
 class PostgresShared:

@@ -1,4 +1,6 @@
-"""Rows that another program has changed cause clear errors of the nodes, and findings of `kcore log verify`."""
+"""Another program has changed rows of the database: nodes raise clear errors, and `kcore log verify` reports each
+change.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,8 @@ CHANGES = {
     "chunk changed": (f"UPDATE snapshot_chunks SET data = 'other' WHERE {PARTITION}", 2, "snapshot CRC"),
     "NULL chunk": (null("snapshot_chunks", "data", PARTITION), 2, "snapshot chunk 0 of 1 is missing"),
 }
-"""Changes of the partition's rows. The finding must name the partition."""
+"""Name of a case -> a statement that changes rows of the partition, and the expected error, which names the partition.
+"""
 OTHERS = {
     "NULL topic id": (
         null("partitions", "topic_id", PARTITION),
@@ -110,7 +113,7 @@ OTHERS = {
     ),
     "dropped table": ("DROP TABLE snapshot_chunks", "SQLSTATE 42P01"),
 }
-"""Name of a case -> a statement that changes other rows or a table, and a part of the finding or error that results."""
+"""Name of a case -> a statement that changes other rows or a table, and a part of the expected error text."""
 
 
 class Changed:
@@ -160,7 +163,7 @@ def changed(url: str) -> Iterator[Changed]:
 
 
 def reads(engine: SharedLogEngine, store: PostgresClusterStore) -> list[Callable[[], object]]:
-    """Returns functions, each of which performs one kind of read of nodes or commands."""
+    """Returns one function for each kind of read that nodes and commands perform."""
     name = PartitionKey(key(0).topic_id, key(0).partition)
 
     def log() -> Any:

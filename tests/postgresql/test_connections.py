@@ -37,7 +37,7 @@ def shared(reused_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Postgre
 
 
 def locked(shared: PostgresShared, node_id: int) -> psycopg.Connection[tuple[object, ...]]:
-    """Locks the row of a node, like a backend that waits for the rest of a transaction. The rest never arrives."""
+    """Locks the row of a node, like a server process in an unfinished transaction whose client is gone."""
     connection = psycopg.connect(shared.url, application_name=f"kcore/{node_id}/writer")
     connection.execute("UPDATE kcore.nodes SET round = 77 WHERE node_id = %s", (node_id,))
     return connection
@@ -97,7 +97,9 @@ def test_resolving_a_write_ends_the_interrupted_transaction(shared: PostgresShar
 
 @pytest.mark.parametrize("lost", ["batches", "other batches", "rounds"])
 def test_acknowledged_commits_that_are_missing_are_reported(shared: PostgresShared, primary: Server, lost: str) -> None:
-    """Commits are missing after the promotion of a standby that lacks them, or after a backup was restored."""
+    """The database lacks commits that it has acknowledged, as after a restored backup or after the promotion of an
+    outdated standby. The node raises StoreRewoundError.
+    """
     store, lease, engine = shared.node(1)
     become_controller(store, lease, engine)
     create(engine, {0: 1, 1: 1})
@@ -211,7 +213,9 @@ def test_the_time_limit_of_a_call_works_after_its_thread_could_not_start(monkeyp
 
 
 def test_the_statement_of_appends_is_prepared_again_after_its_deallocation(shared: PostgresShared) -> None:
-    """psycopg deallocates all statements of a connection after a ROLLBACK."""
+    """The connection's prepared statements are deallocated, as psycopg does after a ROLLBACK. The next append prepares
+    its statement again and succeeds on the same connection.
+    """
     store, lease, engine = shared.node(1)
     become_controller(store, lease, engine)
     create(engine, {0: 1})

@@ -52,7 +52,7 @@ class Node:
         [self.log] = self.engine.adopt([Leadership(key(0), 0)])
 
     def shorten_limits(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Shortens the time limits of later calls; the set-up may take as long as the machine needs."""
+        """Makes the time limits short. The test calls this after the set-up, which may be slow on a busy machine."""
         monkeypatch.setattr(lease_calls, "CALL_TIMEOUT_S", TIMEOUT_S)
         monkeypatch.setitem(SETTINGS, "lock_timeout", "100ms")
         self.store.sessions.timeout_s = TIMEOUT_S
@@ -84,7 +84,9 @@ class Write(threading.Thread):
 def test_commit_whose_wait_was_ended_is_not_acknowledged(
     pair: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
-    """PostgreSQL reports success after a cancelled wait, although no standby has the commit."""
+    """A commit waits for the standby, and an operator cancels this wait. PostgreSQL then reports success although no
+    standby has the commit, so the node treats the outcome as unknown.
+    """
     primary, standby = pair
     node = Node(pair, function)
     stored = fill(node.log, node.engine, 2)

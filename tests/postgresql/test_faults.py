@@ -77,7 +77,9 @@ def persist(call: Callable[[], T]) -> T:
 
 
 def commit(engine: SharedLogEngine, stage: Callable[[], Any], is_stored: Callable[[], bool]) -> None:
-    """Stages and commits a change exactly once. Stages it again only if the resolved outcome is `not stored`."""
+    """Stages and commits a change, and repeats this until it is stored. After an error, stages it again only if the
+    store does not have it.
+    """
 
     def attempt() -> bool:
         if not is_stored():
@@ -170,7 +172,9 @@ def test_scenario_survives_a_fault_at_some_messages(
 def test_registration_ends_behind_a_black_hole(
     shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A statement of the registration gets no response. The call fails at its time limit and is repeated."""
+    """A node registers itself, and a statement gets no response. The registration fails at its time limit, and the next
+    attempt succeeds.
+    """
     monkeypatch.setattr(lease_calls, "CALL_TIMEOUT_S", TIMEOUT_S)
     for text in (b"BEGIN", b"UPDATE cluster", b"SELECT pg_is_in_recovery", b"FROM kcore_schema"):
         shared.execute("UPDATE cluster SET timeline = 0")
@@ -193,7 +197,7 @@ def test_scenario_survives_a_fault_at_every_message(
 
 
 MESSAGES = 40
-"""Minimum number of messages in a run of the scenario."""
+"""Minimum number of messages to PostgreSQL that a whole run of the scenario sends; the test fails below it."""
 
 
 def faults(shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, mode: str, step: int) -> int:
@@ -223,7 +227,7 @@ def faults(shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 
 
 class Interrupted:
-    """A patch that raises an exception before or after the n-th wait for PostgreSQL of a run."""
+    """A patch that raises an exception at one wait for PostgreSQL: before or after wait number `nth` of a run."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], *, after: bool) -> None:
         self.waits = 0
@@ -241,9 +245,7 @@ class Interrupted:
         return call
 
     def _interrupted(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """Calls `function`, which waits for BEGIN, COMMIT, one statement, a part of a pipeline, or a round that only
-        appends. Raises the exception if this is the n-th wait.
-        """
+        """Calls `function`, which waits for PostgreSQL. Raises the exception if this is wait number `nth`."""
         if threading.get_ident() != self._thread:
             return function(*args, **kwargs)
         self.waits += 1
@@ -257,7 +259,7 @@ class Interrupted:
 
 
 WAITS = 60
-"""Minimum number of waits in a run of the scenario."""
+"""Minimum number of waits for PostgreSQL in a whole run of the scenario; the test fails below it."""
 
 
 def interrupted(

@@ -33,7 +33,7 @@ def shared(reused_url: str) -> Iterator[PostgresShared]:
 
 
 class Writer:
-    """A node that appends to all its partitions, and adopts the partitions that it leads in the store."""
+    """A node that regularly looks up which partitions it leads, adopts them, and appends to all of them."""
 
     def __init__(self, shared: PostgresShared, node_id: int, stopped: threading.Event) -> None:
         self.node_id = node_id

@@ -68,7 +68,7 @@ from tests.postgresql.shared import PostgresShared
 
 
 class CreatingEngine(SharedLogEngine):
-    """An engine that creates a partition when it is opened, as the engine of one node does."""
+    """An engine whose `open` creates a missing partition, as the engine of a single node does."""
 
     __slots__ = ()
 
@@ -100,7 +100,9 @@ class Store:
         return self.engine
 
     def reopen(self) -> CreatingEngine:
-        """Starts a new incarnation, to which the controller gives all partitions again."""
+        """Opens a new engine in place of the old one, as after a restart of the node. The controller gives it all
+        partitions again.
+        """
         self.engine.close()
         engine = self.open()
         rows = [row for row in self.store.leaders() if row.key != METADATA]

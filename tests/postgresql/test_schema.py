@@ -126,9 +126,9 @@ def test_standby_is_refused_and_the_primary_of_several_hosts_found(servers: Serv
 
 
 def test_returned_primary_is_skipped_after_a_promotion(servers: Servers) -> None:
-    """The old primary starts again after the promotion of a standby. New sessions connect to the standby.
+    """A standby is promoted, and then the old primary starts again. Sessions must connect to the promoted standby.
 
-    Both accept writes, and libpq alone would connect to the first host in the URL that accepts writes.
+    libpq alone would connect to the old primary, because it accepts writes and is the first host in the URL.
     """
     primary = servers.server("one").create()
     standby = servers.server("two").copy_of(primary)

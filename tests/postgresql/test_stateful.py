@@ -28,7 +28,7 @@ class ClusterLogMachine(LogMachine):
 
     shared: ClassVar[PostgresShared]
     begun: ClassVar[int] = 0
-    """Number of random programs that have run so far."""
+    """Number of random test runs of Hypothesis that have begun so far."""
 
     @initialize()
     def begin(self) -> None:

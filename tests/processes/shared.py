@@ -61,6 +61,6 @@ class LocalShared:
             self.lock.release()
 
     def closed_engine(self) -> LmdbLogEngine:
-        """Closes all nodes as a crash would. Returns a log engine that a single process opens over the same folder."""
+        """Closes all nodes without their regular end. Returns a log engine of a single process over the same folder."""
         self.close()
         return LmdbLogEngine(self.path, "os")

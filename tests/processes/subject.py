@@ -1,4 +1,4 @@
-"""A node over a data folder beside a model of its logs, for tests that interrupt the node at any point."""
+"""A node over a data folder, and a model of its logs, for tests that interrupt the node at any point."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ NODE = 2
 
 
 class SharedSubject(Subject):
-    """Node 2, whose partitions the controller on another node assigns to it. Each reopening registers a new
-    incarnation.
+    """Node 2 of a cluster, to which the controller assigns partitions. Each time the node opens its log again, it
+    registers as a new incarnation.
     """
 
     def __init__(self, folder: Path, reopen_every: int = 1) -> None:

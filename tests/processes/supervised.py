@@ -69,8 +69,8 @@ class Supervised:
             print(self.log.read_text(errors="replace")[-20_000:])
 
     def start(self) -> None:
-        """Starts the supervisor and waits until all processes serve. The first start tries other ports if some are in
-        use.
+        """Starts the supervisor and waits until all processes serve. At the first start, tries further ports if some
+        are in use.
         """
         for ports in [self.ports] if self.ports else free_ports(self.processes):
             self.ports = ports
@@ -97,7 +97,7 @@ class Supervised:
         return "processes serve" in self.log.read_text(errors="replace") or self.supervisor.poll() is not None
 
     def child(self) -> int:
-        """Returns the id of a process that the supervisor has started. The process may not serve yet."""
+        """Waits until the supervisor has started a process. Returns the id of this process, which may not serve yet."""
         path = Path(f"/proc/{self.supervisor.pid}/task/{self.supervisor.pid}/children")
         wait_until(lambda: any(lives(int(pid)) for pid in path.read_text().split()), "a process was started", ENDS_S)
         return next(int(pid) for pid in path.read_text().split() if lives(int(pid)))

@@ -29,9 +29,9 @@ PRODUCE_VERSION, COMMIT_VERSION = 9, 8
 
 
 class Writer(threading.Thread):
-    """A client that repeatedly writes a number to a partition of one process, and then commits the number as an offset.
+    """A client that writes a number to a partition of one process, then commits the number as an offset, and so on.
 
-    The group of the offset belongs to the other process.
+    The other process is the coordinator of the offset's group.
 
     Args:
         topic: the port of the partition's leader.
@@ -103,9 +103,8 @@ def is_spread(cluster: Supervised) -> bool:
 
 
 def test_a_copy_has_one_moment_of_all_processes(tmp_path: Path) -> None:
-    """A copy never contains the commit of an offset without the record, although different processes write the two.
-
-    The writers write a record, and only then commit its offset.
+    """A client writes each record to one process, and then commits its offset at another process. A copy of the folder
+    must not contain the committed offset without the record.
     """
     stop = threading.Event()
     bounds = []

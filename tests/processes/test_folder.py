@@ -41,7 +41,7 @@ class Alone:
 
 
 class FolderWorld(ClusterWorld):
-    """Nodes over a folder that `make_ready` has prepared."""
+    """Nodes over a data folder. `make_ready` prepares the folder for several nodes."""
 
     def __init__(self, path: Path, nodes: int) -> None:
         super().__init__(nodes)

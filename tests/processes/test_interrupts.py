@@ -14,7 +14,9 @@ from tests.log.batches import key
 from tests.processes.subject import CONTROLLER, SharedSubject
 
 STEPS = [pytest.param(13, id="some"), pytest.param(1, id="all", marks=pytest.mark.long)]
-"""Distance between two faults, in calls or lines. `make test-long` tests every call and every line."""
+"""Number of calls or lines from one fault to the next. With 1, which only `make test-long` uses, each call or line is
+interrupted.
+"""
 ERRORS = [KeyboardInterrupt, MemoryError]
 UNDISTURBED = 2
 
@@ -90,7 +92,7 @@ def test_an_exception_anywhere_in_a_take_over_loses_no_acknowledged_write(
 
 
 def recover(subject: SharedSubject) -> None:
-    """Commits or rolls back the controller's interrupted round. Stores the resulting leader epoch in the subject."""
+    """Commits or rolls back the controller's interrupted round. Updates the leader epoch that the subject remembers."""
     controller = subject.controller
     controller.recover()
     for _ in range(3):

@@ -1,5 +1,5 @@
-"""The store of a data folder, beyond the tests that all stores share: journals, locks, unknown outcomes, and single
-processes.
+"""The cluster store in a data folder, in addition to the tests of all stores: journals, locks, commits with an unknown
+outcome, and opening by a single process.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def test_a_damaged_row_is_an_error_that_names_the_row(
 
 
 class AnyRecords:
-    """Rules for a repair that accept every record, because records in the tests' batches cannot be decoded."""
+    """A record check for repairs that accepts all records, because the tests' batches do not contain valid records."""
 
     def refusal(self, key: PartitionKey, base: int, batch: bytes) -> str | None:
         return None
@@ -274,7 +274,8 @@ def test_a_failed_flush_of_the_journal_fails_the_commit(synced: Pair, monkeypatc
 def test_a_take_over_decides_a_commit_whose_flush_failed(synced: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """The flush of node 2's journal fails, so node 2 does not know whether its commit is stored.
 
-    Node 1 takes the partition over and stores the journal entry. Node 2 then learns that its commit is durable.
+    Node 1 takes the partition over, finds the entry in the journal, and stores it. Node 2 then learns that its commit
+    is durable.
     """
     stored = contents(synced.log)
     flush = FailingFlush(monkeypatch)

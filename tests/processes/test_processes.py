@@ -162,7 +162,7 @@ def test_unusable_arguments_are_refused(arguments: list[str], message: str, caps
 
 
 def test_a_process_killed_before_it_served_starts_again(tmp_path: Path) -> None:
-    """The supervisor restarts a killed process. Only a process that cannot start ends the cluster."""
+    """A process is killed during its start, before it serves. The supervisor starts it again, and the cluster works."""
     cluster = Supervised(tmp_path, 2, SETTINGS)
     cluster.ports = next(free_ports(2))
     cluster.launch()

@@ -12,10 +12,12 @@ from tests.seeds import SEED
 
 
 class LocalAttack(Attack):
-    """An attack on nodes that cannot be disconnected from their store, because the store is a folder."""
+    """Random faults for nodes over a data folder. The connection to this store cannot be cut, so nodes are killed
+    instead.
+    """
 
     def cut(self) -> None:
-        """Kills a node and starts it again at once."""
+        """Kills a node and starts it again at once, in place of a cut connection."""
         self.kill()
         self.start()
 

@@ -66,9 +66,9 @@ def kio_read(cls: Any, data: bytes) -> Any:
 
 
 def same_as_kio(value: Struct, entity: Any, version: int) -> bool:
-    """Returns True if the fields of kio's entity have the same names and values as kcore's fields.
+    """Returns True if kio's object has the same values as kcore's object, under the same field names.
 
-    Names of times are an exception: kio's names lack the suffix `_ms`.
+    For fields that contain a time, kio's names lack the suffix `_ms`.
     """
     for spec in value.FIELDS:
         if not within(spec.versions, version):

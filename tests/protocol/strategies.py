@@ -91,7 +91,7 @@ def _scalar(kind: str, name: str, tame: bool) -> st.SearchStrategy[Any]:
 
 @cache
 def field_strategy(spec: FieldSpec, tame: bool = False) -> st.SearchStrategy[Any]:
-    """Draws values of one field in any version. `tame` restricts the values to those that kio can represent."""
+    """Returns a strategy for values of one field in any version. With `tame`, only values that kio can represent."""
     kind = KIND_NAMES[spec.kind]
     if kind == "array":
         item = KIND_NAMES[spec.item]
@@ -118,8 +118,9 @@ def within(span: tuple[int, int], version: int) -> bool:
 
 
 def at_version(value: Struct, version: int) -> Any:
-    """Returns a copy that a version can encode. Fields that do not exist in the version, and nulls that the version
-    forbids, have the default.
+    """Returns a copy of a message that the given version can encode.
+
+    Fields that the version does not have get their default values, and so do nulls that the version forbids.
     """
     kept = {}
     for spec in value.FIELDS:

@@ -157,7 +157,9 @@ class CountingMember:
     ids=["empty", "one byte", "zeros", "noise", "long noise"],
 )
 def test_gzip_members_are_read_once(member: bytes, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A member's decompressor does not receive all later members, because zlib would copy their bytes each time."""
+    """The decompressor of a gzip member receives only a few bytes beyond its member. zlib copies the unused bytes, so
+    passing all later members each time would take quadratic time.
+    """
     counts = CountingZlib()
     monkeypatch.setattr(compression, "zlib", counts)
     packed = gzip.compress(member) * times
@@ -204,8 +206,8 @@ def test_a_step_decompresses_about_a_megabyte(codec: CompressionType) -> None:
 
 
 def test_members_without_output_count_in_a_step() -> None:
-    """Decompressing a gzip member takes some microseconds, even if it is empty, so each member adds to the cost of a
-    step.
+    """Each gzip member adds to the cost of a step even if it decompresses to few bytes, because it takes some
+    microseconds.
     """
     packed = gzip.compress(bytes(64)) * 10_000
     costs = [*decompress_in_steps(CompressionType.GZIP, packed, LIMIT)]

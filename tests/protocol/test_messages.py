@@ -25,8 +25,8 @@ def _versions(cls: type[Message]) -> range:
 
 @pytest.mark.parametrize("cls", all_messages(), ids=lambda cls: cls.__name__)
 def test_encoded_messages_equal_kwires_and_round_trip(cls: type[Message]) -> None:
-    """In every version, kcore's bytes equal kwire's bytes, both codecs decode the values, and trailing bytes are not
-    consumed.
+    """In every version, kcore encodes a message to the same bytes as kwire, and both decode it to the same values.
+    Bytes after the message are ignored.
     """
 
     @examples(6, 300)
@@ -48,13 +48,16 @@ def test_encoded_messages_equal_kwires_and_round_trip(cls: type[Message]) -> Non
 KIO_MESSAGES = [
     cls for cls in all_messages() if cls.__name__.endswith(("Request", "Response")) and cls.__name__ != "RequestHeader"
 ]
-"""Message classes that kio has, too. Each test loads only one class of kio, because all classes together take a second.
+"""Request and response classes that kio can also encode and decode. Each test loads only one class of kio, because
+loading all of them takes a second.
 """
 
 
 @pytest.mark.parametrize("cls", KIO_MESSAGES, ids=lambda cls: cls.__name__)
 def test_kio_reads_and_writes_the_same_bytes(cls: type[Message]) -> None:
-    """In every version that kio has, kio decodes kcore's values under kcore's names and writes the same bytes."""
+    """kio decodes kcore's bytes to the same values, and encodes them to the same bytes, in every version that kio
+    supports.
+    """
     found = {version: oracles.kio_class(cls, version) for version in _versions(cls)}
     classes = {version: theirs for version, theirs in found.items() if theirs is not None}
     assert cls.MAX_VERSION in classes

@@ -32,7 +32,9 @@ KEYS = [
 
 @pytest.mark.parametrize(("topic", "cls"), KEYS, ids=lambda x: getattr(x, "__name__", x))
 def test_kwire_reads_keys_and_values_of_a_log(topic: str, cls: type[RecordKey]) -> None:
-    """Checks the type prefix of keys, the version prefix of values, and all versions."""
+    """kwire decodes the keys and values that kcore encodes: keys with the record type first, values with their version
+    first. Covers all versions.
+    """
 
     @examples(8, 200)
     @given(struct_strategy(cls), struct_strategy(cls.VALUE))

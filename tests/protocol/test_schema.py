@@ -31,7 +31,9 @@ NAMED = [cls for cls in all_messages() if kwire_name(cls)]
 
 @pytest.mark.parametrize("cls", NAMED, ids=lambda cls: cls.__name__)
 def test_declarations_agree_with_the_field_tables_of_kafka(cls: type[Message]) -> None:
-    """Compares versions, order, types, nulls, tags and defaults of every field in every version."""
+    """Compares each declared message with Kafka's field table in every version: order, types, nullability, tags and
+    defaults of the fields.
+    """
     table = kwire.SCHEMAS[cls.__name__]
     assert table["valid"] == [cls.MIN_VERSION, cls.MAX_VERSION]
     if not cls.__name__.endswith("Key"):
@@ -85,7 +87,9 @@ def _expected(fields: list[dict[str, Any]], version: int) -> list[Any]:
 
 
 def test_every_public_message_of_the_field_tables_is_declared() -> None:
-    """All other messages in the tables are between brokers and controllers, or belong to KRaft snapshots."""
+    """Every message in Kafka's field tables is declared. Exempt are messages between brokers and controllers, and those
+    of KRaft snapshots.
+    """
     declared = {cls.__name__ for cls in NAMED}
     between_nodes = [
         "AssignReplicasToDirs",

@@ -1,4 +1,4 @@
-"""Reference implementation of compaction for logs without transactions. It is simple instead of fast.
+"""Reference implementation of compaction for logs without transactions. It is written for clarity, not for speed.
 
 `kcore_ext.broker.compaction_map` and `kcore_ext.broker.compaction` must give the same batches, byte for byte.
 """
@@ -15,7 +15,7 @@ from kcore_ext.batch.crc32c import crc32c
 
 
 def with_records(header: BatchHeader, records: Sequence[Record], horizon_ms: int = -1) -> bytes:
-    """Builds a batch with only the remaining records, and with a delete horizon if it has tombstones or a marker.
+    """Builds a batch from the records that remain of a compacted batch.
 
     Args:
         header: the batch's header.
@@ -69,7 +69,7 @@ def records_of(batch: bytes) -> list[Record]:
 
 
 def merged(batches: Sequence[bytes]) -> bytes:
-    """Merges batches that have no producer and no attributes into one."""
+    """Merges batches into one. They must not have a producer id, compression or other attributes."""
     first, last = parse_header(batches[0]), parse_header(batches[-1])
     records = [record for batch in batches for record in records_of(batch)]
     builder = BatchBuilder(2**31 - 1, base_timestamp_ms=records[0].timestamp_ms)
@@ -115,7 +115,7 @@ def compacted(
 
     Args:
         batch: the stored batch.
-        latest: the last offset of each key in the new part of the log.
+        latest: the last offset of each key in the part of the log that this pass compacts.
         last_of_producers: the last offsets of the batches that the partition's producer state refers to. Such a batch
             stays in the log even if no record of it remains.
         now_ms: the time of the pass.

@@ -8,7 +8,9 @@ from kcore.group.consumer.assignment import NO_PARTITIONS, CurrentAssignment, Ow
 
 
 class PartitionOwners:
-    """The owners of partitions as a dictionary of dictionaries: topic -> partition -> member epoch."""
+    """The owned partitions of a group as a dictionary of dictionaries: topic id -> partition -> member epoch of the
+    owner.
+    """
 
     def __init__(self) -> None:
         self._epochs: dict[bytes, dict[int, int]] = {}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kcore_ext.broker.fetch_reader import FetchParams, SessionPartition
 
 MAX_READS = 1_000
-"""Maximum number of logs that one request reads. Responses to later requests have the records of the other partitions.
+"""Maximum number of logs that the reader reads for one request. The remaining partitions are read for later requests.
 """
 
 
@@ -113,7 +113,7 @@ class ReferenceReader:
         ]
 
     def idle(self, items: list[FetchItem], params: FetchParams) -> bool:
-        """Returns True if every partition is readable and has no new data."""
+        """Returns True if no partition has new data and none must be refused with an error."""
         for item in items:
             partition = item.partition
             if partition is None or refusal(partition, item) is not None or divergence(partition, item) is not None:

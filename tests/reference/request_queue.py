@@ -3,8 +3,8 @@
 Kafka serves one request of a connection at a time. This queue does the same, with one difference that clients cannot
 see: while a response waits only for a commit, the queue also decides later requests, which share the commit.
 
-The queue serves no request after a parked one (a join, a sync, a long poll). It also serves no request after one that
-waits for a commit if its response may be large.
+A parked request (a join, a sync, a long poll) stops the queue until its response. A request that waits for a commit
+also stops the queue if its response may be large.
 
 Servers use the compiled queue; tests compare it with this one.
 """
@@ -32,14 +32,14 @@ KEY_BYTES = 2
 CHECKED_BYTES = 65_536
 """Size of a request frame in bytes. The queue compares only larger frames with the size limit of their API."""
 NOTED_BYTES = 16_384
-"""Size of a response in bytes. Only a larger response counts as used memory as soon as it is encoded."""
+"""Only responses above this size in bytes count towards the memory limit as soon as they are encoded."""
 
 
 class FrameCutter:
-    """A cutter of frames: takes the next frame from a stream, without reading beyond this frame.
+    """Cuts the received bytes of a connection into frames. Decodes nothing beyond the frame that it returns.
 
-    Stores the received bytes that were not taken: the complete frames after a request that is still being served, and
-    at most one incomplete frame.
+    Stores the bytes that it has not returned yet: complete frames whose turn has not come, and at most one incomplete
+    frame.
 
     Args:
         max_frame_bytes: the largest accepted length (`socket.request.max.bytes`).
@@ -145,7 +145,7 @@ class ReferenceResponseSlot:
         self.frame: bytes | None = None
 
     def arrive(self, response: Any) -> None:
-        """Encodes the response. None completes the slot without a frame."""
+        """Encodes the response and completes the slot. A response of None completes the slot without a frame."""
         pending, self.pending = self.pending, None
         try:
             frame = b"" if response is None else self._frame_of(pending, response)
@@ -172,7 +172,7 @@ class ReferenceResponseSlot:
 
 
 def decide(route: ApiEntry, context: Any, request: Any) -> Any:
-    """Decides a request. Uses the fast path of its API while the lease is valid; otherwise calls `handle`."""
+    """Passes a request to its API: to the fast path if the node's lease is valid, and otherwise to `handle`."""
     response = None
     if route.fast is not None and (route.lease is None or route.lease.is_valid()):
         response = route.fast(context, request)
@@ -265,13 +265,14 @@ class ReferenceRequestQueue:
         return 0
 
     def forget(self) -> None:
-        """Does nothing, because contexts are created for every request."""
+        """Does nothing, because this implementation caches no request contexts."""
 
     # ---- requests
 
     def serve(self) -> bool:
-        """Serves complete frames until a request is parked or no frame is left. Returns True if it stopped because the
-        buffer limit is reached.
+        """Serves complete frames until a request is parked or no frame is left.
+
+        Returns True if it stopped because the unsent responses exceed the buffer limit.
         """
         if self._serving:
             return False
@@ -315,7 +316,7 @@ class ReferenceRequestQueue:
             )
 
     def request(self, frame: bytes) -> None:
-        """Serves one frame at once, even if the queue is parked or muted."""
+        """Serves one frame at once, even if the queue waits for a parked request or is muted by a quota."""
         api_key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
         route = self._routes[api_key] if 0 <= api_key < len(self._routes) else None
         if route is None:
@@ -372,8 +373,8 @@ class ReferenceRequestQueue:
             self.parked = True
 
     def arrived(self, size_bytes: int) -> None:
-        """Adds a completed response of `size_bytes`. Releases all complete responses at the front of the queue for
-        sending.
+        """Counts the `size_bytes` of a response that has just been completed. All complete responses at the front of
+        the queue can then be sent.
         """
         self.held_bytes += size_bytes
         slots = self._slots
@@ -393,7 +394,7 @@ class ReferenceRequestQueue:
         return bool(self._slots)
 
     def cut(self, failed: ReferenceResponseSlot) -> None:
-        """Discards a response and all later ones."""
+        """Removes a failed response and all later responses from the queue."""
         while self._slots and self._slots.pop() is not failed:
             pass
         if not self._slots:
@@ -410,7 +411,7 @@ class ReferenceRequestQueue:
         return data
 
     def close(self) -> None:
-        """Closes the queue and discards outstanding responses. Pending requests still complete."""
+        """Closes the queue. Requests without a response still complete, but their responses are dropped."""
         self.stopped = True
         slots, self._slots = self._slots, deque()
         for slot in slots:

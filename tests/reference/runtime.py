@@ -178,7 +178,7 @@ class ReferenceShard(Shard[Any]):
 
 
 class Encoded:
-    """Encoded records of a decision, as (key, value) pairs of bytes."""
+    """The encoded records of one request, as (key, value) pairs of bytes."""
 
     def __init__(self, pairs: list[tuple[bytes | None, bytes | None]]) -> None:
         self.pairs = pairs

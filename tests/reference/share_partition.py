@@ -24,7 +24,7 @@ class Offset:
     """The delivery state of one offset.
 
     Attributes:
-        state: the state; while a change is being written, the state after this change.
+        state: the state. While a record of its change is being written, this is already the new state.
         count: the number of deliveries.
         origin: the range in which the offset was first acquired.
         member: the member that has acquired the offset.
@@ -218,7 +218,9 @@ class Model:
         return changed
 
     def finish(self, changed: Sequence[int], written: bool, max_deliveries: int) -> bool:
-        """Ends a change. Returns True if the start offset moved."""
+        """Ends an acknowledgement after its write. If the write failed, undoes the acknowledgement. Returns True if the
+        start offset has moved.
+        """
         if not written:
             self._undo(changed, max_deliveries)
             return False
@@ -241,7 +243,9 @@ class Model:
         one.unlock()
 
     def expire(self, now_ms: int, max_deliveries: int) -> dict[int, tuple[int, int]]:
-        """Ends the locks that are due. Returns the new state and delivery count of the released offsets."""
+        """Releases the offsets whose acquisition lock has ended. Returns (state, delivery count) of each released
+        offset.
+        """
         freed = {}
         for offset, one in sorted(self.offsets.items()):
             if one.member is None or one.deadline_ms > now_ms:
@@ -290,8 +294,9 @@ class _Taking:
         self.taken.append(offset)
 
     def take_group(self, group: list[int]) -> None:
-        """Takes the available offsets of one log batch. Takes only a few offsets if some of them were delivered often,
-        or a single offset before its last delivery.
+        """Acquires available offsets of one log batch.
+
+        If some of them were delivered often, acquires only a few. An offset before its last delivery is acquired alone.
         """
         offsets = self.model.offsets
         free = [offset for offset in group if offsets[offset].state == AVAILABLE and offsets[offset].takeable]
@@ -344,7 +349,9 @@ class _Taking:
             self.take(offset)
 
     def ranges(self) -> list[tuple[int, int, int]]:
-        """Returns the acquired ranges. Adjacent offsets of one origin with equal delivery counts form one range."""
+        """Returns the acquired ranges. Adjacent offsets form one range if they have the same delivery count and were
+        first acquired in the same range.
+        """
         found: list[tuple[int, int, int]] = []
         previous: Bounds | None = None
         for offset in self.taken:

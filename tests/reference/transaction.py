@@ -1,5 +1,5 @@
-"""The reference implementation of the state changes and the record of a transactional id. Tests compare it with the
-compiled code.
+"""Reference implementation of a transactional id: its state transitions and the record of its state. Tests compare it
+with the compiled code.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ class Count:
 
 
 class CounterMachine:
-    """Named counters: adds numbers, reads counters, parks readers until a count is reached, deletes counters after a
-    timeout.
+    """A state machine of named counters. Requests add to a counter, read it, or wait until it reaches a number. Timers
+    delete counters.
     """
 
     def __init__(self, context: ShardContext) -> None:

@@ -1,5 +1,5 @@
-"""Rounds that are committed in the background while later requests are decided: no early response, and no partial state
-after a failure.
+"""Rounds that are committed in the background while the shard processes later requests. No response is sent before its
+commit, and no part of a failed round remains.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TwoShards(Bench):
 
 
 def given(response: Any) -> Any:
-    """Returns the response, or None if it is not complete."""
+    """Returns the response of a request, or None while the request is pending."""
     return response if not isinstance(response, Pending) else response.response if response.done else None
 
 
@@ -125,10 +125,7 @@ def test_a_failed_round_discards_decisions_made_on_top_of_it() -> None:
 def test_a_failed_round_whose_discard_could_not_be_called_is_discarded_by_the_next_commits(
     monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
-    """After a failed commit, the calls of `LogEngine.fail` and `recover` raise MemoryError before they do any work.
-
-    The next commits discard the failed round.
-    """
+    """A commit fails, and the calls that discard its round raise MemoryError. The next commits discard the round."""
     bench = TwoShards()
     bench.run("add", "a", 1)
     bench.pipeline.commit()
@@ -244,10 +241,10 @@ def test_an_inline_commit_after_a_failed_background_commit_reports_the_failure()
 
 
 def test_some_rounds_are_not_committed_in_the_background() -> None:
-    """No background commit starts for a round without writes, or for a round that will be aborted.
+    """A round without writes is not committed in the background, nor a round that will be aborted. The same applies if
+    another background commit still runs.
 
-    The same holds if a shard of the round does not allow background commits, because requests could read its
-    uncommitted state. Only one background commit runs at a time.
+    A shard may forbid background commits, because requests could read its uncommitted state.
     """
     bench = TwoShards()
     assert bench.pipeline.start_background(threading.Lock()) is None
@@ -329,7 +326,7 @@ class BackgroundCommits(RuleBasedStateMachine):
 
     @rule(other=st.booleans())
     def go_wrong(self, other: bool) -> None:
-        """Makes the replay of a decision fail."""
+        """Makes the replay of a request's records fail."""
         _, shard = self.shard(other)
         refused = shard.write(Outcome([Record(Name("unreplayable"), Count(1))]))
         assert refused is not None

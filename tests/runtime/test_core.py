@@ -16,7 +16,7 @@ from tests.runtime.machines import KEY, TOPIC, AddApi, Bench, CounterMachine, Na
 
 
 class OddApi(AddApi):
-    """An AddApi that also makes decisions that cannot be encoded or replayed."""
+    """An AddApi that also produces records that cannot be encoded or replayed."""
 
     def decide(self, machine: CounterMachine, context: RequestContext, request: Any) -> Any:
         verb, name, *_ = request

@@ -54,7 +54,7 @@ class Unencodable:
 
 
 class AwkwardApi(AddApi):
-    """An API that makes the decision that the test sets."""
+    """An API whose result the test chooses: `decision` returns the records and the response."""
 
     decision: Any = None
 
@@ -93,7 +93,9 @@ def test_a_batch_refused_by_the_log_at_the_end_of_a_round_is_not_acknowledged(er
 
 
 def test_a_batch_refused_by_the_log_during_a_round_aborts_the_round() -> None:
-    """The refused batch contains records of the round's earlier decisions, so their responses must not be sent."""
+    """The log refuses a batch with records of several requests. The whole round is aborted, and all of these requests
+    get NOT_COORDINATOR.
+    """
     bench = Bench(max_batch_bytes=400)
     log = picky(bench)
     log.refusals = [LogError("no", FailureReason.IO_ERROR)]
@@ -108,7 +110,9 @@ def test_a_batch_refused_by_the_log_during_a_round_aborts_the_round() -> None:
 
 
 def test_an_aborted_round_writes_nothing_of_other_shards() -> None:
-    """No part of an aborted round may be written: all its responses are refused, so all its records are dropped."""
+    """A round with records of two shards is aborted. All its responses are errors, so the records of both shards are
+    dropped.
+    """
     bench = Bench()
     log = picky(bench)
     from kcore.log import PartitionKey
@@ -229,7 +233,9 @@ def test_a_record_that_cannot_be_encoded_is_refused_before_anything_changes() ->
 
 
 def test_requests_completed_by_an_aborted_decision_are_refused() -> None:
-    """A parked request must not get a response about records that were never written."""
+    """A request completes a parked request, but its own record cannot be encoded. Both requests get an error, because
+    no record was written.
+    """
 
     def decide(machine: CounterMachine) -> Outcome:
         for _, _, pending in machine.waiting:

@@ -1,4 +1,6 @@
-"""A failed load of a shard is repeated after pauses that double, even if handling the failure raises an exception."""
+"""A failed load of a shard is repeated after pauses that double each time, even if the code that handles the failure
+raises an exception.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ class Loading:
         monkeypatch.setattr("kcore.runtime.shard.Replay.run", run)
 
     def fail(self) -> None:
-        """Fails the shard's round, so that the shard loads its log."""
+        """Makes the shard fail, as after a failed commit, so that it loads its log again."""
         self.bench.shard.failed(LogError("a failed commit"))
         self.bench.slices.finish()
 
@@ -87,7 +89,9 @@ def test_a_success_resets_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_attempt_that_cannot_be_queued_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A timer starts the attempt. It arms itself again before it adds the attempt to the queue, which may fail."""
+    """A timer adds the next attempt to the queue of slices, and this fails for lack of memory. The timer has armed
+    itself again before, so a later attempt loads the shard.
+    """
     world = Loading(monkeypatch, LogError("unreadable"))
     world.fail()
     with monkeypatch.context() as patch:

@@ -47,7 +47,7 @@ def call(engine: Engine, request: Any, version: int) -> Any:
 
 
 def fetch(engine: Engine, group: str) -> tuple[int, int]:
-    """Returns the error code of the group and the number of its offsets."""
+    """Fetches the committed offsets of a group. Returns the error code and the number of offsets."""
     requested = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
     (found,) = call(engine, requested, 9).groups
     return found.error_code, sum(len(topic.partitions) for topic in found.topics)

@@ -1,4 +1,4 @@
-"""The partition of a key equals Kafka's, which uses the absolute value of Java's string hash.
+"""kcore computes the coordinator partition of a key like Kafka: from the absolute value of Java's string hash.
 
 Java's absolute value of the hash -2^31 is negative, so Kafka uses 0 in this case.
 """

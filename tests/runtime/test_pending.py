@@ -1,5 +1,5 @@
-"""A pending response completes exactly once, and calls its only callback, which may be set before or after the
-completion.
+"""A pending response completes exactly once and calls its callback. It has at most one callback, which may be set
+before or after the completion.
 """
 
 from functools import partial
@@ -69,7 +69,7 @@ def test_gather_of_complete_parts_is_the_response() -> None:
 
 
 class Step(Pending):
-    """A pending response that waits for another response. It raises an exception when the other response arrives."""
+    """A pending response whose callback for another response raises an exception."""
 
     def arrived(self, response: object) -> None:
         raise ValueError("a bug")
@@ -95,7 +95,9 @@ def test_a_step_that_raises_fails_its_response(bound: bool, caplog: pytest.LogCa
 
 
 def test_a_step_without_memory_for_the_error_passes_the_exception_on() -> None:
-    """If no error response can be created, the response completes with the exception, and the connection closes."""
+    """A callback raises an exception, and there is no memory for an error response. The response completes with the
+    exception, so that the server closes the connection.
+    """
     got: list[object] = []
     part, whole = pending(), Step(NoMemoryApi(), RequestContext(0), "request")
     whole.on_complete(got.append)

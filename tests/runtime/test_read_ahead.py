@@ -1,4 +1,6 @@
-"""A shard that reads its log ahead passes the replayed state to the shard that loads."""
+"""A shard reads the log of another node's partition in advance. When its own node becomes the leader, the loading shard
+continues with this state.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ ADDS = 12
 def test_the_load_continues_wherever_the_read_ahead_was_ended(
     monkeypatch: pytest.MonkeyPatch, slices_before: int
 ) -> None:
-    """The loading shard continues at the position of the read-ahead, which may not have run any slice yet.
+    """The loading shard continues at the offset where reading ahead has ended, even if no slice of it has run.
 
-    The read-ahead must not replay into the state machine of the loading shard.
+    From then on, reading ahead must not change the state of the loading shard.
     """
     monkeypatch.setattr(loader, "SLICE_RECORDS", 3)
     bench = Bench(max_batch_bytes=200)

@@ -1,4 +1,4 @@
-"""The clock of a round: read once for all its requests, and again when the round takes long."""
+"""A round reads the clock once for all its requests, and again if the round takes longer than 100 ms."""
 
 from __future__ import annotations
 

@@ -106,7 +106,9 @@ def test_a_failure_of_finish_is_the_response(error: Exception, code: int) -> Non
 
 
 def test_only_few_requests_run_concurrently() -> None:
-    """The other requests wait before their first slice, so their responses take no memory yet."""
+    """Only a limited number of long requests run at the same time. Further requests wait before their first slice, so
+    they take no memory for a response.
+    """
     work = slices()
     progress: list[list[int]] = [[] for _ in range(MAX_TOGETHER + 2)]
     pendings = [work.requests.run(API, CONTEXT, REQUEST, count(done, 100)) for done in progress]
@@ -172,8 +174,8 @@ def test_a_client_does_not_wait_for_all_requests_of_another_one() -> None:
 
 
 def test_a_connection_does_not_wait_for_all_requests_of_the_others() -> None:
-    """Of the connections of one address, the one with the least recent work is next. The requests of a connection keep
-    their order.
+    """Connections of one client address take turns, so that a connection with one request need not wait for all
+    requests of the others. Each connection's requests keep their order.
     """
     work = slices()
     order: list[tuple[int, int]] = []

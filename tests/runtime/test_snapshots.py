@@ -239,7 +239,9 @@ def test_tombstones_are_removed_a_day_after_a_pass_first_saw_them() -> None:
 
 
 def test_a_crash_in_any_commit_of_a_pass_is_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each commit of a compaction pass is interrupted, before and after it is durable. Then a new node continues."""
+    """A compaction pass crashes at each of its commits, before or after the commit is durable. A restarted node has the
+    same state and completes the compaction.
+    """
     monkeypatch.setattr(schedule, "CompactionRules", partial(cleaner.CompactionRules, slice_records=500))
     crashes = 0
     for after in (False, True):
@@ -391,7 +393,9 @@ def test_a_start_reads_a_coordinators_log_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_failed_load_leaves_the_recovery_to_the_partition() -> None:
-    """The failed load has read only half of the log, so the partition reads all of it to recover its producers."""
+    """A shard fails to load after it has read a part of the log. The partition then reads its log itself to recover its
+    producers and open transactions.
+    """
     node = Node()
     node.commit_in_transaction(7, "g", "t", 5, 50)
     node.commit("g", {("t", 1): 1})
@@ -413,9 +417,8 @@ def test_a_failed_load_leaves_the_recovery_to_the_partition() -> None:
 
 
 def test_records_of_a_merged_batch_are_not_replayed_twice() -> None:
-    """While a shard loads, compaction merges records that the load has already read with later ones into one batch.
-
-    The load then reads this batch, and must replay only the later records.
+    """While a shard loads, compaction merges several batches into one. The merged batch contains records that the load
+    has already replayed, and later records. The load must replay only the later ones.
     """
 
     class Machine:

@@ -60,7 +60,10 @@ class Authority:
         return builder.sign(self._key, hashes.SHA256())
 
     def issue(self, file: str, *name: tuple[x509.ObjectIdentifier, str], password: str | None = None) -> Path:
-        """Returns a file with a certificate and its key. The parts of `name` have the same order in the certificate."""
+        """Writes a file with a certificate and its private key. Returns its path.
+
+        The subject of the certificate has the parts of `name`, in this order.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(kind, value) for kind, value in name])
         protection: serialization.KeySerializationEncryption = serialization.NoEncryption()

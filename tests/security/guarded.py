@@ -44,7 +44,7 @@ class Guarded(EngineHarness):
     """A node with an authorizer, whose requests have a principal and a host.
 
     Args:
-        settings: settings that replace those of this module.
+        settings: settings in addition to `SETTINGS`, with _ in place of dots in their names.
     """
 
     def __init__(self, **settings: str) -> None:

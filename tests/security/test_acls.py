@@ -1,4 +1,4 @@
-"""Access control lists: Kafka's rules, compared with a definition that has no index; filters, APIs, and durability."""
+"""Access control lists: Kafka's rules (compared with a search without an index), filters, APIs, and durability."""
 
 from __future__ import annotations
 
@@ -74,9 +74,10 @@ def decide(*entries: Acl, operation: Op = Op.READ, name: str = "orders", who: st
     ],
 )
 def test_a_decision_follows_from_the_entries(entries: list[Acl], allowed: bool | None) -> None:
-    """Each case is a list of entries, and the decision whether alice may READ the topic "orders".
+    """Each case has a list of entries, and the decision whether alice may READ the topic "orders": True, False, or None
+    if no entry covers the topic.
 
-    A DENY entry has precedence. The decision is None if no entry covers the topic.
+    A DENY entry has precedence. The order of the entries does not matter.
     """
     assert decide(*entries) is allowed
     assert decide(*reversed(entries)) is allowed
@@ -123,8 +124,8 @@ def test_some_operations_imply_others(granted: Op) -> None:
 
 
 class CountedOperations(frozenset[int]):
-    """A set of implied operations that counts its look-ups. A decision makes one look-up for each ALLOW rule that it
-    reads.
+    """A set of operations that counts how often it is searched. The authorizer searches it once for each ALLOW entry
+    that it reads.
     """
 
     reads = 0
@@ -213,7 +214,7 @@ def test_the_index_finds_what_a_linear_search_finds(entries: set[Acl], name: str
 def test_the_authorizer_decides_as_its_reference(
     entries: set[Acl], name: str, operation: Op, principal: str, client_host: str, allow_if_none: bool
 ) -> None:
-    """The authorizer decides like a linear search through all entries.
+    """The authorizer gives the same results as a linear search through all entries.
 
     The test varies the client and the setting `allow.everyone.if.no.acl.found`.
     """
@@ -258,8 +259,8 @@ def test_the_notations_of_one_host_are_one_rule() -> None:
 
 
 def test_a_permission_on_any_resource_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A producer may become idempotent if it may write to any topic. The authorizer caches this decision until an entry
-    changes.
+    """A producer may be idempotent if it may write to at least one topic. The authorizer searches all entries for this
+    only once, and again after an entry has changed.
     """
     engine = Guarded()
     engine.allow(acl(Op.WRITE, name="orders"))
@@ -331,8 +332,8 @@ def any_entry(**fields: Any) -> dict[str, Any]:
 
 
 def test_entries_are_created_once_described_by_resource_and_deleted_by_filter() -> None:
-    """Creating an entry again succeeds without effect. An entry that matches several filters is in the result of each
-    filter.
+    """Creating an entry again succeeds without effect. If an entry matches several filters of a DeleteAcls, the result
+    of each of them contains the entry.
 
     All changes survive a restart.
     """
@@ -377,7 +378,7 @@ def test_invalid_entries_are_refused(wrong: Acl) -> None:
 
 
 def test_the_code_of_unknown_closes_the_connection() -> None:
-    """The code UNKNOWN is not valid in a request, which closes the connection, as in Kafka."""
+    """A request with the resource type, operation or pattern type UNKNOWN (0) closes the connection, as in Kafka."""
     engine = Guarded()
     for request in (
         DescribeAclsRequest(**any_entry(operation=0)),
@@ -410,7 +411,9 @@ def test_everyone_is_allowed_where_no_entry_is_found() -> None:
 
 
 def test_a_change_has_effect_at_once_and_for_each_host_separately() -> None:
-    """The authorizer caches denials until an entry changes."""
+    """A denied request is allowed as soon as an entry allows it, but only from the entry's host. It is denied again as
+    soon as the entry is deleted. So a cached denial ends with each change of the entries.
+    """
     engine = Guarded()
     engine.send(create("t"), who=ADMIN)
     assert engine.codes(fetch("t"), 12) == {29}
@@ -423,7 +426,7 @@ def test_a_change_has_effect_at_once_and_for_each_host_separately() -> None:
 
 
 class Context(NamedTuple):
-    """The part of a request context that the authorizer reads."""
+    """A replacement of a request context, with only those fields that the authorizer reads."""
 
     principal: str = ALICE
     client_host: str = f"/{HOST}"
@@ -485,7 +488,9 @@ def test_a_repeated_denial_is_logged_once_until_an_entry_changes(caplog: pytest.
 
 
 def test_the_log_of_denied_operations_is_limited(caplog: pytest.LogCaptureFixture) -> None:
-    """Each principal, operation and type together has ten lines in ten seconds. Further denials are only counted."""
+    """At most ten denials are logged in ten seconds for the same principal, operation and resource type. Further
+    denials are only counted.
+    """
     caplog.set_level("INFO", "kcore.authorizer")
     node = Guarded()
 

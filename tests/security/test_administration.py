@@ -33,7 +33,7 @@ ALLOW, LITERAL = AclPermissionType.ALLOW, ResourcePatternType.LITERAL
 
 @pytest.fixture
 def live() -> Iterator[LiveServer]:
-    """Yields a server whose first user was created before its start, as `kcore users` does on a data folder."""
+    """Yields a server with a user `admin`, which is created before the tests connect."""
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
         "authorizer.class.name": STANDARD_AUTHORIZER,

@@ -41,7 +41,7 @@ class World(Guarded):
         self.owned: dict[str, Sequence[TopicPartitions]] = {}
 
     def beat(self, member_id: str, who: str = ALICE, **fields: Any) -> ConsumerGroupHeartbeatResponse:
-        """Sends a heartbeat with the epoch and the partitions of the member's last response."""
+        """Sends a heartbeat with the epoch and the partitions that the member's last response contained."""
         body = {
             "member_epoch": self.epochs.get(member_id, 0),
             "topic_partitions": self.owned.get(member_id, ()),
@@ -108,7 +108,9 @@ def test_the_group_is_authorized_before_the_topics(world: World) -> None:
 
 
 def test_a_heartbeat_without_topics_needs_only_the_group(world: World) -> None:
-    """After a permission on a topic was revoked, the member's next heartbeat that names the topic is refused."""
+    """A permission on a topic is revoked. The member can still send heartbeats that do not name topics, but a heartbeat
+    that names the topic is refused.
+    """
     world.join("m", subscribed_topic_names=["a"])
     deny = DeleteAclsFilter(
         resource_type_filter=Kind.TOPIC, resource_name_filter="a", pattern_type_filter=3, principal_filter=None,
@@ -160,8 +162,10 @@ def test_a_classic_join_resolves_patterns_with_its_own_permissions(world: World)
 
 
 def test_a_description_has_no_denied_topic(world: World) -> None:
-    """The group gets error 29 and no members. A topic to which a member subscribes, but which is not assigned, needs no
-    permission.
+    """A client describes a group with an assigned topic that it may not describe. It gets TOPIC_AUTHORIZATION_FAILED
+    (29) and no members.
+
+    A topic to which a member subscribes, but which is not assigned, needs no permission.
     """
     world.allow(acl(Op.DESCRIBE, Kind.GROUP, "g", principal=BOB), acl(Op.DESCRIBE, name="a", principal=BOB))
     world.join("m", subscribed_topic_names=["a"])

@@ -1,5 +1,5 @@
-"""Decoys (invented salts for unknown users): a client cannot distinguish existing users from absent ones, now or later,
-on any listener.
+"""Decoys are invented salts for unknown users. They prevent a client from finding out whether a user exists, even by
+repeated logins, later changes, or other listeners.
 """
 
 from __future__ import annotations
@@ -106,9 +106,10 @@ def test_without_users_decoys_have_the_form_of_new_ones_and_another_folder_has_o
 
 
 def test_the_forms_of_decoys_follow_the_users() -> None:
-    """Decoys have only the forms of existing credentials (lengths of the salt, and iterations).
+    """The form of a credential is the length of its salt and its number of iterations. Decoys have only forms that
+    existing credentials have.
 
-    The form of a replaced or deleted password no longer occurs among the decoys.
+    When the last password of a form is replaced or deleted, no decoy has this form any longer.
     """
     storage = MemoryStorage()
     with LiveServer(SETTINGS, log=MemoryLogEngine(storage)) as live:
@@ -196,7 +197,9 @@ def test_each_form_is_as_frequent_among_decoys_as_among_users() -> None:
 
 
 def test_a_decoy_of_thousands_of_forms_needs_few_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 12,000 forms, a decoy needs fewer than 300 hash computations, because it is computed on the event loop."""
+    """The server chooses the form of a decoy among 12,000 forms with fewer than 300 hash computations, because it does
+    so on the event loop.
+    """
     computed = 0
     sign = ScramMechanism.hmac
 
@@ -215,9 +218,8 @@ def test_a_decoy_of_thousands_of_forms_needs_few_of_them(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("change", [1, -1])
 def test_users_may_change_while_a_login_on_another_thread_chooses_a_form(change: int) -> None:
-    """Logins with PLAIN choose a form on another thread, while the event loop adds or removes users.
-
-    The choice must not raise an exception, because a user with the right password would be refused.
+    """A login with PLAIN chooses the form of a decoy on another thread while the event loop adds or removes users. This
+    must not raise an exception, because a user with the right password would be refused.
     """
     present = [SaltForm(32, 4_096 + number, SaltKind.BYTES) for number in range(300)]
     forms = SaltForms(dict.fromkeys(present, 1))

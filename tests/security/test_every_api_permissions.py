@@ -1,7 +1,7 @@
 """The permissions that each API needs, and Kafka's error code if a permission is missing.
 
-Each row of the table has a request and the permissions that it needs. For each permission, the row lists the entries
-that grant it (any of them is enough) and the error code without them.
+Each row of the table has a request and the permissions that it needs. For each permission, the row lists the access
+control entries that grant it, of which one is enough, and the error code without them.
 """
 
 from __future__ import annotations
@@ -296,8 +296,8 @@ def names(row: Any) -> str:
 def test_an_api_needs_each_of_its_permissions(
     engine: Guarded, request_: Any, version: int | None, needs: list[Need]
 ) -> None:
-    """Without any permission, the request gets the first code. With all but one permission, it gets the code of the
-    missing one. With all permissions, it gets no error.
+    """Without any permission, the response has the error code of the first permission in the row. If only one
+    permission is missing, it has the code of this permission. With all permissions, it has no such error.
     """
 
     def codes(*granted: Acl) -> set[int]:
@@ -407,7 +407,9 @@ def test_a_denied_topic_does_not_affect_the_others(engine: Guarded) -> None:
 
 
 def test_authorized_operations_are_those_of_the_principal(engine: Guarded) -> None:
-    """The bits of a topic and of the cluster depend on the principal (KIP-430)."""
+    """The fields `authorized_operations` of a topic and of the cluster contain the operations that the principal may
+    perform (KIP-430).
+    """
     engine.forget()
     engine.allow(acl(Op.READ), acl(Op.ALTER_CONFIGS), acl(Op.CREATE, Kind.CLUSTER))
     request = md.MetadataRequest(

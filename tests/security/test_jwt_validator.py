@@ -166,9 +166,9 @@ def test_invalid_tokens_are_refused(make: Callable[[], str]) -> None:
 
 
 def test_without_an_expected_audience_a_token_must_have_none() -> None:
-    """If the settings have no expected audience, tokens with an audience are refused.
+    """If no expected audience is configured, tokens with an audience are refused.
 
-    If they have no expected issuer, tokens of any issuer are accepted, as in Kafka.
+    If no expected issuer is configured, tokens of any issuer are accepted, as in Kafka.
     """
     validator = Issuer().validator(expected_audience="", expected_issuer="")
     assert validator(token(aud=None, iss="https://somebody.else"), {}).principal == "alice"
@@ -184,8 +184,8 @@ def test_the_user_may_be_in_another_claim() -> None:
 
 
 def test_keys_are_read_when_they_are_due() -> None:
-    """The keys are read at the first token, after the refresh time, and for an unknown key, but at most every ten
-    seconds.
+    """The validator reads the issuer's keys for the first token, after the refresh time, and for a token with an
+    unknown key, but at most once in ten seconds.
     """
     issuer = Issuer()
     keys = issuer.keys(**{"sasl.oauthbearer.jwks.endpoint.refresh.ms": "60000"})
@@ -232,7 +232,9 @@ def test_known_keys_stay_in_use_while_the_issuer_is_unreachable(caplog: pytest.L
 
 
 def test_pauses_begin_when_a_read_has_timed_out() -> None:
-    """A read of the keys takes ten seconds and fails. Logins soon after the failure do not read the keys again."""
+    """A read of the issuer's keys takes ten seconds and fails. The pause until the next read begins at the end of this
+    read, so that logins directly after it do not read the keys again.
+    """
     issuer = Issuer()
     keys = issuer.keys()
     keys.key("r", "RS256")
@@ -282,9 +284,8 @@ def test_a_login_with_a_known_key_does_not_wait_for_a_read() -> None:
 
 
 def test_tokens_with_unknown_keys_do_not_wait_while_another_reads_the_keys() -> None:
-    """While a login thread reads the issuer's keys, logins with unknown keys are postponed and do not block a thread.
-
-    Otherwise they would occupy all login threads, and logins with known keys would wait.
+    """While one login thread reads the issuer's keys, a login with an unknown key is put back into the queue. It would
+    otherwise block another login thread, and logins with known keys would have to wait.
     """
     issuer = Issuer()
     keys = issuer.keys()

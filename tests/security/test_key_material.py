@@ -201,7 +201,7 @@ def test_pkcs12_without_its_package_is_refused(issued: Path, tmp_path: Path, mon
 
 
 class Rotated:
-    """A server with a TLS listener, whose keys an administrator changes over the other listener."""
+    """A server with a TLS listener. An administrator changes its keys over a second listener without TLS."""
 
     def __init__(self, live: LiveServer) -> None:
         self.live = live
@@ -293,15 +293,15 @@ def test_bad_keys_are_refused_with_the_reason(rotated: Rotated, authority: Autho
 def test_keys_that_are_slow_to_decrypt_are_refused_at_run_time(
     rotated: Rotated, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """OpenSSL takes 11 s for 20 million iterations, on the event loop. With one small request, a client would block the
-    server for this time.
+    """A private key whose password protection has too many iterations is refused. OpenSSL would block the event loop
+    for 11 s with 20 million iterations.
     """
     file = authority.issue("second.pem", (NameOID.COMMON_NAME, "second"), password=KEY_PASSWORD)
     text = file.read_text()
     key, begin, chain = text.partition("-----BEGIN CERTIFICATE")
 
     def alter(pem: str) -> tuple[int, str | None]:
-        """Sets the key as a text. If the text is refused, the same key in a file must be refused, too."""
+        """Sets the key as PEM text in the settings. If it is refused, a file with the same key must be refused, too."""
         text_result = rotated.alter(
             ("listener.name.ssl.ssl.keystore.location", SET, ""),
             ("listener.name.ssl.ssl.keystore.key", SET, pem),

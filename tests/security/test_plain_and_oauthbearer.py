@@ -77,7 +77,11 @@ def bearer() -> OAuthBearer:
     ],
 )
 def test_a_valid_token_authenticates_until_it_expires(message: bytes, user: str) -> None:
-    """The validator returns the user and the end of the token. It receives the extensions (KIP-342)."""
+    """A valid token completes the exchange. The session gets the user and the expiration time that the validator
+    returns.
+
+    The validator also receives the extensions that the client has sent (KIP-342).
+    """
     one = bearer()
     assert one.evaluate(message) == b""
     assert (one.complete, one.user, one.expires_at_ms) == (True, user, NOW_MS + 60_000)
@@ -94,8 +98,10 @@ def test_a_valid_token_authenticates_until_it_expires(message: bytes, user: str)
 def test_a_refused_token_gets_json_and_then_a_failure(
     token: str, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The server sends an error as JSON, the client a dummy message, and then the server the failure (RFC 7628, 3.2.2
-    and 3.2.3). The log has no token, even if the validator's own error has it.
+    """After an invalid token, the server sends an error as JSON. The client responds with a dummy message, and then the
+    server reports the failure (RFC 7628, 3.2.2 and 3.2.3).
+
+    The log does not contain the token, even if the validator's error text contains it.
     """
     caplog.set_level(logging.DEBUG)
     one = bearer()
@@ -157,7 +163,9 @@ def test_messages_are_accepted_exactly_as_the_grammar_says(parts: list[str], com
 
 @pytest.mark.parametrize("message", [b"n,a=" + b"x" * 500_000, b"n,,\x01" + b"a=b\x01" * 120_000])
 def test_a_long_message_is_refused_before_it_is_parsed(message: bytes) -> None:
-    """The regular expression of RFC 7628 would block the interpreter for 40 to 130 ms and need 220 MB."""
+    """A message of more than 64 KiB is refused without parsing. The regular expression of RFC 7628 would block the
+    interpreter for 40 to 130 ms and need 220 MB.
+    """
     with pytest.raises(AuthenticationError, match="longer than 65536 bytes"):
         bearer().evaluate(message)
 
@@ -178,7 +186,7 @@ def test_a_principal_that_cannot_be_stored_refuses_the_token(principal: str) -> 
 
 @given(st.binary(max_size=80))
 def test_random_tokens_are_refused(token: bytes) -> None:
-    """Any token gets an AuthenticationError."""
+    """Random bytes raise an AuthenticationError and no other exception."""
     with pytest.raises(AuthenticationError):
         bearer().evaluate(token)
 

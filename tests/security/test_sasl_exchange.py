@@ -65,8 +65,8 @@ def in_state(state: SaslState) -> SaslExchange:
 
 @pytest.mark.parametrize("state", list(SaslState))
 def test_each_state_accepts_only_its_requests(state: SaslState) -> None:
-    """The exchange accepts ApiVersions and SaslHandshake first, SaslHandshake after ApiVersions, then only
-    SaslAuthenticate.
+    """At the start, the exchange accepts ApiVersions and SaslHandshake. After ApiVersions it accepts only
+    SaslHandshake, and after SaslHandshake only SaslAuthenticate.
     """
     taken = {
         SaslState.START: {18, 17},
@@ -107,7 +107,7 @@ def test_the_principal_is_anonymous_until_the_last_token() -> None:
      (b"alice until 9000", 5_000, 5_000)],
 )  # fmt: skip
 def test_a_session_ends_with_the_setting_or_the_token(token: bytes, max_reauth_ms: int, lifetime_ms: int) -> None:
-    """The lifetime of a session is the shorter one of the setting and the token's lifetime; 0 means unlimited.
+    """A session lasts as long as the token or the setting permits, whichever is shorter. A lifetime of 0 means no end.
 
     A millisecond after its end, the session has expired.
     """
@@ -120,7 +120,9 @@ def test_a_session_ends_with_the_setting_or_the_token(token: bytes, max_reauth_m
 
 
 def test_a_session_is_renewed_by_the_same_user_with_the_same_mechanism() -> None:
-    """The principal stays the same; the new lifetime begins at the renewal; a second renewal must be a second later."""
+    """After a renewal, the principal is the same, and a new lifetime begins. The next renewal is permitted a second
+    later.
+    """
     one = authenticated(max_reauth_ms=5_000)
     now_ms = NOW_MS + 4_000
     assert one.may_reauthenticate(now_ms)

@@ -91,8 +91,8 @@ def test_a_mechanism_that_is_not_enabled_closes_the_connection(secure: Secure) -
 
 @pytest.mark.parametrize(("user", "password"), [(USER, "wrong"), ("nobody", PASSWORD), (USER, ""), ("", PASSWORD)])
 def test_wrong_credentials_are_refused_after_a_delay(secure: Secure, user: str, password: str) -> None:
-    """After the delay, the client gets error 58 with a message that lacks the user's name. Then the connection is
-    closed.
+    """A login with wrong credentials gets SASL_AUTHENTICATION_FAILED (58) after a delay, and the server closes the
+    connection. The error message does not contain the user's name.
     """
     with secure.raw("SASL_PLAINTEXT") as raw:
         handshake(raw, "PLAIN")
@@ -187,8 +187,8 @@ def test_sasl_requests_of_an_authenticated_client_are_refused(secure: Secure) ->
 
 
 def test_sessions_that_end_are_renewed_or_closed(secure: Secure) -> None:
-    """From v1 on, the response has the lifetime of the session, and the same user may renew it. After its end no
-    request is served (KIP-368).
+    """From v1 on, SaslAuthenticate returns the lifetime of the session. The client may log in again as the same user
+    before its end. After the end, the next request closes the connection (KIP-368).
     """
     with secure.raw("SHORT") as raw:
         handshake(raw, "PLAIN")

@@ -43,7 +43,8 @@ def test_the_exchange_equals_the_example_of_rfc_7677() -> None:
 
 
 def test_a_login_costs_the_same_for_a_user_and_for_an_unknown_name() -> None:
-    """The server computes a decoy for existing users, too, because this takes up to 0.5 ms.
+    """The server computes a decoy (an invented credential) even for a user that exists, because this takes up to 0.5
+    ms.
 
     Otherwise the response time would show whether a user exists.
     """
@@ -130,8 +131,8 @@ def test_invalid_first_messages_are_refused(first: bytes) -> None:
 
 @pytest.mark.parametrize("first", [b"y,,n=alice,r=c", b"n,a=alice,n=alice,r=c", b"n,,n=alice,r=c,tokenauth=true"])
 def test_channel_binding_authorization_ids_and_extensions_are_accepted(first: bytes) -> None:
-    """The server accepts optional channel binding, an authorization id that equals the user, and
-    optional extensions.
+    """The server accepts a first message that contains optional channel binding, an authorization id that equals the
+    user name, or optional extensions.
     """
     assert server(alice="secret").evaluate(first).startswith(b"r=cserver,s=")
 
@@ -181,7 +182,9 @@ def test_the_text_of_a_credential_has_no_secret() -> None:
 
 
 def test_messages_of_any_form_are_parsed_in_linear_time_and_bounded() -> None:
-    """The message of an unauthenticated client must not block the event loop."""
+    """A client that is not authenticated sends long messages. They are parsed in linear time, and messages above 16 KiB
+    are refused, so that they do not block the event loop.
+    """
     for name in ("a" * 16_000, "=2C" * 5_000, "a=3D" * 4_000):
         first = f"n,,n={name},r=c".encode()
         assert server().evaluate(first).startswith(b"r=cserver,s=")

@@ -70,8 +70,8 @@ def test_credentials_are_kept_changed_and_removed_across_restarts() -> None:
 
 
 def test_invalid_changes_of_users_are_refused() -> None:
-    """The error codes are Kafka's: 91 for absent users, 92 for duplicates, 93 for values that are not acceptable, 33
-    for unknown mechanisms. Other changes of the request are made.
+    """Each invalid change gets Kafka's error code: 91 for an absent user, 92 for a user named twice, 93 for a value
+    that is not acceptable, 33 for an unknown mechanism. The other changes of the request succeed.
     """
     engine = Guarded()
     assert alter(engine, upsert("a"), upsert("b", iterations=4095), upsert("c", iterations=16_385)) == {
@@ -142,10 +142,10 @@ def test_users_of_a_data_folder_are_added_listed_and_removed(
 
 
 def test_the_records_of_an_image_restore_users_and_entries() -> None:
-    """Compaction writes the image as records. Replayed over an empty image, these records restore the same users and
-    entries.
+    """Compaction writes the metadata of a node (its image) as records. A new node that replays these records has the
+    same users and entries.
 
-    Replayed over the original image, the records change nothing.
+    Replaying the records once more changes nothing.
     """
     before, after = Guarded(), Guarded()
     alter(before, upsert("alice"), upsert("bob", mechanism=2))

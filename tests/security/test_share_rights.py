@@ -71,8 +71,8 @@ def test_the_state_of_share_partitions_is_for_brokers(engine: Guarded, index: in
 
 
 def test_a_broker_may_read_the_ends_of_epochs(engine: Guarded) -> None:
-    """A share coordinator reads the ends of epochs to compute lags. As in Kafka, the coordinator needs DESCRIBE on the
-    topic, or CLUSTER_ACTION.
+    """A share coordinator sends OffsetForLeaderEpoch to compute lags. As in Kafka, it needs DESCRIBE on the topic, or
+    CLUSTER_ACTION.
     """
     partition = ends.OffsetForLeaderPartition(partition=0, leader_epoch=0)
     request = ends.OffsetForLeaderEpochRequest(topics=[ends.OffsetForLeaderTopic(topic="t", partitions=[partition])])

@@ -60,7 +60,7 @@ def beat(engine: Guarded, epoch: int) -> StreamsGroupHeartbeatResponse:
 
 
 def detail(response: StreamsGroupHeartbeatResponse) -> str:
-    """Checks that the response has one status, MISSING_INTERNAL_TOPICS. Returns its text."""
+    """Checks that the only status in the response is MISSING_INTERNAL_TOPICS. Returns its detail text."""
     (status,) = response.status or ()
     assert status.status_code == MISSING_INTERNAL_TOPICS
     return status.status_detail
@@ -83,8 +83,8 @@ def test_a_heartbeat_needs_the_group_and_all_topics(engine: Guarded) -> None:
 
 
 def test_internal_topics_are_created_with_the_clients_permission(engine: Guarded) -> None:
-    """Without CREATE, the status names the topics. With CREATE, the topics are created with their settings, and the
-    tasks are assigned.
+    """If the client may not CREATE an internal topic, the status text names the topic. If it may, the topic is created
+    with the requested settings, and the tasks are assigned.
     """
     engine.allow(READS_GROUP, *SEES_TOPICS)
     changelog = TopicInfo(name="log", topic_configs=[KeyValue(key="cleanup.policy", value="compact")])
@@ -158,8 +158,8 @@ def test_describe_needs_the_group_and_all_topics(engine: Guarded) -> None:
 
 
 def test_a_switched_off_protocol_is_unsupported() -> None:
-    """The setting `group.coordinator.rebalance.protocols` lacks streams. The result is that of Kafka with
-    `streams.version` 0.
+    """If `group.coordinator.rebalance.protocols` does not contain streams, requests of streams groups get
+    UNSUPPORTED_VERSION, as in Kafka with `streams.version` 0.
     """
     engine = Guarded(group_coordinator_rebalance_protocols="classic,consumer")
     assert join(engine).error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -87,8 +87,8 @@ def test_javas_names_of_ciphers_are_accepted(java: str, openssl: str) -> None:
 
 
 def test_listeners_have_protocols() -> None:
-    """A listener has the protocol of its name, or the protocol that the map gives. A listener with an unknown name is
-    refused, and never becomes unprotected.
+    """The name of a listener is its security protocol, unless `listener.security.protocol.map` maps the name to a
+    protocol. With another name the start is refused, so that no listener lacks protection by mistake.
     """
     config = Config.of(
         {
@@ -109,8 +109,8 @@ def test_listeners_have_protocols() -> None:
 
 
 def test_a_listener_may_have_its_own_settings() -> None:
-    """A listener's own settings have precedence over the general ones. Only settings of listeners can have the prefix
-    of a listener.
+    """A setting with the prefix of a listener has precedence over the same setting without it. Settings that do not
+    apply to single listeners are refused with such a prefix.
     """
     config = Config.of({"listener.name.internal.ssl.client.auth": "required", "ssl.client.auth": "requested"})
     assert config.for_listener("INTERNAL").ssl_client_auth == "required"
@@ -125,7 +125,9 @@ def test_a_listener_may_have_its_own_settings() -> None:
 
 
 def test_the_name_of_a_listener_is_in_lower_case() -> None:
-    """As in Kafka, only lower case works: otherwise one of two spellings would have no effect."""
+    """In the prefix of a setting, the listener's name must be in lower case, as in Kafka. Two spellings of a setting
+    would be ambiguous.
+    """
     config = Config.of({"listener.name.internal.ssl.client.auth": "required"})
     with pytest.raises(ConfigError, match=r"in lower case: listener\.name\.internal\.ssl\.client\.auth$"):
         config.set("listener.name.INTERNAL.ssl.client.auth", "none", "-c")

@@ -26,7 +26,7 @@ def serve(request: pytest.FixtureRequest) -> Iterator[Callable[..., LiveServer]]
 
 @pytest.fixture
 def live(serve: Callable[..., LiveServer]) -> LiveServer:
-    """Yields a server whose settings avoid delays."""
+    """Yields a server with the fixture's default settings, which avoid delays."""
     return serve()
 
 

@@ -109,8 +109,10 @@ class LiveServer:
         return self.call(lambda: len(self.server.connections))
 
     def wait_for_connections(self, count: int, came: int = 0) -> None:
-        """Waits until `count` connections are open, and at least `came` were ever accepted. The wait is necessary
-        because a client's connect returns before the server's accept.
+        """Waits until `count` connections are open, and the server has accepted at least `came` connections since its
+        start.
+
+        The wait is necessary because a client's connect returns before the server's accept.
         """
         wait_until(lambda: self.server.accepted_connections >= came, f"{came} connections that came")
         wait_until(lambda: self.connections == count, f"{count} connections")

@@ -39,7 +39,7 @@ def test_handshakes_count_for_their_address(tls: Callable[..., Tls], peers: Exit
 
 
 def test_the_log_has_the_advertised_address(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    """A listener on every address computes its advertised address, which no setting contains."""
+    """A listener on all addresses (0.0.0.0) without an advertised address computes one, and the log contains it."""
     caplog.set_level("INFO", "kcore.server")
     live = serve({"listeners": "PLAINTEXT://0.0.0.0:0"})
     address = f"{own_address('0.0.0.0')}:{live.port}"
@@ -158,11 +158,15 @@ def test_a_connection_that_cannot_be_set_up_is_not_counted(live: LiveServer, mon
 
 
 def test_many_connections_are_accepted_in_several_turns_of_the_loop(live: LiveServer, peers: ExitStack) -> None:
-    """However many clients connect at once, other connections are served between two turns."""
+    """The server accepts at most 32 connections in a turn of the event loop, so that other connections are served
+    between turns.
+    """
     (acceptor,) = live.server.acceptors
 
     def crowd() -> list[int]:
-        """Connects 200 clients while the loop does not run, and then accepts them turn by turn."""
+        """Connects 200 clients while the loop does not run. Then accepts them in several calls, as in several turns of
+        the loop.
+        """
         for _ in range(200):
             peers.enter_context(socket.create_connection(("127.0.0.1", live.port), 20))
         totals = [live.server.quota.total]

@@ -47,7 +47,7 @@ def reset(peer: socket.socket) -> None:
 
 
 def bare(peer: ssl.SSLSocket) -> socket.socket:
-    """Returns the TCP socket below the TLS connection."""
+    """Detaches a TLS connection from its TCP socket. Returns the TCP socket."""
     return socket.socket(fileno=peer.detach())
 
 
@@ -149,7 +149,9 @@ def test_the_end_of_a_tls_connection_causes_no_line_of_asyncio(
 
 @pytest.mark.parametrize("text", ["socket.send() raised exception.", "SSL connection is closed"])
 def test_writes_to_a_lost_connection_are_lines_at_level_debug(lines: io.StringIO, text: str) -> None:
-    """At each write after the fifth, asyncio logs a warning. The server itself logs the end of the connection."""
+    """asyncio warns of each write to a lost connection after the fifth one. kcore logs these warnings only at level
+    DEBUG, because the server itself logs the end of the connection.
+    """
     logger = logging.getLogger("asyncio")
     logger.warning(text)
     assert of_asyncio(lines) == []

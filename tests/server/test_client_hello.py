@@ -1,5 +1,5 @@
-"""The first messages of TLS clients: the server detects messages that make a handshake expensive, or that postpone its
-expensive step.
+"""The first message (ClientHello) of a TLS client: the server detects whether it makes the handshake expensive, or
+postpones the server's signature.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def test_any_bytes_have_a_kind(data: bytes, kept: int) -> None:
 
 
 def test_a_client_that_demands_a_finite_field_is_closed(tls: MakeTls, peers: ExitStack, log_lines: list[str]) -> None:
-    """A handshake with a finite-field key exchange would block the event loop for 140 ms."""
+    """A client that offers only finite-field key exchange (FFDHE) is refused, because its handshake would block the
+    event loop for 140 ms.
+    """
     server = tls()
     for hello in (FINITE_FIELD, HELLO[:-1], record(HELLO[5:20]) + record(HELLO[20:])):
         peer = peers.enter_context(server.half_open(hello))
@@ -74,7 +76,11 @@ def test_a_client_that_demands_a_finite_field_is_closed(tls: MakeTls, peers: Exi
 def test_few_clients_may_postpone_the_signature(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a limit of postponed signatures, many clients could make the server sign at the same moment."""
+    """A handshake whose signature the client postpones is called late. While the listener has its maximum of late
+    handshakes, it closes further clients that postpone the signature.
+
+    Without this limit, many clients could make the server compute their signatures at the same moment.
+    """
     monkeypatch.setattr(handshake, "MAX_LATE", 3)
     server = tls()
     postponed = [peers.enter_context(server.half_open(RETRIED)) for _ in range(3)]

@@ -107,7 +107,7 @@ MEMBER: dict[str, tuple[str, int]] = {}
 
 @pytest.fixture(autouse=True)
 def _no_bug_is_met() -> Iterator[None]:
-    """Checks that no request causes an internal error, which only the log shows. Ignores the lines of refusals."""
+    """Checks that the test's requests cause no internal error, by looking for log lines at level ERROR."""
     logger, errors = logging.getLogger("kcore"), Lines()
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -173,7 +173,7 @@ def waits_for_others(body: bytes) -> bool:
 
 
 def is_heartbeat(frame: bytes) -> bool:
-    """Returns True for a response that has the size and layout of the probe's response."""
+    """Returns True if the frame is the response to the heartbeat that the test sends to check the server."""
     return len(frame) == 12 and response_class(ApiKey.HEARTBEAT).decode(frame, 4, 5).error_code != 0
 
 

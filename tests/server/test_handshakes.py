@@ -39,7 +39,9 @@ def test_clients_without_a_first_message_take_no_slot(
 def test_a_first_message_may_arrive_in_any_pieces(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An incomplete record does not make the event loop busy. Its last byte starts the handshake."""
+    """The first message of a TLS client arrives in pieces. The server does not examine each piece, and starts the
+    handshake with the last byte.
+    """
     looks, look = [], Handshakes._look
 
     def counted(self: Handshakes, client: Any) -> None:
@@ -76,8 +78,8 @@ def test_a_stream_that_ends_in_its_first_message_is_closed(tls: MakeTls, peers: 
 def test_the_oldest_handshake_makes_room_for_other_clients(
     tls: MakeTls, peers: ExitStack, log_lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients that stay silent after their first message do not lock out others, not even clients of the same
-    address.
+    """Twelve clients begin a handshake and stay silent, and the server permits four handshakes at a time. It closes the
+    oldest ones after a grace period, so that other clients are served.
     """
     monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 4)
     monkeypatch.setattr(handshake, "HANDSHAKE_GRACE_S", 0.1)
@@ -126,8 +128,8 @@ def test_a_new_client_is_served_despite_stalled_clients_of_its_address(
 def test_young_handshakes_are_not_closed_for_others(
     tls: MakeTls, peers: ExitStack, log_lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many clients that reconnect at the same time are no attack: no connection is closed, and each handshake
-    completes.
+    """Ten clients connect at the same time, and the server permits two handshakes at a time. Within the grace period it
+    closes no client, and all handshakes complete.
     """
     monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 2)
     monkeypatch.setattr(handshake, "HANDSHAKE_GRACE_S", NEVER_S)
@@ -196,7 +198,9 @@ def test_silent_clients_make_room_for_others_of_a_full_listener(
 def test_clients_that_wait_for_a_slot_make_room_as_well(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients that stall after their first message cannot occupy all connections either."""
+    """Clients wait until the server may begin their handshake, and occupy all connections. The server closes the oldest
+    of them when another client connects.
+    """
     monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 0)
     monkeypatch.setattr(handshake, "HANDSHAKE_GRACE_S", 0.1)
     monkeypatch.setattr(Handshakes, "_abort_oldest", lambda _: NEVER_S)
@@ -215,7 +219,9 @@ def test_clients_that_wait_for_a_slot_make_room_as_well(
 def test_a_client_that_ends_while_it_waits_for_a_slot_is_closed_at_once(
     tls: MakeTls, peers: ExitStack, log_lines: list[str], monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    """Clients that connect and close again occupy no descriptors, and later clients do not wait for them."""
+    """Clients disconnect while they wait until the server begins their handshake. The server frees their connections at
+    once.
+    """
     monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 0)
     monkeypatch.setattr(Handshakes, "_abort_oldest", lambda _: NEVER_S)
     server = tls()
@@ -233,8 +239,10 @@ def test_a_client_that_ends_while_it_waits_for_a_slot_is_closed_at_once(
 def test_a_client_that_sends_more_while_it_waits_for_a_slot_does_not_keep_the_loop_busy(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server closes a TLS client that sends more than its first message before it has a slot. A client without TLS
-    stays open, and is not examined again.
+    """A TLS client sends further bytes while it waits until the server begins its handshake. The server closes this
+    client.
+
+    A client that does not speak TLS is examined only once, and stays open.
     """
     monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 0)
     monkeypatch.setattr(Handshakes, "_abort_oldest", lambda _: NEVER_S)

@@ -1,4 +1,4 @@
-"""Members whose heartbeats wait in the sockets are not removed after a delay of the server."""
+"""After a delay of the server, heartbeats are still unread in the sockets. Their members must not be removed."""
 
 from __future__ import annotations
 
@@ -182,7 +182,9 @@ def test_timers_of_a_punctual_loop_fire_at_once() -> None:
 
 
 def test_timers_of_a_late_loop_wait_for_requests_that_were_read_but_not_served() -> None:
-    """A turn serves requests for 20 ms, so heartbeats that have been read may wait for later turns."""
+    """The event loop is late, so timers are overdue. They do not fire while requests that were read still wait to be
+    served, because heartbeats may be among them.
+    """
     one = Timers()
     one.clock.advance(LATE_MS + 1)
     one.unserved = True
@@ -196,8 +198,8 @@ def test_timers_of_a_late_loop_wait_for_requests_that_were_read_but_not_served()
 
 
 def test_timers_wait_after_a_gap_that_a_request_has_ended() -> None:
-    """After the process was stopped, a served request updates the time before the timers are checked. The timers still
-    wait for the other requests that were read.
+    """The process was stopped, and a request updates the clock before the timers are checked. The timers must still
+    notice the gap, and wait until all requests that were read are served.
     """
     one = Timers()
     one.clock.advance(LATE_MS + 1)
@@ -229,8 +231,8 @@ def test_a_flood_of_requests_delays_timers_for_a_bounded_time() -> None:
 
 
 def test_timers_of_a_late_loop_fire_once_after_a_whole_turn() -> None:
-    """Timers that are late wait for one whole turn of the loop. Calling `ring` again within this turn changes nothing,
-    even after requests were served.
+    """Overdue timers fire after one whole turn of the event loop. A second call of `ring` during this turn changes
+    nothing, even after requests were served.
     """
     one = Timers()
     one.clock.advance(LATE_MS + 1)

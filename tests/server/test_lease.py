@@ -1,5 +1,5 @@
-"""The lease that permits a node to serve requests: the checks before and after the fast path of an API, compiled and in
-the reference implementation.
+"""The lease that permits a node to serve requests. It is checked before and after the fast path of an API, by the
+compiled code and by its reference implementation.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
 
 
 class World:
-    """An API entry with a lease, which records the calls of the lease's check."""
+    """An API with a lease, as the request queue uses it. Records the responses that are checked."""
 
     def __init__(self, fast: Callable[[World], Any]) -> None:
         self.clock = ManualClock(0, 0)

@@ -44,7 +44,9 @@ def buffered(live: LiveServer) -> int:
 
 @pytest.mark.parametrize("behind_a_commit", [False, True])
 def test_responses_of_a_client_that_never_reads_are_bounded(behind_a_commit: bool, serve: Any) -> None:
-    """A fetch of thirty bytes has a response of 50 KB. A thousand pipelined fetches must not take 50 MB."""
+    """A client sends a thousand fetches of thirty bytes and reads no response. The server holds only a few responses of
+    50 KB instead of 50 MB.
+    """
     live: LiveServer = serve({"kcore.connection.buffer.bytes": str(BUFFER)})
     fill(live)
     one = fetch("t", max_bytes=RECORD)
@@ -203,7 +205,9 @@ def large(raw: Raw, size: int) -> bytes:
 
 
 def test_requests_of_all_connections_together_are_bounded(serve: Any) -> None:
-    """While incomplete frames reach the limit, new requests wait in their clients' sockets."""
+    """Two clients send only the beginning of large requests, which reaches the memory limit. The server does not read
+    requests of other connections until one of the two requests is served.
+    """
     live: LiveServer = serve({"queued.max.request.bytes": "150000"})
     with live.raw() as first, live.raw() as second, live.raw() as third:
         begun = large(first, 100_000)
@@ -295,8 +299,8 @@ def test_single_addresses_have_their_own_limit(serve: Any) -> None:
 
 
 def test_connections_beyond_the_rate_of_the_server_wait(serve: Any) -> None:
-    """As in Kafka, the server first accepts as many connections as the rate allows in ten seconds. Each further
-    connection waits for at most a second.
+    """`max.connection.creation.rate` limits the connections per second. As in Kafka, the server first accepts as many
+    as the rate allows in ten seconds. Then each connection waits, for at most a second.
     """
     live: LiveServer = serve({"max.connection.creation.rate": "1"})
     quota = live.server.quota
@@ -313,8 +317,10 @@ def test_connections_beyond_the_rate_of_the_server_wait(serve: Any) -> None:
 
 
 def test_connections_beyond_the_quota_of_their_address_are_closed_unread(serve: Any) -> None:
-    """A connection beyond connection_creation_rate gets no response. It counts neither as a connection nor for the
-    server's own rate. Other addresses are not affected.
+    """An address exceeds its quota `connection_creation_rate`. Its next connection is closed without a response, and
+    counts neither for the limits of connections nor for the server's own rate.
+
+    Other addresses are not affected.
     """
     live: LiveServer = serve({"max.connection.creation.rate": "1000"})
 

@@ -130,8 +130,8 @@ def test_a_slot_of_another_listener_leaves_a_full_one_waiting(serve: Any, log_li
 
 
 def test_a_limit_of_a_listener_changes_at_run_time(serve: Any) -> None:
-    """If the limit is removed at run time, the limit of the file applies. As in Kafka, a limit may be set for all
-    brokers.
+    """The limit of a listener can be changed at run time, for one broker or, as in Kafka, for all brokers. After both
+    values are deleted, the value of the settings file applies again.
     """
     live: LiveServer = serve({**TWO, COUNT: "1"})
     with ext(live) as first, ext(live) as second, ext(live) as third:
@@ -169,7 +169,9 @@ def test_addresses_without_an_override_may_be_locked_out(serve: Any) -> None:
 
 
 def test_a_listener_has_a_rate_of_its_own(serve: Any) -> None:
-    """Both rates are measured. The longer pause applies, and is at most a second."""
+    """A listener and the server each have a limit of new connections per second. A connection waits for the longer of
+    the two pauses, which are at most a second.
+    """
     live: LiveServer = serve({**TWO, RATE: "1", "max.connection.creation.rate": "2"})
     server, of_listener = live.server.quota, quota(live)
     pauses = live.call(lambda: [of_listener.creation_pause_ms(1_000) for _ in range(12)])
@@ -191,8 +193,10 @@ def test_connections_beyond_the_rate_of_a_listener_wait(serve: Any) -> None:
 
 
 def test_a_limit_of_a_listener_is_described_with_its_sources(serve: Any) -> None:
-    """As in Kafka, the synonyms include the setting without the listener's prefix. A listener's setting without a value
-    is not described.
+    """DescribeConfigs lists a listener's limit with all its sources (synonyms). As in Kafka, these include the setting
+    without the listener's prefix.
+
+    A listener's setting without a value is not described.
     """
     live: LiveServer = serve({**TWO, COUNT: "5", "max.connections": "9"})
     static = [(COUNT, "5", 4), ("max.connections", "9", 4), ("max.connections", "2147483647", 5)]

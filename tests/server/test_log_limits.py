@@ -34,7 +34,7 @@ def test_each_address_has_its_own_budget(log_lines: list[str]) -> None:
 
 
 def test_all_addresses_together_have_a_budget(log_lines: list[str]) -> None:
-    """A client with many addresses causes no more lines than several clients together."""
+    """All addresses together have a limit of log lines, so that a client with many addresses cannot fill the log."""
     now_s = 0.0
     log = ClientLog(lambda: now_s)
     for number in range(3 * MAX_ADDRESSES):

@@ -1,4 +1,4 @@
-"""Logins that take long: they are fair between addresses, bounded, and run on separate threads."""
+"""Logins that take long run on separate threads. Addresses take turns, and the number of waiting logins is limited."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Held:
         return login
 
     def free(self, count: int) -> None:
-        """Unblocks the thread until `count` logins have been evaluated."""
+        """Unblocks the thread, waits until it has checked `count` logins, and closes the queue."""
         self._gate.set()
 
         async def until_done() -> None:
@@ -240,7 +240,9 @@ def error_of(raw: Raw) -> int:
 def test_a_flood_of_logins_delays_neither_other_addresses_nor_the_engine(
     serve: Callable[..., LiveServer], monkeypatch: pytest.MonkeyPatch, log_lines: list[str]
 ) -> None:
-    """One address sends wrong passwords. Another address can log in meanwhile, and the default threads stay free."""
+    """One address sends many wrong passwords. Meanwhile a client of another address can log in, and the event loop's
+    default threads stay free.
+    """
     monkeypatch.setattr(login_queue, "MAX_WAITING", 40)
     monkeypatch.setattr(Plain, "threads", 1)
     turns = threading.Semaphore(0)
@@ -277,7 +279,9 @@ def test_a_flood_of_logins_delays_neither_other_addresses_nor_the_engine(
 def test_unauthenticated_clients_hold_a_bounded_amount_of_memory(
     serve: Callable[..., LiveServer], monkeypatch: pytest.MonkeyPatch, log_lines: list[str]
 ) -> None:
-    """The connection that uses the most memory is closed. Clients with messages of the common size are not affected."""
+    """Clients send large requests before they log in and exceed the memory limit for such clients. The server closes
+    the connection with the largest part. Clients with messages of a common size can log in.
+    """
     monkeypatch.setattr(unauthenticated, "MAX_BYTES", 1_000_000)
     live = serve(SASL)
     with live.connect() as connection:
@@ -322,7 +326,10 @@ def test_the_token_of_a_waiting_login_counts(serve: Callable[..., LiveServer], m
 def test_a_client_that_does_not_authenticate_is_idle_whatever_it_sends(
     serve: Callable[..., LiveServer], log_lines: list[str]
 ) -> None:
-    """The test does not wait: it moves the times at which the connections were opened into the past."""
+    """A client that sends bytes but does not authenticate is closed after the idle time.
+
+    The test does not wait: it moves the times at which the connections were opened into the past.
+    """
     live = serve({**SASL, "connections.max.idle.ms": "60000"})
     with live.connect() as connection:
         node_of(connection).users.set_password("alice", "secret")
@@ -359,7 +366,9 @@ def test_a_login_without_memory_for_its_response_closes_the_connection(
     password: str,
     threads: int,
 ) -> None:
-    """On an open connection, the client would wait for the response until its own time limit."""
+    """There is no memory for the response to a login, so the server closes the connection. Otherwise the client would
+    wait until its own time limit.
+    """
     monkeypatch.setattr(Plain, "threads", threads)
     live = serve(SASL)
     with live.connect() as connection:

@@ -38,8 +38,8 @@ def no_time(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
 
 
 def lose(live: LiveServer, data: bytes, before: Callable[[Connection], None] = lambda _: None) -> Connection:
-    """Passes `data` to the only connection, in a turn that has no time to serve it. The connection loses its socket
-    before the next turn.
+    """Passes received `data` to the only connection when no time is left to serve it in this turn. Closes the
+    connection's socket before the next turn.
     """
 
     def receive() -> Connection:
@@ -96,7 +96,9 @@ def test_many_requests_of_a_lost_connection_share_the_turns(
 def test_requests_that_wait_for_the_end_of_a_pause_are_served_after_it(
     serve: Callable[..., LiveServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """During a pause of the driver, no component may call the engine."""
+    """The driver pauses, for example while it writes a round, so the engine must not be called. The requests of a
+    closed connection are served after the pause.
+    """
     live = serve()
     beat = HeartbeatRequest(group_id="g", member_id="m")
     with live.raw() as raw:
@@ -141,7 +143,7 @@ def test_nothing_is_served_for_a_client_that_has_not_authenticated(serve: Callab
 
 
 def test_a_stop_drops_the_requests_of_lost_connections(serve: Callable[..., LiveServer]) -> None:
-    """The server has committed its earlier decisions, and decides nothing after the stop."""
+    """The server has committed all earlier requests, and serves no further request after the stop."""
     live = serve()
     with live.raw() as raw:
         live.wait_for_connections(1)
@@ -156,7 +158,9 @@ def test_a_stop_drops_the_requests_of_lost_connections(serve: Callable[..., Live
 
 
 def test_a_connection_whose_turn_fails_is_closed(serve: Callable[..., LiveServer], log_lines: list[str]) -> None:
-    """After the failure, the requests of an open connection would never be served."""
+    """Serving a connection in its turn raises an exception. The server closes the connection, because its requests
+    would never be served.
+    """
     live = serve()
     with live.raw() as raw, pytest.MonkeyPatch.context() as patch:
         live.wait_for_connections(1)

@@ -1,4 +1,6 @@
-"""The work that a memory limit causes is bounded for any number of connections."""
+"""When a memory limit is reached, the server pauses connections. In each turn it examines and pauses only a bounded
+number.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,9 @@ def test_a_client_at_the_limit_of_requests_does_not_stop_the_others_repeatedly()
 
 
 def test_full_request_memory_holds_some_connections_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pausing a connection takes microseconds, so thousands of pauses in one turn would delay all clients."""
+    """When the memory for requests is full, each turn pauses only some connections. Each pause takes microseconds, so
+    thousands of pauses in a turn would delay all clients.
+    """
     monkeypatch.setattr(memory, "CHECKED", 10)
     others, one = [Peer() for _ in range(25)], Peer()
     loop = asyncio.new_event_loop()
@@ -118,7 +122,9 @@ def test_full_request_memory_holds_some_connections_in_each_turn(monkeypatch: py
 
 
 def test_a_connection_that_cannot_be_resumed_does_not_keep_others_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pausing and resuming change the selector of the event loop, which may need memory."""
+    """Resuming a paused connection may fail for lack of memory. The other connections are resumed nevertheless, and the
+    failed one is tried again.
+    """
     monkeypatch.setattr(memory, "CHECK_INTERVAL_S", 0.0)
 
     class Failing(Peer):

@@ -1,4 +1,6 @@
-"""The functions through which an OffsetCommit passes on a server equal the table in docs/architecture.md."""
+"""docs/architecture.md lists the functions that a server calls for an OffsetCommit. The tests compare this table with a
+real request.
+"""
 
 from __future__ import annotations
 

@@ -190,8 +190,8 @@ def test_a_failed_commit_gives_all_responses_in_order(serve) -> None:  # type: i
 def test_a_response_that_cannot_be_encoded_closes_its_connection(
     later: bool, live: LiveServer, log_lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Earlier responses are sent. The commit for which the response has waited completes the requests of other
-    connections.
+    """A response cannot be encoded, so the server closes its connection. Earlier responses on this connection are still
+    sent, and other connections are not affected.
     """
 
     def fail(response: Any, counts: Any) -> None:

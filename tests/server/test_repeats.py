@@ -34,7 +34,9 @@ EVERYTHING = fetch_of("g", None)
 
 
 def offsets(raw: Raw, request: OffsetFetchRequest) -> list[dict[int, int]]:
-    """Returns the topic's offsets from several fetches in one write, and from several separate fetches."""
+    """Sends the same OffsetFetch repeatedly, first in one write and then separately. Returns the offsets of each
+    response.
+    """
     raw.send(b"".join(raw.request(request, 9) for _ in range(FETCHES)))
     first = raw.correlation_id - FETCHES + 1
     responses: list[tuple[int, Any]] = [raw.receive(request, 9) for _ in range(FETCHES)]
@@ -78,7 +80,9 @@ def test_a_fetch_after_a_commit_on_one_connection_sees_it(live: LiveServer) -> N
 
 
 def test_versions_are_encoded_again_after_features_change(live: LiveServer) -> None:
-    """The same request is sent on connections that sent it before, and on new ones."""
+    """A feature level changes. Connections that have sent the same ApiVersions request before then get the new
+    features, like a new connection.
+    """
     request = ApiVersionsRequest(client_software_name="me", client_software_version="1")
     off = FeatureUpdateKey(feature="share.version", max_version_level=0, upgrade_type=2)
 

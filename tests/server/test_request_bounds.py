@@ -59,7 +59,9 @@ def test_tagged_fields_count_as_elements(serve: Any) -> None:
 
 
 def test_unfinished_requests_of_all_connections_together_are_bounded(serve: Any, log_lines: list[str]) -> None:
-    """A connection of the address with the most unfinished bytes is closed. Another address keeps its connection."""
+    """Unfinished requests exceed the memory limit. The server closes the oldest connection of the address with the most
+    unfinished bytes. Other addresses are not affected.
+    """
     live: LiveServer = serve({"kcore.max.request.memory.bytes": "200000"})
     held = live.server.unserved
     with (

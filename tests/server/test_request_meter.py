@@ -61,7 +61,9 @@ class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
 
 
 class Metered:
-    """A meter in virtual time. The client "c" may use ten percent of the time, and up to one second at once."""
+    """A meter of request times, in virtual time. The quota allows client "c" ten percent of the time, with bursts of up
+    to one second.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.api = Beat()
@@ -89,8 +91,8 @@ def metered(monkeypatch: pytest.MonkeyPatch) -> Metered:
 
 
 def test_a_client_above_its_percentage_is_throttled(metered: Metered) -> None:
-    """The response is a copy, because the API may reuse its own object. A throttle lasts at most the time of one
-    sample.
+    """A client exceeds its quota, so its response has a throttle time of at most one second. The meter sets it in a
+    copy of the response, because the API may return the same object again.
     """
     assert metered.serve(1_000) is metered.api.result
     assert metered.serve(50) == HeartbeatResponse(throttle_time_ms=500)
@@ -125,7 +127,9 @@ def test_a_response_that_comes_later_is_charged_when_it_comes(metered: Metered) 
 
 
 def test_the_slices_of_a_long_request_count(metered: Metered) -> None:
-    """The measured time of a slice is the cost that the API returns for the slice."""
+    """The time of each slice of a long request counts towards the client's quota. It is the cost that the slice itself
+    yields.
+    """
 
     def work() -> Iterator[int]:
         for _ in range(105):
@@ -221,8 +225,8 @@ def test_requests_are_measured_only_while_a_client_has_the_quota(live: LiveServe
 
 
 def test_a_muted_connection_waits_and_others_do_not(live: LiveServer) -> None:
-    """With a tiny quota, each request mutes its connection for the time of a sample, one second. The second frame
-    arrives at once and waits.
+    """A client with a tiny quota sends two requests at once. The first response mutes its connection for one second,
+    and then the second request is served. Other clients are not delayed.
     """
     set_percentage(live, "greedy", 1e-9)
     request = ApiVersionsRequest(client_software_name="t", client_software_version="1")

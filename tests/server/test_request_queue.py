@@ -77,8 +77,8 @@ class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
 
 
 class Find(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
-    """An API that returns a message whose length is the number in the key. Some messages are too long to encode. With a
-    negative number, the response completes later.
+    """A FindCoordinator API for tests. The number in the request's key is the length of the response's error message,
+    which may be too long to encode. With a negative number, the response is pending.
     """
 
     key = ApiKey.FIND_COORDINATOR
@@ -184,7 +184,9 @@ class Owner:
             self.queue.request(frame)
 
     def observable_state(self) -> dict[str, Any]:
-        """Returns all observable state of the queue and its owner."""
+        """Returns the state that both implementations must share: the calls of the owner, and the public state of the
+        queue.
+        """
         queue = self.queue
         return {
             "calls": self.calls,
@@ -302,7 +304,9 @@ def test_a_response_slot_holds_back_the_slots_behind_it(make: Any, response_type
 
 
 def test_a_repeated_request_is_not_decoded_again_and_its_context_is_made_once() -> None:
-    """After a reset of the principal, the next request is decoded again, because it belongs to another principal."""
+    """A request that is repeated byte for byte gets the cached request object and context. After `forget`, which a
+    change of the principal calls, both are created again.
+    """
     owner = Owner(RequestQueue)
     for correlation_id in range(3):
         owner.queue.feed(beat("g", 1, 4, correlation_id, "a"))
@@ -321,7 +325,9 @@ def test_a_repeated_request_is_not_decoded_again_and_its_context_is_made_once() 
 
 @pytest.mark.parametrize("make", [RequestQueue, ReferenceRequestQueue])
 def test_requests_after_a_possibly_large_response_that_waits_for_a_commit_are_not_read(make: Any) -> None:
-    """Otherwise one read could add thousands of responses of any size to one commit."""
+    """A response that may be large waits for a commit. The queue reads no further request until then, because one read
+    could otherwise add thousands of large responses to a commit.
+    """
     owner = Owner(make)
     large = encode_request(FindCoordinatorRequest(key="-1"), 1, 7, "a")
     owner.queue.feed(beat("later", 0, 4, 1, "a") * 3 + large * 3)
@@ -395,7 +401,9 @@ def test_the_cache_of_a_queue_is_bounded() -> None:
 
 @pytest.mark.parametrize("make", [RequestQueue, ReferenceRequestQueue])
 def test_requests_beyond_the_time_of_a_turn_wait_for_the_next_one(make: Any) -> None:
-    """The clock is read before each request except the first. The turn of 10 ms begins with the first reading."""
+    """A turn serves requests for 10 ms, and the next turn continues. The queue reads the clock before each request
+    except the first of the turn.
+    """
     now_ns = iter(range(0, 10**12, 4_000_000))
     limits = {"turn_ns": 10_000_000, "clock_ns": lambda: next(now_ns), "buffer_bytes": 1 << 30}
     owner = Owner(lambda *arguments, **named: make(*arguments, **{**named, **limits}))

@@ -28,7 +28,7 @@ BLOB = 40_000
 
 
 def settle_groups(live: LiveServer, count: int, metadata: bytes) -> list[str]:
-    """Creates groups of one member each, whose metadata is in the description of the group."""
+    """Creates groups of one member each, with `metadata` as the member's metadata. Returns their ids."""
     names = [f"g{number}" for number in range(count)]
     with live.connect() as connection:
         for name in names:
@@ -119,7 +119,9 @@ def test_unread_long_responses_leave_no_room_for_others(serve: Serve, log_lines:
 
 
 def test_a_response_takes_its_memory_when_it_is_encoded(serve: Serve) -> None:
-    """Many responses may be encoded in one round, before the first of them is sent."""
+    """A response counts towards the memory limit as soon as it is encoded. Many responses may be encoded in a round
+    before the first of them is sent.
+    """
     live = serve({"kcore.max.response.memory.bytes": str(10 * LEAST_BYTES)})
     memory, room = live.server.responses, live.engine.fetch_memory_budget
     assert memory is not None
@@ -162,7 +164,9 @@ def test_settings_of_a_resource_named_repeatedly_are_looked_up_once(live: LiveSe
 
 @pytest.mark.parametrize("version", [4, 18])
 def test_a_fetch_returns_an_error_in_its_version(live: LiveServer, version: int) -> None:
-    """In version 4, only partitions have an error code."""
+    """A Fetch response is too large, and an error replaces it: in the top-level field, or in each partition in versions
+    without such a field.
+    """
     route = live.server.dispatch.route(int(ApiKey.FETCH))
     assert route is not None
     request = fetch("t")
@@ -173,7 +177,7 @@ def test_a_fetch_returns_an_error_in_its_version(live: LiveServer, version: int)
 
 
 def test_the_number_of_topics_in_a_subscription_is_limited(live: LiveServer) -> None:
-    """A longer subscription would block the loop for seconds."""
+    """A subscription with too many topics gets INVALID_REQUEST, because it would block the event loop for seconds."""
     names = [f"t{number}" for number in range(MAX_SUBSCRIBED_TOPICS + 1)]
     with live.connect() as connection:
         codes = [

@@ -142,8 +142,8 @@ def test_renegotiation_is_off(tls: MakeTls) -> None:
 def test_a_client_that_ends_its_tls_session_gets_no_further_responses(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Up to 48 MB of responses wait for the client. Encrypting all of them at the end would block the event loop for 50
-    ms.
+    """A client ends its TLS session while up to 48 MB of responses wait for it. The server drops them: to encrypt all
+    of them would block the event loop for 50 ms.
     """
     sizes: list[int] = []
     write = ssl.SSLObject.write

@@ -27,7 +27,7 @@ MILLISECOND_NS = 1_000_000
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("ends", [False, True])
 def test_pipelined_requests_get_responses_in_order(loop: str, ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order also holds if the client closes its sending side while requests wait for their turn."""
+    """The order also holds if the client closes its sending side before the server has served all requests."""
     monkeypatch.setattr(turns, "TURN_NS", 1)
     continued = 0
     go_on = Connection.continue_requests
@@ -52,8 +52,8 @@ def test_pipelined_requests_get_responses_in_order(loop: str, ends: bool, monkey
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_single_request_does_not_wait_for_those_of_other_connections(loop: str) -> None:
-    """While other connections wait for their turn, a small request is served at once, and a large one in its own
-    turn.
+    """Other connections wait for their turn. A small request on a new connection is served at once, and a large request
+    waits for its turn.
     """
     small, large = HeartbeatRequest(group_id="g", member_id="m"), HeartbeatRequest(group_id="g" * 2_000, member_id="m")
     with LiveServer(loop=loop) as live, live.raw() as first, live.raw() as second:
@@ -203,8 +203,8 @@ def test_connections_with_many_requests_leave_the_loop_to_others(monkeypatch: py
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_one_read_of_a_connection_is_served_in_a_turn(loop: str) -> None:
-    """The requests of a client may fill the socket's buffer. Each read of the socket gets its own turn, although uvloop
-    would repeat the read.
+    """A client fills the socket's buffer with requests. Each turn of the event loop serves only one read of the socket,
+    although uvloop would read again.
     """
     request = FindCoordinatorRequest(coordinator_keys=["k" * 32_000], key_type=0)
     with LiveServer(loop=loop) as live, live.raw() as raw:
@@ -263,8 +263,8 @@ def test_connections_that_are_read_together_share_the_time_of_a_turn(time_budget
 
 
 def test_connections_that_continue_together_share_the_time_of_a_turn() -> None:
-    """The end of a rebalance completes the joins of thousands of connections. Each of them may have
-    further requests.
+    """The end of a rebalance completes the joins of thousands of connections at once. Their further requests are served
+    in several turns of the event loop.
     """
     with LiveServer() as live, contextlib.ExitStack() as stack:
         peers = [stack.enter_context(live.raw()) for _ in range(5)]

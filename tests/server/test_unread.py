@@ -82,14 +82,16 @@ def unread(live: LiveServer) -> int:
 
 
 def most(peers: int = PEERS) -> int:
-    """Returns the upper limit of unread bytes: the configured limit and, for each client, one batch and the bytes sent
-    between two checks.
+    """Returns the number of unread response bytes that the server may hold: the limit and, for each client, one batch
+    and the bytes that are sent between two checks.
     """
     return LIMIT + peers * (RECORD + 1_000 + 2 * UNREAD_CHECK_BYTES)
 
 
 def read_from(peer: Raw, offset: int = 0) -> list[int]:
-    """Reads the response to a client's fetch of all records, fetches the remaining ones, and returns all records."""
+    """Reads the response to a fetch that the client has already sent, then fetches until all records have arrived.
+    Returns their numbers.
+    """
     found: list[int] = []
     while True:
         response = peer.receive(FetchRequest(), 12)[1]
@@ -105,7 +107,7 @@ def read_from(peer: Raw, offset: int = 0) -> list[int]:
 
 @pytest.fixture(params=["plain", "tls"])
 def kind(request: pytest.FixtureRequest, tmp_path: Any) -> tuple[dict[str, str], ssl.SSLContext | None]:
-    """Returns the settings of a listener, and the TLS context of its clients, or None without TLS."""
+    """Returns the settings of a server with or without TLS, and the TLS context of its clients (None without TLS)."""
     if request.param == "plain":
         return {}, None
     authority = Authority(tmp_path)
@@ -235,7 +237,7 @@ def test_a_peer_that_reads_nothing_is_closed_when_memory_is_short(serve: Serve, 
 
 
 def alone_is_open(peer: Raw) -> bool:
-    """Returns True if the server has not closed the connection. Reads the buffered bytes first."""
+    """Reads all buffered bytes of a connection. Returns True if the server has not closed it."""
     try:
         while peer.socket.recv(1 << 16):
             pass

@@ -1,4 +1,4 @@
-"""Compares the combination of state batches with a dictionary of offsets."""
+"""Compares the function that combines state batches with a simple model, which is a dictionary of offsets."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def test_the_order_of_writes_does_not_matter(batches: list[Batch]) -> None:
 
 
 def test_each_relation_of_two_batches_has_its_combination() -> None:
-    """The test has one case for each possible relation of two batches; a comment names the relation."""
+    """Two state batches overlap, touch or contain each other. The test has a case for each possibility, described by a
+    comment.
+    """
     cases: list[tuple[Batches, Batch, Batches]] = [
         (((0, 4, 0, 1),), (5, 9, 0, 1), ((0, 9, 0, 1),)),  # adjacent and equal
         (((0, 4, 0, 1),), (5, 9, 0, 2), ((0, 4, 0, 1), (5, 9, 0, 2))),  # adjacent, not equal
@@ -83,7 +85,9 @@ def test_the_start_offset_cuts_batches() -> None:
 
 
 def test_single_offsets_leave_equal_neighbours_apart_as_in_kafka() -> None:
-    """Three writes of one offset each leave adjacent batches with equal states, which are not merged, as in Kafka."""
+    """As in Kafka, equal states of adjacent offsets that were written one by one remain separate batches until a later
+    write merges them.
+    """
     current: Batches = ((0, 2, 0, 1), (3, 3, 2, 1))
     for offset in range(3):
         current = combine(current, [(offset, offset, 4, 2)], 0)

@@ -59,7 +59,9 @@ def read(world: World, leader_epoch: int = -1) -> tuple[int, int, list[tuple[int
 
 
 def states(world: World) -> dict[Any, tuple[Any, ...]]:
-    """Returns the state of every share partition, without the count of updates, which pruning reduces."""
+    """Returns the state of every share partition. Leaves out the number of updates since the snapshot, which pruning
+    resets.
+    """
     return {
         key_of(state): state.dump()[:-1]
         for shard in world.engine.share.shards or ()
@@ -68,7 +70,7 @@ def states(world: World) -> dict[Any, tuple[Any, ...]]:
 
 
 def kinds(world: World) -> list[tuple[str, int]]:
-    """Returns the type and the snapshot epoch of each record. A tombstone has -1."""
+    """Returns (record type, snapshot epoch) of each record since the last call; the epoch of a tombstone is -1."""
     return [
         (type(key).__name__.removesuffix("Key"), -1 if value is None else value.snapshot_epoch)
         for key, value in world.records()
@@ -98,9 +100,10 @@ def test_without_updates_every_write_is_a_snapshot() -> None:
 
 
 def test_a_read_writes_a_leader_epoch_only_if_it_is_the_highest() -> None:
-    """An initialization stores leader epoch 0, but the coordinator remembers the highest leader epoch of earlier reads.
+    """A read with the highest leader epoch so far writes a record of this epoch. A read with the same epoch writes no
+    record, and a read with a lower epoch is fenced.
 
-    Reads with lower epochs are fenced. A read with the same epoch writes no record.
+    The highest epoch remains known even if an initialization stores leader epoch 0.
     """
     world = World()
     read(world, leader_epoch=5)
@@ -126,8 +129,8 @@ def test_a_restart_rebuilds_the_same_state() -> None:
 
 
 def test_idle_share_partitions_get_a_cold_snapshot_and_the_log_is_pruned() -> None:
-    """The snapshots are written after five minutes. A second run writes nothing, because every share partition has a
-    cold snapshot.
+    """A share partition is idle for five minutes, so the coordinator writes a snapshot of its state (a cold snapshot),
+    and removes the records before it. Later runs write no further snapshot.
     """
     world = World()
     for offset in range(4):
@@ -181,7 +184,7 @@ def test_deleted_state_is_gone_and_may_be_deleted_again() -> None:
 
 
 def test_many_partitions_of_a_request_are_one_response() -> None:
-    """A request with more partitions than one decision can write is decided in slices, and gets one response."""
+    """A request with more partitions than one batch can store runs in slices, and gets one response."""
     world = World(partitions=120)
     assert len(states(world)) == 120
     data = [WritePartition(partition=index, state_epoch=1, leader_epoch=-1, start_offset=index) for index in range(130)]
@@ -301,8 +304,8 @@ def test_an_operation_whose_retry_raises_fails(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_share_partition_has_a_bounded_number_of_state_batches() -> None:
-    """However many writes arrive, the state never exceeds the size of one snapshot. Smaller writes are still
-    accepted.
+    """The number of state batches of a share partition is limited to what a snapshot can contain. Writes that would
+    exceed the limit are refused, and smaller ones are still accepted.
     """
     world = World({"share.coordinator.snapshot.update.records.per.snapshot": "3"})
     accepted = 0

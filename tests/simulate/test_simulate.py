@@ -72,9 +72,9 @@ def test_a_fixed_seed_of_a_cluster_is_clean_and_checks_something(seed: int) -> N
     [pytest.param(name, marks=() if found.steps <= QUICK_STEPS else pytest.mark.long) for name, found in FOUND.items()],
 )
 def test_a_planted_defect_is_found_within_its_steps(name: str) -> None:
-    """The simulator finds the defect within twice the recorded number of steps.
+    """The simulator must find each defect that the test inserts into kcore, within twice the recorded number of steps.
 
-    The margin is needed because changes of kcore's code move the events of a seed to other steps.
+    The margin is needed because a change of kcore's code moves the events of a seed to other steps.
     """
     found = FOUND[name]
     with MUTANTS[name].planted():

@@ -332,7 +332,7 @@ def test_a_damaged_folder_is_found(tmp_path: Path, ledger: Ledger) -> None:
 
 @pytest.mark.crash
 def test_a_short_soak_finds_no_violation(tmp_path: Path) -> None:
-    """Every client succeeds once before the first kill, and all records are read at the end."""
+    """A soak of three seconds that kills the server finds no violation. Each kind of client succeeds at least once."""
     ledger = soak(tmp_path, 3.0, 1, ["kill"])
     assert ledger.violations == []
     assert ledger.counts["rounds"] == ledger.counts["faults: kill"] > 0

@@ -26,7 +26,9 @@ An interrupted call of the JVM would make all later tests fail, too.
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives tests with the shared session more time, because a busy machine may start Spark's workers late."""
+    """Gives tests with the shared Spark session a longer timeout, because Spark's workers may start late on a busy
+    machine.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))
@@ -34,7 +36,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def kafka_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the folder with the logs of a real broker: MOMENT/TOPIC-PARTITION/BASEOFFSET.log."""
+    """Returns the folder with the logs of a real broker, copied at several moments:
+    moment-N/TOPIC-PARTITION/BASEOFFSET.log.
+    """
     return oracle.unpack(tmp_path_factory.mktemp("kafka-logs"))
 
 

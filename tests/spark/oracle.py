@@ -21,7 +21,7 @@ Tables = Mapping[str, list[dict[str, Any]]]
 Facts = dict[str, Any]
 
 UNWRITTEN = {"PreparingRebalance", "CompletingRebalance"}
-"""States of classic groups that are rebalancing. The log does not contain their new members yet."""
+"""States of rebalancing classic groups. The log does not contain their new members until the rebalance ends."""
 
 
 def unpack(folder: Path) -> Path:
@@ -120,9 +120,8 @@ def _expected_rest(oracle: Mapping[str, list[Facts]], facts: Facts) -> None:
 
 
 def _merged(batches: list[Facts]) -> list[Facts]:
-    """Merges neighbouring batches of a broker that have the same state, to compare them with the rebuild's batches.
-
-    A broker merges such batches only when it changes one of them.
+    """Merges adjacent batches that have the same state, as the rebuild does. The broker itself merges such batches only
+    when it changes one of them.
     """
     merged: list[Facts] = []
     for batch in batches:
@@ -200,7 +199,7 @@ def rebuilt(tables: Tables, topics: Iterable[Facts]) -> Facts:
 
 
 def _size_changelogs(subtopologies: list[Facts], sizes: Mapping[str, int]) -> None:
-    """Removes partition counts that an API derives from the source topics. The log has 0 for these counts."""
+    """Replaces the partition count 0 of changelogs by the count that an API would derive from the source topics."""
     for one in subtopologies:
         for changelog in one["state_changelog_topics"]:
             changelog["partitions"] = changelog["partitions"] or max(sizes[name] for name in one["source_topics"])
@@ -278,7 +277,8 @@ def _by(rows: Iterable[Facts], column: str) -> dict[Any, list[Facts]]:
 
 
 def differences(expected_facts: Facts, found: Facts) -> list[tuple[Any, Any, Any]]:
-    """Returns (subject, broker's value, rebuild's value) of each difference, except for two expected kinds.
+    """Returns (subject, broker's value, rebuild's value) of each difference. Two kinds of differences are expected and
+    left out.
 
     During a rebalance of a classic group, the log has the previous generation, because joins are not written. A group
     without members that lost its last offset may stay in a broker's memory until its next sweep.

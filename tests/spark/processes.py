@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 RUN: Final = "import sys; from kcore.cli import main; sys.exit(main())"
-"""A Python program that does the same as the command `kcore`."""
+"""Python code that runs the command `kcore` with the interpreter's arguments."""
 
 RUN_UNTIL: Final = f"""
 import os, signal, sys
@@ -26,7 +26,7 @@ def kill(name, values):
 sys.addaudithook(kill)
 {RUN}
 """
-"""A variant of `RUN` that kills itself and its JVM right before a given file operation.
+"""Python code that runs the command `kcore`, but kills itself and its JVM right before a given file operation.
 
 Its first two arguments select the operation: the name of a Python audit event, such as "open", and the end of the
 file's path.

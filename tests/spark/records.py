@@ -106,7 +106,7 @@ def records(draw: st.DrawFn) -> Record:
 
 
 def by_codec(topic: str | None, key: bytes | None, value: bytes | None) -> tuple[tuple[Any, ...], Any]:
-    """Returns the head and the body of a record, as the engine's codec decodes them."""
+    """Decodes a record by the engine's codec. Returns (status, detail, type, name, version), and the fields."""
     if topic not in TOPICS:
         return ("other_topic", None, None, None, None), None
     if key is None:

@@ -1,4 +1,6 @@
-"""Detection of missing partitions from partition numbers, ids and given partition counts."""
+"""Detection of missing partitions, from the numbers of the existing partitions, the ids in them, and given partition
+counts.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def test_ids_exclude_smaller_partition_counts() -> None:
 
 
 def test_few_ids_never_imply_too_many() -> None:
-    """The inferred count is a lower bound, so the job reports no partition that does not exist."""
+    """The job infers a partition count from the ids in existing partitions. This count never exceeds the real one, so
+    the job does not report partitions that never existed.
+    """
     for count in range(1, 60):
         for name in range(20):
             (one,) = ids(count, name + 1, set(range(count)))[-1:]
@@ -76,8 +80,8 @@ def test_a_given_partition_count_is_used_or_refused() -> None:
 def test_a_rebuild_reports_missing_partitions(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
     """The rebuild reports missing partitions and segments.
 
-    First, only two of a real broker's five partitions exist. Then a segment is missing, and the caller gives the
-    partition count of a topic that does not exist.
+    First, only two of a real broker's five partitions exist. Then a segment is missing, and the caller states the
+    partition count of a topic whose log is missing.
     """
     for name in ("__consumer_offsets-0", "__consumer_offsets-1"):
         shutil.copytree(kafka_logs / "moment-4" / name, tmp_path / "logs" / name)

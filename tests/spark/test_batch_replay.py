@@ -122,7 +122,9 @@ def in_batches(chance: random.Random, rows: list[EventRow]) -> Iterator[pa.Recor
 
 
 def all_of(result: Rebuilt) -> tuple[Any, ...]:
-    """Returns the whole result of a rebuild, in order."""
+    """Returns the whole result of a rebuild as a tuple, including the order of the table rows, so that results can be
+    compared.
+    """
     state, completeness = result.state, result.state.completeness
     facts = (state.first_offset, state.next_offset, state.last_timestamp_ms, state.records, state.unknown)
     offsets = state.groups.offsets.offset_count, state.groups.offsets.topics("g0")
@@ -141,7 +143,7 @@ def in_columns(result: Rebuilt) -> dict[str, list[dict[str, Any]]]:
 
 
 def in_rows(result: Rebuilt) -> dict[str, list[dict[str, Any]]]:
-    """Returns the tables' rows with all columns."""
+    """Returns the rows by table. Columns that a row does not set are None."""
     tables: dict[str, list[dict[str, Any]]] = {}
     for table, row in table_rows(result.state, result.cut):
         named = {name: row.get(name) for name in table_schema(table).names}
@@ -189,7 +191,9 @@ def test_batches_and_rows_of_a_real_broker_give_the_same_state(kafka_logs: Path,
 
 
 def test_missing_columns_have_defaults() -> None:
-    """Spark's own Kafka source has no fields of batch headers, and may use larger types."""
+    """Batches without the columns of batch headers, as Spark's own Kafka source yields them, give the same result. The
+    columns may also have types for large values.
+    """
     chance = random.Random(5)
     rows = [row for row in random_log(chance, CONSUMER_OFFSETS) if row.producer_id < 0]
     assert rows

@@ -193,7 +193,9 @@ def test_a_flipped_bit_loses_one_batch(tmp_path: Path, at: int, flip: int, expec
 
 
 def test_a_damaged_batch_of_a_response_is_skipped() -> None:
-    """The batches around the damage in a Fetch response are read. The truncated rest is fetched again."""
+    """A Fetch response has a damaged batch between two valid ones, and ends with a truncated batch. The valid ones are
+    read, and the next fetch begins at the truncated one.
+    """
     first, second, third = (batch_of([(0, b"%d" % at, None, ())], at) for at in range(3))
     faults: list[LogFault] = []
     response = first + second[:-1] + b"\xff" + third + third[:-1]

@@ -52,7 +52,7 @@ def rebuilt(part: SegmentPartition, rows: list[EventRow], as_of: AsOf = END, **o
 
 
 def replayed(part: SegmentPartition, rows: list[EventRow], as_of: AsOf = END) -> Rebuilt:
-    """Replays every row from the start of the log, one after another, as the reference."""
+    """Rebuilds the state row by row from the start of the log, without a checkpoint."""
     return rebuild(*part[:2], rows, as_of, active_offset=part.active_offset)
 
 
@@ -62,7 +62,8 @@ def logs_of(kafka_logs: Path, moment: str) -> list[tuple[SegmentPartition, list[
 
 
 def check_cuts(random: Random, kafka_logs: Path, cuts: int) -> None:
-    """Rebuilds to a random offset, continues from the checkpoint to a later one, and then to the end.
+    """Rebuilds to a random offset, continues from its checkpoint to a later offset, and continues from there to the
+    end.
 
     Compares both results with rebuilds from the start of the log.
     """
@@ -94,10 +95,10 @@ def test_a_rebuild_from_many_checkpoints_equals_a_whole_one(kafka_logs: Path) ->
 
 
 def test_a_log_compacted_since_the_checkpoint_is_refused_or_gives_the_same(kafka_logs: Path) -> None:
-    """A rebuild continues from a checkpoint with a log that was compacted meanwhile.
+    """A rebuild continues from a checkpoint, and the log was compacted since then.
 
-    The rebuild refuses a log that lacks offsets above the checkpoint. Otherwise its state equals that of a whole
-    rebuild.
+    If compaction has removed offsets above the checkpoint, the rebuild is refused. Otherwise its state equals that of a
+    rebuild from the start of the log.
     """
     later = {part[:2]: (part, rows) for part, rows in logs_of(kafka_logs, "moment-2")}
     same = refused = 0
@@ -136,9 +137,9 @@ def test_a_log_of_share_states_without_its_front_stays_complete(kafka_logs: Path
 
 
 def test_a_moment_before_any_record_of_the_checkpoint_is_refused() -> None:
-    """The requested time is before the latest timestamp in the checkpoint, but after that of its last record.
+    """A rebuild to a requested time is refused if the checkpoint contains a record with a later timestamp.
 
-    Such timestamps occur if a coordinator's clock was set back.
+    The checkpoint's last record may have an earlier timestamp, because a coordinator's clock was set back.
     """
     times = (100, 300, 200, 250)
     rows = [EventRow(None, None, TRANSACTIONS, 0, offset, ms, 0, ()) for offset, ms in enumerate(times)]

@@ -1,4 +1,4 @@
-"""`kcore spark`: the workers of a local session use the command's own environment."""
+"""`kcore spark`: error lines of failed jobs, and the interpreter and modules of the workers in a local session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live records of a state restore this state, even in a server that opens a data folder with these records."""
+"""A rebuilt state is written as records into a new data folder. A server that opens this folder has the same state."""
 
 from __future__ import annotations
 
@@ -117,7 +117,9 @@ def test_live_records_of_kcores_log_give_its_state(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_folder_has_the_state(kafka_logs: Path, tmp_path: Path) -> None:
-    """kcore's engine opens the coordinators of a real broker. A rebuild of the engine's log gives the same state."""
+    """The rebuilt state of a real broker is written to a data folder. kcore's engine opens the folder, and a rebuild
+    from its log gives the same state.
+    """
     results, live, counts = {}, [], {"__consumer_offsets": 1}
     for part in find_partitions(kafka_logs / "moment-2"):
         if part.topic != "__share_group_state":
@@ -136,7 +138,9 @@ def test_a_folder_has_the_state(kafka_logs: Path, tmp_path: Path) -> None:
 
 
 def test_invalid_input_is_refused(tmp_path: Path) -> None:
-    """The job refuses a non-empty folder, a group in a wrong partition, and a partition beyond the partition count."""
+    """The job refuses a folder that is not empty. It also refuses records in a partition to which their group does not
+    belong, or whose number exceeds the partition count.
+    """
     key = OffsetCommitKey(group="g", topic="t", partition=0)
     row = EventRow(key.encode_key(), b"\x00\x04" + bytes(40), "__consumer_offsets", 0, 0, 0)
     (tmp_path / "full").mkdir()
@@ -194,8 +198,10 @@ def reported_state(connection: Connection, node: kcore.Node) -> dict[str, Any]:
 @pytest.mark.spark
 @pytest.mark.clients
 def test_a_server_with_the_written_folder_responds_like_the_original(spark: Any, tmp_path: Path) -> None:
-    """Covers groups of both protocols, offsets, and open and finished transactions, which continue
-    on the new server.
+    """A job writes a server's state into a new data folder. A server on this folder sends the same responses as the
+    original.
+
+    Groups of both protocols, and open transactions, continue on the new server.
     """
     with (
         ServerProcess(tmp_path / "data", SETTINGS) as server,

@@ -27,7 +27,7 @@ KEY = TransactionLogKey(transactional_id="t").encode_key()
 
 
 def frame(found: list[Record], **more: list[Any]) -> pa.RecordBatch:
-    """Returns records in the form in which the data sources yield them."""
+    """Returns records as an Arrow batch, in the columns that the data sources yield."""
     topics, keys, values = zip(*found, strict=True) if found else ((), (), ())
     size = len(found)
     columns = {
@@ -72,8 +72,10 @@ def test_both_decoders_read_records_of_every_type_and_version(cls: type[RecordKe
 @settings(max_examples=60, deadline=None)
 @given(st.lists(known.records(), max_size=12), st.lists(st.sampled_from(ALL), unique=True, max_size=4))
 def test_both_decoders_agree_on_any_records(found: list[Record], names: list[str]) -> None:
-    """Damage, random bytes, unknown types, versions and tags give the same status, detail and fields. Each decoder
-    decodes two batches, because no state of the first batch may leak into the second.
+    """Both decoders and the codec give the same status, detail and fields for any records: damaged, random, or of
+    unknown types and versions.
+
+    Each decoder decodes two batches, because the first batch must not affect the second.
     """
     for wanted in (ALL, tuple(names)):
         rows = expected(found, wanted)

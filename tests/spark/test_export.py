@@ -34,7 +34,7 @@ def everything(source: Source) -> dict[tuple[str, int], list[EventRow]]:
 
 @pytest.fixture(scope="module")
 def small(kafka_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Yields two partitions of a real broker's log folder."""
+    """Returns a log folder with two partitions of a real broker."""
     folder = tmp_path_factory.mktemp("small")
     for name in ("__consumer_offsets-0", "__share_group_state-3"):
         (folder / name).symlink_to(kafka_logs / "moment-1" / name)
@@ -64,7 +64,9 @@ def test_export_equals_the_log(small: Path, tmp_path: Path, form: str) -> None:
 @pytest.mark.parametrize("start", [0, 1_000])
 @pytest.mark.parametrize("stop", [None, 5_000])
 def test_rows_and_arrow_of_segments_are_the_same(kafka_logs: Path, start: int, stop: int | None) -> None:
-    """Covers ranges and every partition of a real broker, read with the extension and as rows."""
+    """Reads every partition of a real broker row by row and as Arrow batches. Both have the same rows, for any range of
+    offsets.
+    """
     source = SegmentSource(kafka_logs / "moment-1")
     for part in source.parts():
         rows = list(source.rows(part, start, stop))
@@ -223,9 +225,10 @@ class FixedSource(Source):
 
 
 def test_an_export_of_share_states_continues_after_the_deleted_front(kafka_logs: Path, tmp_path: Path) -> None:
-    """Between two exports, the share coordinator deletes records that the first export did not read.
+    """Between two exports, the share coordinator deletes records that the first export did not read. The second export
+    continues after this gap.
 
-    The second export continues after the gap. The states that are rebuilt from the later records are complete.
+    A rebuild from the export has the same complete state as a rebuild from the remaining log.
     """
     (part,) = SegmentSource(kafka_logs / "moment-1" / "__share_group_state-3").parts()
     rows = list(SegmentSource(kafka_logs / "moment-1" / "__share_group_state-3").rows(part))
@@ -322,7 +325,9 @@ def test_a_file_without_a_column_is_damaged(small: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_intact_parts_of_damaged_exports_are_read(small: Path, tmp_path: Path, form: str) -> None:
-    """The intact parts of truncated, missing and extra files are read. The other parts are reported."""
+    """An export has a truncated file, a missing file, and files that its manifest does not name. All intact rows are
+    read once, and the truncated and the missing file are reported.
+    """
     export(SegmentSource(small / "__consumer_offsets-0"), tmp_path, form=form, rows_per_file=500)
     whole = everything(ExportSource(tmp_path))["__consumer_offsets", 0]
     first, second, third, *_ = sorted(tmp_path.glob("topic=__consumer_offsets/*/*"))
@@ -435,10 +440,8 @@ def test_faults_stay_recorded(kafka_logs: Path, tmp_path: Path, form: str) -> No
 
 
 def test_the_fault_of_a_partly_written_end_is_removed_once_it_is_complete(kafka_logs: Path, tmp_path: Path) -> None:
-    """The export reports a fault for a half-written batch at the end of a log. Once the batch is complete, the fault is
-    gone.
-
-    The same process exports several times. Faults of earlier damage stay recorded.
+    """An export reports a fault for a half-written batch at the end of a log. A later export, after the batch is
+    complete, removes this fault and keeps the faults of earlier damage.
     """
     logs, events = damaged_copy(kafka_logs, tmp_path), tmp_path / "events"
     held = open_export(events, "parquet")

@@ -1,5 +1,5 @@
-"""Rebuilds that continue from checkpoints equal rebuilds of the whole log, or are refused. The log is compacted
-meanwhile.
+"""A log grows and is compacted between rebuilds that continue from checkpoints. Each rebuild equals a rebuild of the
+whole log, or is refused.
 
 `KCORE_SPARK_EVENTS` sets the number of events in the log (see docs/spark.md, "Proof").
 """
@@ -51,11 +51,11 @@ PRODUCERS = "producers"
 Producers = dict[int, dict[str, Any]]
 """Dict of producer id to its row of the table `producers`."""
 EVENT_LAG_MS = 270
-"""Minimum compaction lag in ms, divided by the number of events in the log.
+"""A factor: the minimum compaction lag of the test, in ms, is this factor times the number of events in the log.
 
-The tests continue at about twenty offsets. Virtual time advances 3.6 s per event on average, so the interval between
-two of these offsets takes 180 ms times the number of events. Most intervals are thus shorter than the lag of 270 ms
-times this number, and some are longer.
+The tests continue the rebuild at about twenty offsets. Virtual time advances 3.6 s per event on average, so the time
+between two of these offsets is 180 ms times the number of events. Most of these times are thus shorter than the lag,
+and some are longer.
 """
 
 
@@ -74,7 +74,7 @@ def check_producers(found: Producers, whole: Producers, before: Producers) -> No
 
     Compaction may have removed batches and markers below the checkpoint. The whole run cannot read them, but the
     checkpoint contains their effects. So the whole run may lack a producer, its sequence number, or its newest epoch. A
-    producer without later records must be as in the checkpoint.
+    producer without later records must equal the one in the checkpoint.
 
     Args:
         found: the producers of the continued run.
@@ -153,7 +153,7 @@ class DailyRuns:
 
 
 def check_runs(world: World, chance: random.Random, folder: Path, events: int, cuts: int) -> DailyRuns:
-    """Lets a log grow while it is compacted. Continues the runs at random moments."""
+    """Lets a log grow while it is compacted. At random moments, continues the rebuild and checks its result."""
     traffic = Traffic(world, chance, groups=max(20, events // 2_000))
     runs = DailyRuns(world, folder)
     coordinators = [part for part in world.engine.partitions if part.internal]

@@ -1,4 +1,5 @@
-"""Jobs on a live cluster compared with the reports of Kafka's own admin client, while groups have members.
+"""The tests compare the results of jobs on a live cluster with the reports of Kafka's own admin client, while groups
+have members.
 
 `KCORE_TEST_KAFKA=start` (`make test-kafka`) also runs the tests against Apache Kafka.
 """
@@ -95,7 +96,7 @@ def table_state(tables: dict[str, list[dict[str, Any]]], names: dict[str, str]) 
 
 
 def joined(common: dict[str, Any], protocol: str, number: int, stack: ExitStack) -> Consumer:
-    """Returns a new member of the group `live-PROTOCOL`. It stays in the group even if it is not polled.
+    """Returns a new consumer in the group `live-PROTOCOL`, which stays a member even without polls.
 
     With the classic protocol, the member is static.
     """
@@ -157,7 +158,7 @@ def send_offsets(common: dict[str, Any], transactional_id: str, group: str, stac
 
 @contextmanager
 def traffic(bootstrap: str) -> Iterator[None]:
-    """Leaves groups of three types with members, groups without members, and transactions. The last transaction is
+    """Creates groups of three types with members, groups without members, and transactions, of which the last one stays
     open.
     """
     common = {"bootstrap.servers": bootstrap, "log_level": 0}

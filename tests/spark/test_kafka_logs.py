@@ -37,9 +37,9 @@ def committed(rows: list[EventRow]) -> list[EventRow]:
 
 
 def kafka_batch(index: int, rows: list[EventRow]) -> pa.RecordBatch:
-    """Returns rows of a partition in the columns that a Spark task receives.
+    """Returns a partition's rows as an Arrow batch, with the columns that a Spark task receives.
 
-    The first row of the result has offset -1 and only marks the beginning of the partition.
+    The first row of the batch has offset -1 and only marks the beginning of the partition.
     """
     table = pa.Table.from_batches([to_batch(rows)]).select(KAFKA_COLUMNS)
     first = pa.Table.from_pylist([{"offset": -1}], table.schema)
@@ -52,9 +52,10 @@ def rows_of(state: PartitionState) -> list[str]:
 
 
 def test_rows_of_partitions_give_their_states(kafka_logs: Path) -> None:
-    """The rows of several partitions, one partition after the other, give the state of each.
+    """A Spark task receives the rows of several partitions, one partition after the other, and rebuilds the state of
+    each. It may also ignore a partition's rows.
 
-    Gaps in place of transaction markers, which the source hides, are no losses. The task may skip partitions.
+    Spark's source hides transaction markers. The resulting gaps are no losses.
     """
     found = {part[:2]: list(read_rows(part)) for part in find_partitions(kafka_logs / "moment-4")}
     names = sorted(place for place, rows in found.items() if committed(rows))[:4]

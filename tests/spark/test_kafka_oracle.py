@@ -46,9 +46,8 @@ def test_each_moment_equals_the_brokers_responses(kafka_logs: Path, kafka_oracle
 
 
 def true_completeness(kafka_oracle: Oracle, earlier: str, later: str) -> dict[tuple[str, int], bool]:
-    """Returns, for each partition, True if the later copy of its log still contains the earlier state.
-
-    The broker's compaction checkpoint shows this.
+    """Returns, for each partition, True if the later copy of its log still contains the earlier state: it was not
+    compacted beyond the end of the earlier copy.
     """
     cleaned = {(one["topic"], one["partition"]): one for one in kafka_oracle[later]["partition"]}
     return {
@@ -90,7 +89,9 @@ def test_later_log_gives_earlier_state_or_reports_loss(kafka_logs: Path, kafka_o
 
 
 def test_a_cut_by_time_is_the_cut_by_offset(kafka_logs: Path, kafka_oracle: Oracle) -> None:
-    """A rebuild up to the time of a moment ends at the same offset as a rebuild up to the recorded end offsets."""
+    """A rebuild up to the time at which the logs were copied ends at the same offset as a rebuild up to the recorded
+    end offsets.
+    """
     responses = kafka_oracle["moment-3"]
     ends = {(one["topic"], one["partition"]): one["log_end_offset"] for one in responses["partition"]}
     (moment,) = responses["moment"]
@@ -101,8 +102,8 @@ def test_a_cut_by_time_is_the_cut_by_offset(kafka_logs: Path, kafka_oracle: Orac
 
 
 def test_compaction_is_found_in_the_log_itself(kafka_logs: Path, kafka_oracle: Oracle) -> None:
-    """Compares the compaction progress that the job infers from a log with the broker's checkpoint. The inferred offset
-    is never below the checkpoint. In a log with gaps, it is less than 50 offsets above the checkpoint.
+    """The job infers from a log up to which offset it was compacted. This offset is never below the broker's checkpoint
+    and, in a log with gaps, less than 50 offsets above it.
     """
     for moment in ("moment-1", "moment-4"):
         checkpoints = {(one["topic"], one["partition"]): one for one in kafka_oracle[moment]["partition"]}

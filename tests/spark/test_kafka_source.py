@@ -107,7 +107,7 @@ def watched_tables(out: Path) -> dict[str, list[str]]:
 
 
 def without_own_groups(tables: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Returns the non-empty tables, without the groups of the streams, which exist only during the runs."""
+    """Returns the non-empty tables without the consumer groups that the streaming queries themselves have used."""
     kept = {table: [row for row in rows if f"'group_id': '{OWN_GROUPS}-" not in row] for table, rows in tables.items()}
     return {table: rows for table, rows in kept.items() if rows}
 

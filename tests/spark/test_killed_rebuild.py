@@ -31,7 +31,8 @@ class KillPoint(NamedTuple):
         event: the audit event of Python.
         path: the end of the file's path.
         since: True if the run continues from checkpoints.
-        tables: the tables after the kill: `earlier`, `new`, or None for a mixture, which must be marked.
+        tables: the tables after the kill: `earlier`, `new`, or None if some are earlier and some new. Such tables must
+            be marked as incomplete.
     """
 
     event: str

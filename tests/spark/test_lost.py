@@ -25,7 +25,7 @@ PartitionTuple = tuple[str, int]
 
 
 def incomplete(folder: Path, as_of: AsOf = END) -> set[PartitionTuple]:
-    """Returns the partitions whose rebuilt state is not certainly complete.
+    """Returns the partitions whose rebuilt state may lack records.
 
     Checks that a rebuild from rows and a rebuild from record batches agree.
     """
@@ -75,8 +75,9 @@ def cut_out(path: Path) -> None:
 
 
 def findings(folder: Path, severity: str) -> list[tuple[str, str]]:
-    """Returns the kinds and texts of the findings of partition audits. Leaves out findings about `orphan-share-N`, for
-    which a script wrote random delivery states.
+    """Audits each partition of a folder. Returns (kind, text) of the findings of a severity.
+
+    Leaves out findings about the groups `orphan-share-N`, for which a script wrote random delivery states.
     """
     with open_source(folder) as source:
         results = [one for part in source.parts() for one in results_of_part(source, part)]
@@ -104,7 +105,9 @@ def test_compacted_log_is_complete_at_its_end(logs: Path, tmp_path: Path) -> Non
 
 
 def test_a_log_with_a_missing_front_is_incomplete(logs: Path, tmp_path: Path) -> None:
-    """A missing front is legal only for a share state, which restarts with each snapshot."""
+    """The first records of a log are missing. The rebuild reports this as a loss, except in a log of share states,
+    where the states begin again with each snapshot.
+    """
     segment(logs, OFFSETS, 0).unlink()
     shares = segment(logs, SHARES, 0)
     shares.rename(shares.with_name(f"{3:020d}.log"))
@@ -119,10 +122,10 @@ def test_a_log_with_a_missing_front_is_incomplete(logs: Path, tmp_path: Path) ->
 
 
 def test_an_export_with_a_late_start_is_incomplete(logs: Path, tmp_path: Path) -> None:
-    """An export starts at offset 30, so earlier records are missing. Resumed runs and exports of the export report
-    this, too.
+    """An export starts at offset 30, so earlier records are missing. A resumed export reports this, and so does an
+    export of this export.
 
-    The report includes share states, although a share state restarts with each snapshot.
+    The report includes share states, although these begin again with each snapshot.
     """
     for start in (30, 30, 0):
         with open_source(logs) as source:
@@ -141,8 +144,8 @@ def test_an_export_with_a_late_start_is_incomplete(logs: Path, tmp_path: Path) -
 
 
 def test_a_missing_segment_between_others_is_found(logs: Path, tmp_path: Path) -> None:
-    """In the compacted part, only the index of the missing segment shows the loss. Segments that a broker is deleting
-    do not count.
+    """A segment in the compacted part of a log is missing. Only its remaining `.index` file shows the loss. If the
+    broker has renamed the segment to `.deleted`, there is no loss.
     """
     partition = ("__consumer_offsets", 0)
     shutil.copytree(logs.parent / "whole", logs / "__consumer_offsets-0")
@@ -204,8 +207,8 @@ def test_a_gap_above_the_compaction_point_is_a_loss(logs: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("checkpoint", [9_590, *(pytest.param(each, marks=pytest.mark.long) for each in (0, 10**9))])
 def test_a_wrong_compaction_checkpoint_is_not_trusted(logs: Path, tmp_path: Path, checkpoint: int) -> None:
-    """A checkpoint may be older than the progress of a running cleaner, or newer than the files. Rebuild and audit
-    infer the progress from the log.
+    """The broker's compaction checkpoint is too low, as while the cleaner runs, or too high for the files. Rebuild and
+    audit infer from the log itself up to which offset it was compacted.
     """
     as_of = AsOf(offset=9_000)
     assert incomplete(logs, as_of) == {OFFSETS}
@@ -248,8 +251,8 @@ def test_damage_after_the_requested_moment_is_no_loss(logs: Path) -> None:
 
 
 def test_only_the_newest_segment_may_end_half_written(logs: Path) -> None:
-    """A half-written batch or trailing zeros at the end of the newest segment are no loss. A truncated earlier segment
-    is one.
+    """A half-written batch or trailing zeros at the end of the newest segment are no loss, but a truncated earlier
+    segment is.
     """
     newest = segment(logs, OFFSETS, -1)
     newest.write_bytes(newest.read_bytes()[:-7])

@@ -88,9 +88,9 @@ def rebuilt_of(rows: list[tuple[bytes, bytes | None]]) -> Rebuilt:
 
 
 def test_a_group_that_was_deleted_before_its_offsets_stays_deleted() -> None:
-    """A log deletes a group after its offset was committed, but a checkpoint stores the deletion before the offset.
+    """The log contains an offset of a group and then the deletion of the group. A checkpoint stores the deletion first.
 
-    A rebuild from the checkpoint must not restore the group.
+    A rebuild that continues from the checkpoint must not restore the group.
     """
     value = OffsetAndMetadata(-1, 5, -1, "", 1_000, -1, bytes(16)).encode_value(4)
     commits = {name: (CommitKey(name, "t", 0).encode_key(), value) for name in ("deleted", "again", "simple")}

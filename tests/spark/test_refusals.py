@@ -1,4 +1,4 @@
-"""Jobs refuse arguments that would damage an output or a source, before they start a JVM if possible."""
+"""Jobs refuse arguments that would damage an output or a source. They do so before they start a JVM, if possible."""
 
 from __future__ import annotations
 

@@ -36,9 +36,10 @@ def place(one: Any) -> tuple[str, str, int]:
 def test_later_log_gives_earlier_offsets_or_reports_loss(
     spark: Any, kafka_logs: Path, kafka_oracle: Oracle, earlier: str, later: str
 ) -> None:
-    """The offsets that a later log gives for an earlier moment equal the broker's responses at that moment.
+    """A later copy of the log gives the committed offsets at an earlier moment. They equal the broker's responses at
+    that moment.
 
-    Some of the earlier offsets were compacted away since; the result marks them as compacted. A deleted offset may be
+    An offset whose records compaction has removed since that moment is marked as compacted. A deleted offset may be
     absent.
     """
     responses = kafka_oracle[earlier]
@@ -75,8 +76,8 @@ def test_later_log_gives_earlier_offsets_or_reports_loss(
 
 
 def test_damage_is_not_reported_as_compaction(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """Of five partitions, one is damaged before the moment, one is compacted beyond the moment, and three are
-    missing.
+    """Of five partitions, one is damaged, one was compacted beyond the requested moment, and three are missing. The
+    offsets of damaged and missing partitions are marked as damaged, and only those of the compacted one as compacted.
     """
     for number in (0, 1):
         shutil.copytree(

@@ -240,7 +240,9 @@ class Meddled(Cluster):
 def test_open_transactions_are_refused_and_their_offsets_kept(
     bootstrap: str, node: kcore.Node, topic: str, name: str
 ) -> None:
-    """The end of the open transaction determines the offset, not the plan."""
+    """An open transaction contains an offset. Both the plan and its application refuse to change this offset, so the
+    end of the transaction decides about it.
+    """
     group = f"{name}-g"
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{name}-tx", "log_level": 0})
     producer.init_transactions(30)
@@ -260,8 +262,8 @@ def test_open_transactions_are_refused_and_their_offsets_kept(
 
 
 def test_a_target_that_changed_is_refused_as_a_whole_or_in_part(node: kcore.Node, topic: str, name: str) -> None:
-    """If an offset has changed since the plan was made, the command writes no offset. With `partial`, it writes all
-    other rows.
+    """One offset has changed since the plan was made. Applying the plan then writes no offset, or with `partial` all
+    other offsets.
     """
     group = f"{name}-g"
     set_offsets(node, group, {(topic, 0): 15, (topic, 1): 15})

@@ -1,4 +1,4 @@
-"""Plans with groups that kcore's coordinator does not run: share groups, and streams groups with members."""
+"""Restore plans for share groups, and for streams groups with members, on a simulated broker."""
 
 from __future__ import annotations
 

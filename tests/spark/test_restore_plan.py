@@ -213,13 +213,15 @@ def test_each_case_of_an_offset_has_its_row(
 
 
 def test_equal_offsets_are_committed_again_on_request() -> None:
-    """A repeated commit renews the retention. By default, rows with equal offsets are skipped."""
+    """A plan skips offsets that are already right. On request it commits them again, which renews their retention."""
     (row,) = make_rows([as_of(30)], state(), include_same=True)
     assert (row.from_offset, row.to_offset, row.action, row.why) == (30, 30, "set", "the same offset, committed again")
 
 
 def test_an_offset_not_committed_at_the_moment_is_skipped() -> None:
-    """The target has an offset that was not yet committed at the moment to restore. The plan skips this offset."""
+    """The cluster has an offset of a partition for which no offset was committed at the moment to restore. The plan
+    skips it.
+    """
     target = state(committed={"g": {("t", 0): Committed(30, "note"), ("s", 7): Committed(3, "")}})
     first, second = make_rows([as_of()], target)
     assert first == PlanRow("g", "s", 7, 3, None, "skip", NOT_COMMITTED)

@@ -1,4 +1,4 @@
-"""Decoding in Spark: DataFrames of Spark's own Kafka source, reads with further columns, and spark-submit."""
+"""Decoding in Spark: DataFrames of Spark's own Kafka source, headers and timestamps of an export, and spark-submit."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def test_dataframes_of_sparks_kafka_source_are_decoded(spark: Any, kafka_logs: P
 
 
 def test_headers_and_times_of_an_export_are_decoded(spark: Any, tmp_path: Path) -> None:
-    """Spark keeps the headers, timestamps select rows, and a row without a timestamp counts as the oldest."""
+    """Spark reads the record headers of an export. The options for timestamps select rows by time, and a row without a
+    timestamp counts as older than any other.
+    """
     rows = [
         EventRow(b"a", b"1", "orders", 0, 0, -1),
         EventRow(b"b", b"2", "orders", 0, 1, 1_000, 0, (("trace", b"x"), ("none", None))),
@@ -87,7 +89,7 @@ def test_headers_and_times_of_an_export_are_decoded(spark: Any, tmp_path: Path) 
 @pytest.mark.long
 @pytest.mark.timeout(600)  # it starts a Java runtime of its own
 def test_spark_submit_runs_the_jobs(kafka_logs: Path, tmp_path: Path) -> None:
-    """The script runs as on a cluster: spark-submit sets the master."""
+    """spark-submit runs the jobs' script and sets the master, as on a cluster."""
     submit = shutil.which("spark-submit", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if submit is None or shutil.which("java") is None:
         pytest.skip("spark-submit or its Java runtime is not here")

@@ -129,7 +129,9 @@ def test_uris_and_paths_are_distinguished(tmp_path: Path) -> None:
 
 
 def test_an_export_through_pyarrow_equals_a_local_one(kafka_logs: Path, tmp_path: Path) -> None:
-    """An interrupted export loses the files since its last manifest, and resumes from that manifest."""
+    """An export through pyarrow is interrupted. The next run deletes the files that the last manifest does not name,
+    and continues from this manifest. The result equals a local export.
+    """
     source = SegmentSource(kafka_logs / "moment-1" / "__transaction_state-1")
     export(source, tmp_path / "local", rows_per_file=20)
     stored = ArrowStorage((tmp_path / "stored").as_uri())

@@ -86,7 +86,9 @@ def test_a_run_replaces_the_tables_of_the_one_before(tmp_path: Path) -> None:
 
 
 def test_the_replacement_of_tables_needs_no_space(tmp_path: Path) -> None:
-    """A full disk does not mix the tables of two runs: all files are complete before the first table is replaced."""
+    """All files of the new tables are complete before the first table is replaced. So a full disk cannot leave the
+    tables of two runs mixed.
+    """
     for groups in (("a", "b"), ("c",)):
         staging = staging_folder(tmp_path)
         complete_tables(written(staging, *groups), staging)
@@ -124,7 +126,9 @@ def test_a_file_of_a_task_that_fails_is_not_named(tmp_path: Path) -> None:
 
 
 def test_partitions_of_one_frame_are_separated(kafka_logs: Path) -> None:
-    """Covers adjacent rows of two partitions in one batch, and batches with several partitions."""
+    """Rows of several partitions arrive in one DataFrame, in small and large batches. Each partition is rebuilt
+    separately.
+    """
     parts = [part for part in find_partitions(kafka_logs / "moment-2") if part.topic != "__share_group_state"]
     batches = [batch for part in parts for batch in read_batches(part)]
 

@@ -79,8 +79,8 @@ def test_every_job_reads_segments_at_a_uri(spark: Any, logs: Path, tmp_path: Pat
 def test_a_run_that_fails_leaves_no_checkpoints(
     spark: Any, kafka_logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A failed run deletes its own checkpoints. It also deletes those of an earlier run, which no longer fit the
-    tables.
+    """A failed run deletes its own checkpoints, and those of an earlier run to the same output, because the tables have
+    changed.
 
     It keeps the checkpoints of another output from which it continues.
     """
@@ -147,8 +147,8 @@ def test_a_rebuild_continues_from_checkpoints_at_uris(spark: Any, kafka_logs: Pa
 
 
 def test_each_mode_of_an_output_acts_like_sparks_writer(spark: Any, tmp_path: Path) -> None:
-    """The modes are those of Spark's writer. In addition, `error` refuses an output with the file that marks a complete
-    run.
+    """The modes are those of Spark's writer. In addition, the mode `error` refuses an output that contains the file
+    which marks a complete run.
     """
     uri = tmp_path.as_uri()
 
@@ -175,7 +175,9 @@ def test_each_mode_of_an_output_acts_like_sparks_writer(spark: Any, tmp_path: Pa
 
 
 def test_a_table_that_fails_ends_the_writing_of_tables(spark: Any, tmp_path: Path) -> None:
-    """Writes of other tables that have begun end before the error is raised. Later writes do not begin."""
+    """Writing one of several tables fails. The writes that have already begun end before the error is raised, and the
+    remaining writes do not begin.
+    """
     output = Output(spark, tmp_path.as_uri())
     good = {f"t{number}": spark.range(number).coalesce(1) for number in range(20)}
     written = output.write_all(good)
@@ -189,7 +191,9 @@ def test_a_table_that_fails_ends_the_writing_of_tables(spark: Any, tmp_path: Pat
 
 @pytest.mark.parametrize("scheme", ["file", "viewfs"])
 def test_files_of_a_spark_session_are_written_and_read(spark: Any, tmp_path: Path, scheme: str) -> None:
-    """With another scheme than `file`, Hadoop lists the files, as it does those of HDFS or S3."""
+    """Writes, reads, lists and deletes files through Hadoop, with the scheme `file` and with another scheme, as for
+    HDFS or S3.
+    """
     spark.conf.set("fs.viewfs.mounttable.mine.link./folder", tmp_path.as_uri())
     files = HadoopFiles(spark, {"file": tmp_path.as_uri(), "viewfs": "viewfs://mine/folder"}[scheme] + "/new")
     assert files.sizes() == {}
@@ -216,8 +220,8 @@ def test_settings_of_a_session_are_parsed() -> None:
 
 
 def test_tasks_get_files_in_small_batches_unless_a_setting_is_given() -> None:
-    """A Python worker has two batches in memory. Spark's default batch of 64 MB would contain many files of an
-    export.
+    """The jobs reduce Spark's batch size from 64 MB to 8 MB, unless the user sets it. A Python worker has two batches
+    in memory, and a large batch would contain many files.
     """
     name = "spark.sql.execution.arrow.maxBytesPerBatch"
     assert settings_of("audit", []) == {name: "8m"}

@@ -115,7 +115,9 @@ def test_a_stream_continues_with_more_events_and_late_partitions(spark: Any, kaf
 
 @pytest.mark.long
 def test_a_worker_that_starts_too_late_is_started_again(kafka_logs: Path, tmp_path: Path) -> None:
-    """Spark waits ten seconds for the worker of a Python source, which may be too short on a busy machine."""
+    """A worker of the stream starts later than the ten seconds that Spark waits. The command starts the stream again
+    and succeeds.
+    """
     export(SegmentSource(kafka_logs / "moment-1" / "__transaction_state-3"), tmp_path / "events", stop=50)
     python = tmp_path / "python"
     python.write_text(
@@ -176,8 +178,8 @@ def packed_rows(table: str, **columns: Any) -> bytes:
 
 
 def test_a_partition_without_rows_leaves_a_table(spark: Any, tmp_path: Path) -> None:
-    """If a later micro-batch has no rows of a partition, the stream deletes the partition's rows from the table. This
-    also works after a restart.
+    """A later micro-batch has no rows of a partition for a table. The stream deletes the partition's earlier rows from
+    the table, also after a restart.
     """
     topic = "__transaction_state"
     first = [
@@ -197,10 +199,10 @@ def test_a_partition_without_rows_leaves_a_table(spark: Any, tmp_path: Path) -> 
 
 
 def test_an_alert_is_not_repeated_after_a_restart(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """An alert whose condition still holds is reported once.
+    """The stream reports an alert once, even if it restarts while the alert's condition still holds.
 
-    If the stream crashes after it has written the table of alerts and before it reports the alert, the next run reports
-    it. The table has no second row.
+    The stream may crash after it has written an alert to its table and before it reports the alert. Then the next run
+    reports it, and the table has no second row.
     """
     events, out, topic = tmp_path / "events", tmp_path / "out", "__transaction_state"
     export(SegmentSource(kafka_logs / "moment-1" / "__transaction_state-3"), events, stop=50)
@@ -279,9 +281,8 @@ def test_bad_arguments_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_the_tables_are_as_old_as_the_last_micro_batch() -> None:
-    """The tables show the logs as of the start of the last micro-batch, unless the stream waits for new data.
-
-    Compared with the present time, a transaction that has ended since that start would seem to hang.
+    """The tables show the logs as of the start of the last micro-batch, unless the stream waits for new data. Alerts
+    use this time: with the present time, a transaction that has ended meanwhile would seem to hang.
     """
     began, now_ms = "2026-01-01T00:00:00.250Z", 1_767_225_700_000
     waiting = {"message": "Waiting for next trigger", "isDataAvailable": False, "isTriggerActive": False}

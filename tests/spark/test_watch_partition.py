@@ -35,7 +35,9 @@ Tables = dict[str, list[str]]
 
 
 def one_pass(topic: str, partition: int, rows: list[EventRow], hides_control: bool) -> Tables:
-    """Returns the state at the end of the rows, and the history and findings up to the end."""
+    """Rebuilds, decodes and audits all rows at once. Returns the tables of the state, of the history, and of the
+    findings.
+    """
     found: Tables = {}
     rebuilt = rebuild_batches(topic, partition, to_batches(rows), hides_control=hides_control)
     for table, batch in all_tables([rebuilt]):

@@ -58,7 +58,9 @@ def published(client: dict[str, Any], expected: set[str]) -> Counter[str]:
 
 
 def test_alerts_are_published_once_over_tls_and_sasl(tmp_path: Path) -> None:
-    """The job and the server are killed between two transactions that hang."""
+    """A transaction hangs, then the job and the server are killed and restarted, and another transaction hangs. The
+    alert of each is published exactly once.
+    """
     jars = packages(KAFKA_SOURCE)
     authority = Authority(tmp_path)
     settings = {

@@ -1,4 +1,6 @@
-"""The start of local Spark workers: the installed pyspark has precedence over Spark's archive of pyspark."""
+"""The start of local Spark workers: they import the installed pyspark package, not the archive of pyspark that Spark
+contains.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,7 @@ SHOW = "import json, pyspark, sys; print(json.dumps([pyspark.__file__, sys.path]
 
 
 def started(folders: list[str]) -> tuple[str, list[str], str]:
-    """Starts a Python process. Returns the path of the pyspark that it imports, its module path, and what it printed
-    before.
-    """
+    """Starts a Python process. Returns the path of the pyspark that it imports, `sys.path`, and the earlier output."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
     done = subprocess.run(
         [sys.executable, "-c", SHOW], env=environment, capture_output=True, text=True, timeout=60, check=True

@@ -97,7 +97,7 @@ class FolderWorld(World):
 
     Args:
         folder: the data folder.
-        wall_ms: the time, not before the newest timestamp in the folder.
+        wall_ms: the time at the start; not before the newest timestamp in the folder.
         settings: by Kafka's names.
         topics: topics to create, name -> partition count.
     """
@@ -124,7 +124,10 @@ class Sender:
 
 
 def shown(rows: Any, unwritten: Collection[str] = ()) -> Rows:
-    """Returns rows in a comparable order and form, without groups and members that the log cannot fully describe."""
+    """Returns rows in a comparable order and form.
+
+    Leaves out `unwritten` groups with their members, because the log does not contain joins.
+    """
     found = []
     for table, row in rows:
         if table in STATE_TABLES and not (table in ("groups", "members") and row["group_id"] in unwritten):

@@ -46,7 +46,9 @@ def test_brokers_are_independent() -> None:
 
 
 def test_a_started_broker_has_imported_every_api() -> None:
-    """A later import on the broker's thread can break pytest's report of a failed test (Python issue 106905)."""
+    """A started broker has imported all APIs. A later import on its thread could disturb pytest's report of a failed
+    test (Python issue 106905).
+    """
     with Broker() as broker:
         apis = broker._driver.engine.apis
         assert set(apis.made) == set(apis)

@@ -370,7 +370,9 @@ def test_a_data_folder_is_refused() -> None:
 
 
 def test_all_listeners_keep_their_addresses() -> None:
-    """Neither a restart nor a time without listeners changes the ports that the operating system selected."""
+    """The operating system has selected the ports of the listeners. A restart keeps them, and so does a time in which
+    the broker refuses connections.
+    """
     config = Config.of({"listeners": "A://127.0.0.2:0,B://127.0.0.1:0", "group.max.size": "7"})
     config.set("listener.security.protocol.map", "A:PLAINTEXT,B:PLAINTEXT", "-c")
     with broker_for(config) as broker:

@@ -35,8 +35,8 @@ pytest_plugins = ["pytester"]
 
 @pytest.fixture(scope="module", autouse=True)
 def short_collections() -> Iterator[None]:
-    """Exempts the objects of earlier tests from garbage collection. With these objects, a collection would take half a
-    second.
+    """Freezes all existing objects, so that the garbage collector ignores them. Otherwise each collection would take
+    half a second because of earlier tests.
     """
     gc.collect()
     gc.freeze()

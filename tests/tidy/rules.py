@@ -41,9 +41,7 @@ RULES = ("question", "indefinite", "vocabulary", "retired")
 
 @cache
 def tracked_files(*suffixes: str) -> list[Path]:
-    """Lists the files that git tracks and that have one of these suffixes, without the recorded scenarios and their
-    helpers.
-    """
+    """Lists the files of the repository with the given suffixes, without those of tests/golden and bench/peers."""
     names = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True, check=True
     ).stdout.splitlines()
@@ -87,7 +85,7 @@ def docstrings() -> list[tuple[str, int, str]]:
 
 
 def broken_words(rule: str, text: str) -> list[str]:
-    """Returns the words of a docstring that break a rule. For the rule "question", returns its first line."""
+    """Returns the words of a docstring that break a rule; for the rule "question", the first line of the docstring."""
     return list(_breaks(rule, text.strip())) if text.strip() else []
 
 
@@ -110,7 +108,7 @@ def violations(rule: str) -> dict[str, list[tuple[int, str]]]:
         rule: one of `RULES`.
 
     Returns:
-        For each file the lines of the docstrings, and the words that break the rule.
+        File name -> pairs of the docstring's line number and a word that breaks the rule.
     """
     found: dict[str, list[tuple[int, str]]] = {}
     for path, line, text in docstrings():
@@ -150,8 +148,8 @@ def _function_docstrings() -> Iterator[tuple[str, str, str]]:
 def classes_without_noun() -> list[str]:
     """Lists the classes of `kcore` and `kcore_ext` whose docstring begins with a verb.
 
-    A word counts as a verb if the docstring of a function begins with it. A docstring that begins with a plural noun of
-    the same form needs an article: "The records of …", not "Records of …".
+    A word counts as a verb if the docstring of a function begins with it. Some plural nouns, for example "Records", are
+    spelled like such a verb. They need an article: "The records of …", not "Records of …".
     """
     verbs = {"Never", "Raised"} | _verbs_of_functions()
     return [
@@ -197,7 +195,7 @@ def comments() -> Iterator[tuple[str, str]]:
 
 
 def is_retired(name: str) -> bool:
-    """Returns True for a name that a word of the glossary has replaced."""
+    """Returns True for a retired name, which the glossary has replaced by another term."""
     return RETIRED_NAMES.fullmatch(name) is not None
 
 

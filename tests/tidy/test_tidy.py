@@ -1,6 +1,6 @@
 """Checks of the source text itself: docstrings, vocabulary, sizes, commit subjects, private paths.
 
-`allowed.json` has the number of violations that each old file may have. A file may have fewer violations than its
+`allowed.json` contains the permitted number of violations for each old file. A file may have fewer violations than its
 number but not more. A file without a number must have none. `python -m tests.tidy.update` lowers the numbers.
 """
 
@@ -34,7 +34,7 @@ from tests.tidy.rules import (
 )
 
 MAX_FILE_LINES = 620
-"""Maximum number of lines of a file. Files have about 600 lines, but a slightly longer coherent module need not be
+"""Maximum number of lines of a file. The intended limit is 600 lines, but a slightly longer coherent module need not be
 split.
 """
 GENERATED = "Made by tools/"
@@ -130,7 +130,7 @@ def test_files_are_about_600_lines_at_most() -> None:
 
 
 def returns_in_handlers(text: str) -> list[int]:
-    """Returns the lines of a compiled module with a `return` inside an `except` block."""
+    """Returns the line numbers of each `return` inside an `except` block of a compiled module."""
     lines = text.split("\n")
     found = []
     for start, line in enumerate(lines):
@@ -148,7 +148,7 @@ def returns_in_handlers(text: str) -> list[int]:
 def test_compiled_handlers_do_not_return() -> None:
     """No `except` block in a `.pyx` file contains a `return`, because Cython could then crash.
 
-    At such a `return`, Cython releases the traceback, which is NULL if its creation ran out of memory.
+    At such a `return`, Cython releases the traceback. The traceback is NULL if there was no memory to create it.
     """
     assert returns_in_handlers("try:\n    x()\nexcept A:\n    if y:\n        return 1\n") == [5]
     found = {
@@ -200,7 +200,7 @@ def test_compiled_functions_are_at_most_70_lines() -> None:
 
 
 def test_newest_versions_with_names_are_not_repeated_as_private_constants() -> None:
-    """The newest versions of requests that contain topic names are defined only in `kcore.client.versions`."""
+    """Only `kcore.client.versions` defines the newest request versions that identify topics by name."""
     assert VERSION_CONSTANT.search("_COMMIT_VERSION = 9")
     product = ("kcore/", "kcore_ext/", "examples/")
     assert not [

@@ -1,4 +1,4 @@
-"""Transactions and background commits: the responses while a decision of the coordinator is being written."""
+"""Transactions and background commits: responses to requests that arrive while a coordinator's decision is written."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def code_of(response: Any) -> ErrorCode:
 
 
 def begin_write(world: World) -> BackgroundCommit:
-    """Seals the round. The test then writes the round in place of a thread."""
+    """Begins the background commit of the open round. The test itself then writes it, without a thread."""
     background = world.engine.pipeline.start_background(threading.Lock())
     assert background is not None, "the round must be committed inline"
     return background
@@ -125,10 +125,10 @@ def test_a_producer_continues_after_the_commit_of_its_successor_has_failed(case:
 
 
 class Rounds:
-    """A driver that commits rounds in the background if that is allowed. The round with a given number fails.
+    """A driver that commits rounds in the background where the pipeline permits it. Round number `failing` fails.
 
     Attributes:
-        count: the number of rounds in the background.
+        count: the number of rounds that were committed in the background.
     """
 
     def __init__(self, world: World, failing: int) -> None:
@@ -183,7 +183,10 @@ def test_every_write_of_a_transaction_in_the_background_may_fail_once(failing: i
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_end_of_a_transaction_is_shown_after_its_background_commit(fails: bool) -> None:
-    """Covers requests for records, offsets and states while the end of the transaction is written."""
+    """While the end of a transaction is written, its records are invisible, and further requests of its producer wait.
+
+    The waiting requests get their responses after the commit has succeeded or failed.
+    """
     world = World()
     who = world.begin("id")
     assert world.produce("id", who, 0, b"value", version=12) == (NONE, 0)
@@ -233,7 +236,8 @@ class RaisesAtLine:
 def test_a_refusal_that_an_exception_interrupts_changes_nothing(case: str, error: type[BaseException]) -> None:
     """An old producer writes while the commit of the epoch that fences it is running.
 
-    An exception interrupts the check of this write, in each run of the loop at another line. No record is written.
+    An exception interrupts the check of this write. The loop repeats the test for each line of the check. In no case
+    is a record written.
     """
     number, raised = 0, 0
     while True:

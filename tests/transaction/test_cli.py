@@ -38,7 +38,7 @@ def now_ms() -> int:
 
 
 def run(capsys: pytest.CaptureFixture[str], server: ServerProcess, *words: str) -> tuple[int, list[dict[str, Any]]]:
-    """Runs a command. Returns its status and rows."""
+    """Runs a command. Returns its exit status, and the rows of its JSON output."""
     status = main([*words, "--bootstrap", server.bootstrap, "--format", "json"])
     return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 

@@ -18,7 +18,7 @@ from tests.kit import QUICK
 
 
 def test_decisions_of_shards_whose_topic_was_not_created_fail() -> None:
-    """If the commit that creates the coordinator's topic fails, the requests that its shards have decided fail, too.
+    """If the commit that creates the coordinator's topic fails, the decided requests of its shards fail, too.
 
     Otherwise these shards could not be unloaded when the metadata log is read again.
     """

@@ -113,7 +113,7 @@ class Compared(World):
 
 
 def play(world: Compared, script: list[tuple[Any, ...]]) -> dict[str, Any]:
-    """Runs a script. Its producer ids and epochs are relative to the current ones."""
+    """Runs a script. Producer ids and epochs in the script are added to those that the coordinator currently has."""
     for what, tid, *more in script:
         known = world.engine.transactions.get(tid)
         who = Identity(known.producer_id, known.producer_epoch) if known is not None else world.who["a"]
@@ -215,7 +215,7 @@ def test_both_paths_give_equal_responses_and_records(script: list[tuple[Any, ...
 
 
 def exhausted(world: Compared, tid: str, **more: Any) -> Transaction:
-    """Gives the producer of a transactional id its last epoch. Returns the changed transaction."""
+    """Sets the producer epoch of a transactional id to the highest valid epoch. Returns the changed transaction."""
     machine = world.engine.transactions.of(tid).machine
     known = machine.transactions[tid]
     names = (

@@ -1,5 +1,7 @@
-"""The marker phase. If all partitions are local, the phase is one commit; otherwise there are retries, fencing, deleted
-topics and crashes.
+"""The marker phase of transactions.
+
+If all partitions are on the coordinator's node, the phase is a single commit. Otherwise the tests cover retries,
+fencing, deleted topics and crashes.
 """
 
 from __future__ import annotations
@@ -102,7 +104,10 @@ def test_an_addition_and_the_first_batch_are_one_commit() -> None:
 
 
 def test_markers_of_another_node_complete_later() -> None:
-    """EndTxn gets its response once the end is decided. The id is busy until every marker is written."""
+    """EndTxn gets its response once the prepared end is durable.
+
+    The transactional id is busy until every marker is written.
+    """
     world = World()
     who = open_transaction(world)
     remote = elsewhere(world)
@@ -332,8 +337,8 @@ def test_a_coordinators_partition_handles_markers_like_any_other() -> None:
 
 
 def test_markers_between_decisions_of_a_round_keep_the_logs_order() -> None:
-    """The round has normal records, transactional records and a marker. The resulting memory is the same as after a
-    load of the log.
+    """A round has normal records, transactional records and a marker. The node's state is then the same as after a load
+    of the log.
     """
     world = World({"offsets.topic.num.partitions": 1})
     who = world.begin("a")

@@ -171,7 +171,10 @@ class Model:
 
 
 def check(world: World, model: Model, *, settled: bool = False) -> None:
-    """Checks that readers see only committed records, and all records that no older open transaction hides."""
+    """Checks that readers see only committed records, each once.
+
+    A reader must see all committed records of a partition that has no open transaction.
+    """
     for index in range(PARTITIONS):
         found = world.committed(index=index)
         wanted = set(model.values[index])

@@ -215,7 +215,7 @@ def test_an_abort_without_a_transaction_begins_when_it_ends() -> None:
 
 @pytest.mark.parametrize(("version", "last_epoch"), [(0, -1), (1, -1), (2, 5)])
 def test_a_fence_raises_the_epoch_by_one(version: int, last_epoch: int) -> None:
-    """The epoch is never raised by two. Under version 2, the fenced producer may continue with its new epoch
+    """The epoch is never raised by two. Under version 2, the fenced producer can continue with its new epoch
     (KAFKA-19367).
     """
     found = ending.fence(transaction(), version, NOW, none_left)
@@ -230,7 +230,7 @@ def test_a_fence_raises_the_epoch_by_one(version: int, last_epoch: int) -> None:
 def test_only_version_2_replaces_the_producer_id_in_a_fence_at_the_last_epoch() -> None:
     """Under version 2, a fence at the last epoch replaces the producer id.
 
-    Under version 1, it keeps the id, and the next InitProducerId replaces it (KAFKA-20090).
+    Under version 1, the producer id stays, and only the next InitProducerId replaces it (KAFKA-20090).
     """
     exhausted = transaction(producer_epoch=LAST_EPOCH)
     assert ending.fence(exhausted, 2, NOW, lambda: 99).completed_identity == (99, 0)

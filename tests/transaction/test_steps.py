@@ -1,5 +1,6 @@
-"""The compiled steps of a transactional id equal the reference implementation, and write the same
-bytes as the codec.
+"""The compiled state changes of a transactional id equal those of the reference implementation.
+
+Their records have the same bytes as those of the codec.
 """
 
 from __future__ import annotations
@@ -78,8 +79,9 @@ def test_values_have_the_codecs_bytes(transaction: ReferenceTransaction, version
 def test_a_block_equals_its_record(
     transactional_id: str, transaction: ReferenceTransaction, version: int, timestamp_ms: int
 ) -> None:
-    """Appended to a batch, a `TransactionBlock` gives the same bytes as its record, and not more than its announced
-    size.
+    """A `TransactionBlock` appends the same bytes to a batch as its record would.
+
+    The number of bytes is at most `TransactionBlock.size_bytes`.
     """
     made = compiled(transaction)
     assert made is not None

@@ -180,7 +180,10 @@ def test_many_ids_expire_in_slices_and_open_ones_stay() -> None:
 
 
 def test_producer_ids_are_never_allocated_twice() -> None:
-    """A block of ids is durable before a response has one of its ids, across restarts and failed commits."""
+    """A block of ids is durable before a response contains one of its ids.
+
+    So neither a restart nor a failed commit causes a second allocation of an id.
+    """
     world = World()
     seen: set[int] = set()
     for turn in range(6):

@@ -66,8 +66,9 @@ def test_markers_of_a_wide_transaction_are_written_in_slices() -> None:
 
 @pytest.mark.parametrize("slices", range(5))
 def test_a_failed_round_between_slices_loses_no_marker(slices: int) -> None:
-    """The shard belongs to every round of the marker phase. If a round fails, the shard is loaded again and restarts
-    the phase.
+    """The shard takes part in every round of the marker phase.
+
+    If one of these rounds fails, the shard is loaded again and restarts the phase.
     """
     world, who = wide_world()
     world.start(end_request("a", who, True), 4)
@@ -114,9 +115,9 @@ def test_an_exception_in_a_slice_restarts_the_marker_phase(
 
 
 def test_a_retried_marker_is_written_again_if_its_round_fails() -> None:
-    """A retry writes a marker in a round in which the shard decides nothing, and this round fails.
+    """A retry writes a marker in a round without any other decision of the shard, and this round fails.
 
-    The shard must belong to the round nevertheless. Otherwise it would not notice the failure, and the marker would be
+    The shard must take part in this round. Otherwise the shard would not notice the failure, and the marker would be
     lost.
     """
     world = World()

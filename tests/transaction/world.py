@@ -1,5 +1,6 @@
-"""A whole node for tests of transactions, with a real engine, log in memory and virtual time, and short request
-helpers.
+"""A whole node for tests of transactions: a real engine with a log in memory and virtual time.
+
+Its short methods send requests and return the relevant fields of the responses.
 """
 
 from __future__ import annotations

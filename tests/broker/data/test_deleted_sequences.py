@@ -23,7 +23,7 @@ NONE = ErrorCode.NONE
 
 
 def sent(plane: DataPlane, sequence: int, producer: int = 5) -> tuple[int, int]:
-    """Sends a batch of one record with this sequence. Returns (error code, base offset)."""
+    """Sends a batch of one record, whose sequence is `sequence`. Returns (error code, base offset)."""
     response = produce(plane, batch_of(b"%d" % sequence, producer=(producer, 0), sequence=sequence))
     return response.error_code, response.base_offset
 

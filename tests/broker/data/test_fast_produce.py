@@ -376,7 +376,7 @@ TestPair.settings = settings(max_examples=75, stateful_step_count=25, deadline=N
 
 
 def request_of(*records: bytes, topics: tuple[str, ...] = ("t",), tid: str | None = None) -> ProduceRequest:
-    """Makes a request with each batch for its own partition, in every topic."""
+    """Makes a request that sends batch number n to partition n of every topic."""
     data = [PartitionProduceData(index=index, records=each) for index, each in enumerate(records)]
     return ProduceRequest(
         transactional_id=tid, acks=-1, topic_data=[TopicProduceData(name=name, partition_data=data) for name in topics]
@@ -391,7 +391,7 @@ def plane_of(**more: Any) -> DataPlane:
 
 
 def is_fast(plane: DataPlane, request: ProduceRequest, version: int = 11) -> bool:
-    """Returns True if the fast path serves the request, and commits its appends."""
+    """Sends the request and commits. Returns True if the fast path has served the request."""
     taken = plane.produce_api.fast(RequestContext(version), request)
     assert plane.pipeline.dirty == (taken is not None)
     plane.commit()

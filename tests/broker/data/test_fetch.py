@@ -241,7 +241,9 @@ def test_a_request_without_partitions_completes_at_once() -> None:
 
 
 def test_committed_readers_stop_at_the_first_open_transaction_and_skip_aborted_ones() -> None:
-    """Reads two complete transactions at both isolation levels (KIP-98)."""
+    """Reads two open transactions at both isolation levels (KIP-98). Reads again after the first one has aborted, and
+    after the second one has committed.
+    """
     plane = plane_with(batch_of(b"0"), transactional(), transactional(producer=(8, 0)), batch_of(b"3"))
     partition = plane.partition("t")
 

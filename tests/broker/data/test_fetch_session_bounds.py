@@ -99,7 +99,7 @@ def test_the_partitions_of_one_session_are_limited() -> None:
 
 
 def read(members: list[SessionPartition], sparse: bool) -> list[Any]:
-    """Reads partition 0, which has one record, once for each of these entries of a session."""
+    """Reads partition 0, which has one record, once for each of the session's partitions in `members`."""
     plane = plane_with(batch_of(b"v"))
     for member in members:
         member.partition = plane.partition("t")

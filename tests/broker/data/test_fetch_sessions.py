@@ -76,8 +76,8 @@ def test_a_session_without_partitions_is_closed() -> None:
 
 
 def test_an_error_is_in_each_response_and_its_end_in_one() -> None:
-    """While a topic is missing, each response has its error. After the topic is created, the next response includes it
-    without an error, even without other changes.
+    """While a topic of the session does not exist, each response has an error for it. After the creation of the topic,
+    the next response has the topic without an error, and later responses omit it.
     """
     plane = plane_with()
     plane.call(fetch(entry(0), topic="later", session_id=0, session_epoch=0), 12)

@@ -126,8 +126,8 @@ def test_few_topics_or_no_authorizer_need_no_slices() -> None:
 
 
 def test_many_partitions_of_few_topics_wait_for_no_long_request() -> None:
-    """The node does not know a session's number of topics in advance, so it runs the first slice of the request at
-    once. For a session of one topic, this slice completes the response.
+    """A fetch of a session with many partitions of one topic gets its response while an earlier long request is still
+    unfinished. The node runs the first slice of such a fetch at once, and this slice completes the response.
     """
     plane = plane_of(True)
     plane.topic("wide", FEW_TOPICS + 1)

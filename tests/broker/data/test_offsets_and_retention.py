@@ -309,8 +309,8 @@ def test_retention_runs_by_its_timer() -> None:
 
 
 def long_log(monkeypatch: pytest.MonkeyPatch, batches: int = 100) -> tuple[DataPlane, list[int]]:
-    """Returns a plane with a log of many batches, whose index is read in slices. Also returns a list of the number of
-    headers that each slice reads.
+    """Returns a data plane with a log of many batches, and a list. Slices read the index of the log, and each read adds
+    its number of headers to the list.
     """
     monkeypatch.setattr(time_index, "WALK_GROUPS", 1)
     monkeypatch.setattr(time_index, "GROUP_BATCHES", 8)

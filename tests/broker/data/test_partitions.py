@@ -193,7 +193,7 @@ def shard_on(plane: DataPlane) -> Shard[Machine]:
 
 
 def test_a_partition_is_the_log_of_a_shard() -> None:
-    """Consumers read the shard's records, its transactions limit read_committed, and the shard can be loaded again."""
+    """Consumers read the shard's records, with read_committed up to an open transaction. A restart loads the shard."""
     plane = DataPlane()
     plane.topic("__consumer_offsets", cleanup_policy="compact")
     shard = shard_on(plane)
@@ -312,7 +312,7 @@ def test_a_partition_refuses_requests_during_recovery() -> None:
 
 
 def test_an_append_by_a_coordinator_finishes_the_recovery() -> None:
-    """A shard does not wait for the slices: its first append completes the recovery, because it needs the producers."""
+    """A shard does not wait for the slices. Its first append needs the producers' states, so it ends the recovery."""
     plane = plane_with(transactional())
     plane._open()
     partition = plane.partition("t")
@@ -456,7 +456,7 @@ def test_batches_carry_the_epoch_of_the_node() -> None:
 
 
 def busy() -> DataPlane:
-    """Returns a plane with three producers: with seven batches, in a transaction, and after an aborted transaction."""
+    """Returns a data plane with producers 5 (seven batches), 6 (an open transaction) and 8 (an aborted transaction)."""
     plane = plane_with()
     for sequence in range(7):
         produce(plane, batch_of(b"v", producer=(5, 1), sequence=sequence))

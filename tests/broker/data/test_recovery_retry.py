@@ -20,7 +20,7 @@ from tests.broker.data.test_produce import transactional
 
 
 class Retrying:
-    """A partition with an open transaction that must be recovered, in virtual time."""
+    """A partition in recovery, in virtual time. Its log has an open transaction."""
 
     def __init__(self) -> None:
         self.plane: DataPlane = plane_with(transactional())

@@ -1,4 +1,4 @@
-"""Temporary failures of a producer's first batch: a partition stores no later batch of the producer before it.
+"""Temporary failures of a producer's first batch: the partition stores no later batch before the first one.
 
 A client has up to five unacknowledged batches, and sends the refused batches again. A partition accepts any first
 sequence of an unknown producer, because the state of the producer may have expired.

@@ -54,7 +54,9 @@ def state(world: World) -> Any:
 
 @pytest.mark.parametrize("version", [11, 12])
 def test_a_strangers_transactional_id_does_not_lock_a_producer_out(version: int) -> None:
-    """The other client gets error 49. The rightful producer, and its next instance, succeed."""
+    """Another client sends the producer's id with a different transactional id, and gets error 49. Afterwards the
+    rightful producer can write, and so can its next instance.
+    """
     world = World(topics={"t": 1})
     own = world.begin("own")
     world.begin("stranger")
@@ -86,7 +88,9 @@ def test_a_higher_epoch_of_the_own_id_does_not_lock_it_out(version: int) -> None
 
 @pytest.mark.parametrize("version", [11, 12])
 def test_a_stranger_does_not_lock_out_an_idempotent_producer(version: int) -> None:
-    """A sequence in an unverified transaction does not delay batches outside of transactions."""
+    """Another client sends a batch with the id of an idempotent producer in a transaction, and is refused. The
+    producer's own batches are appended nevertheless.
+    """
     world = World(topics={"t": 1})
     world.begin("stranger")
     response = world.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 5)

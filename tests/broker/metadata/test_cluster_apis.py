@@ -208,7 +208,7 @@ def test_an_unknown_version_gets_a_response_of_version_0() -> None:
 def test_only_supported_levels_and_permitted_downgrades_are_accepted(
     feature: str, level: int, kind: int, code: int
 ) -> None:
-    """A level must be supported, and only a downgrade may lower it. One invalid update refuses all."""
+    """A level must be supported, and only a downgrade may lower it. An invalid update makes the whole request fail."""
     node = BrokerContext()
     update = FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=kind)
     other = FeatureUpdateKey(feature="streams.version", max_version_level=0, upgrade_type=2)
@@ -274,7 +274,7 @@ ALICE = "User:alice"
 
 
 def test_access_lists_are_off() -> None:
-    """Without an authorizer, each API responds with SECURITY_DISABLED and a message."""
+    """Without an authorizer, each API of access control lists responds with SECURITY_DISABLED and a message."""
     node, code, message = BrokerContext(), 54, ErrorCode.SECURITY_DISABLED.message
     any_ = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
     for version in (1, 2, 3):
@@ -322,7 +322,9 @@ def test_nothing_is_reassigned() -> None:
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
 def test_a_reassignment_whose_deadline_has_passed_times_out(timeout_ms: int) -> None:
-    """Response and partitions have REQUEST_TIMED_OUT and no message. A request without topics succeeds."""
+    """The response and each of its partitions have REQUEST_TIMED_OUT without a message. A request without topics
+    succeeds.
+    """
     node = BrokerContext()
     topic = ReassignableTopic(name="t", partitions=[ReassignablePartition(partition_index=9, replicas=None)])
     partition = ReassignablePartitionResponse(partition_index=9, error_code=7, error_message=None)
@@ -358,7 +360,7 @@ def component(entity_type: str, match_type: int = 2, match: str | None = None) -
     ],
 )
 def test_a_new_node_has_no_client_quotas(components: list[ComponentData], code: int) -> None:
-    """The list of quotas is empty. Invalid filters are refused with null entries."""
+    """The list of quotas is empty. The response to an invalid filter has an error, and null instead of the list."""
     node = BrokerContext()
     for version in (0, 1):
         response = node.call(DescribeClientQuotasRequest(components=components), version)

@@ -110,7 +110,9 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.seeded
 @pytest.mark.parametrize("number", range(40))
 def test_changes_between_slices_survive(number: int) -> None:
-    """The truncated log gives the same state as memory, wherever changes and commits fall between the slices."""
+    """The node makes and commits changes between the slices of a compaction. A restart gives the same state as before,
+    although the log was truncated.
+    """
     changing = ChangingNode(random.Random(f"{SEED}-{number}"))
     rng, node = changing.rng, changing.node
     for _ in range(2):

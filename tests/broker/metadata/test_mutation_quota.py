@@ -51,8 +51,8 @@ class Limited(BrokerContext):
 
 
 def test_new_versions_are_refused_while_the_quota_is_used_up() -> None:
-    """As in Kafka, the topic that uses up the quota is created with all its partitions. Further topics are refused
-    until the excess has been made up.
+    """As in Kafka, the topic that exceeds the quota is created with all its partitions. Further topics are refused
+    until the throttle time has passed.
     """
     node = Limited()
     assert node.create_all(7, ("a", 20), ("b", 10), ("c", 1)) == (4_000, [("a", 0), ("b", 0), ("c", EXCEEDED)])

@@ -302,7 +302,7 @@ def test_unknown_operations_are_refused(operation: int) -> None:
 
 
 def test_an_invalid_or_validate_only_request_does_not_change_a_resource() -> None:
-    """One invalid setting refuses all changes of the resource."""
+    """If one setting is invalid, the node makes none of the resource's changes."""
     node = BrokerContext()
     node.create("t")
     before = node.durable_state()

@@ -135,7 +135,7 @@ def test_invalid_assignments_of_new_partitions_are_refused(
 
 
 def test_an_unknown_topic_has_no_text_and_a_duplicate_has_one_result() -> None:
-    """The unknown topic gets UNKNOWN_TOPIC_OR_PARTITION without a message, the duplicate INVALID_REQUEST with one."""
+    """The unknown topic gets UNKNOWN_TOPIC_OR_PARTITION without a message. The duplicate gets INVALID_REQUEST once."""
     node = BrokerContext()
     node.create("t", 1)
     topics = [CreatePartitionsTopic(name=name, count=3, assignments=None) for name in ("nope", "t", "t")]

@@ -1,6 +1,6 @@
 """ShareFetch gives the same responses, records, timers and states with and without the compiled paths.
 
-The reference run has no fast path, and writes delivery states with messages to the share coordinator.
+The reference run has no fast path, and writes delivery states by WriteShareGroupState requests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Script:
     """Random requests and events on one node.
 
     Args:
-        seed: decides, together with the responses, every step.
+        seed: the seed of the random choices. Steps also depend on earlier responses.
     """
 
     def __init__(self, seed: int) -> None:

@@ -15,8 +15,8 @@ from tests.broker.share.world import World, acquired
 
 @pytest.mark.parametrize("large", ["state batches", "search"])
 def test_large_loads_count_as_several(monkeypatch: pytest.MonkeyPatch, large: str) -> None:
-    """A load of many state batches counts as several loads: 500 share partitions of 20,000 state batches each would
-    take 20 s.
+    """A load with many state batches, or with a search, counts as several loads. Each request therefore begins only one
+    such load. The largest 500 loads would take 20 s in one request.
     """
     monkeypatch.setattr(share_fetch, "MAX_LOADS", 10)
     if large == "search":

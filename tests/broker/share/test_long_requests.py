@@ -101,8 +101,8 @@ def test_a_fetch_with_acknowledgements_of_many_partitions_runs_in_slices() -> No
 
 
 def test_the_end_of_a_long_session_releases_its_records_in_slices() -> None:
-    """Until the last slice has run, the member cannot open another session. The slices would also release the records
-    of the new session.
+    """Until the last slice has run, the member cannot open another session, because the slices would also release the
+    records that this session acquires.
     """
     world = acquired_world()
     world.engine.slices.requests.enabled = True

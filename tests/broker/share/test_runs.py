@@ -22,8 +22,8 @@ MAX_LOCKS = 40
 
 
 def log_batch(base_offset: int, records: int, offsets: int | None = None) -> bytes:
-    """Makes a log batch. With `offsets`, the batch spans more offsets than records, as after a compaction of its last
-    records.
+    """Makes a log batch. `offsets` is the number of offsets that the batch spans, by default the number of records.
+    After a compaction that removed its last records, a batch spans more offsets than records.
     """
     builder = BatchBuilder(100 + 50 * records, base_timestamp_ms=1)
     for _ in range(records):

@@ -269,8 +269,8 @@ def test_read_committed_leaves_out_aborted_records() -> None:
 
 
 def test_only_a_write_moves_the_start_past_aborted_records() -> None:
-    """As in Kafka, the state record of an acknowledgement has the previous start offset, and counts the aborted records
-    after it as complete. Then the start moves past these records.
+    """As in Kafka, an acknowledgement writes the previous start offset, and counts the aborted records from that offset
+    on as complete. Then the start offset moves past the aborted records.
     """
     world = World(group={"share_isolation_level": "read_committed"})
     transaction(world, False, 2)

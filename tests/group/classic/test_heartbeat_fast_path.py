@@ -70,8 +70,9 @@ class World(ClassicWorld):
         return result
 
     def request(self, who: str, **fields: Any) -> HeartbeatRequest:
-        """Returns the heartbeat of a named member (leader, follower, ...), or of a client that uses `who` as its member
-        id.
+        """Returns a Heartbeat request.
+
+        `who` is an attribute of the world that has a member id (such as `leader` or `follower`), or a member id.
         """
         group = self.context.machine.groups.get("g") if self.context.shards.get(0) else None
         generation = group.generation_id if isinstance(group, ClassicGroup) else GENERATION
@@ -79,7 +80,7 @@ class World(ClassicWorld):
         return HeartbeatRequest(**fields)
 
     def observations(self) -> dict[str, Any]:
-        """Returns all observable state."""
+        """Returns all that the fast path must not change: responses, authorizer calls, groups, timers and log."""
         context = self.context
         context.commit()
         groups = context.machine.groups if context.shards.get(0) else {}
@@ -112,8 +113,8 @@ steps = st.one_of(
 
 
 def play(world: World, script: list[tuple[Any, ...]], state: GroupState | None) -> dict[str, Any]:
-    """Runs a script against a group that starts in the given state. Sends each heartbeat twice, with the same request
-    object.
+    """Runs a script, which is a list of steps, against a group that starts in the given state. Sends each heartbeat
+    twice, with the same request object. Returns the observations at the end.
     """
     world.build(state)
     for name, *details in script:
@@ -138,7 +139,7 @@ def leaving(member_id: str) -> Any:
 
 
 def apply_event(world: World, what: str) -> None:
-    """Runs an event that no heartbeat causes."""
+    """Runs a step of a script other than a request, such as a failed commit, a restart or an unload of the shard."""
     context = world.context
     match what:
         case "later" | "at once":

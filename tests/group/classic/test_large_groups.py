@@ -29,7 +29,7 @@ def world() -> World:
 
 
 def join_all(world: World, metadata: list[bytes]) -> list[str]:
-    """Makes one generation of members with these subscriptions. Returns their member ids."""
+    """Makes members join together, one for each subscription in `metadata`. Returns their member ids."""
     for each in metadata:
         world.join(offer=[("range", each)], version=3)
     world.context.advance(1)
@@ -39,7 +39,7 @@ def join_all(world: World, metadata: list[bytes]) -> list[str]:
 
 
 def count_slices(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Returns a list that grows by one entry with each slice."""
+    """Returns a list that grows by one entry each time the event loop runs a slice of work."""
     steps: list[int] = []
     step = Slices.step
 
@@ -69,7 +69,10 @@ def test_after_the_leader_left_the_oldest_member_leads(world: World) -> None:
 def test_members_that_leave_together_do_not_search_for_a_leader_each(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If each leave searched for a leader, 10,000 leaves would visit 50,000,000 entries of members that left before."""
+    """Nineteen of 20 members leave, and the group looks for its new leader only afterwards.
+
+    With a search at each leave, 10,000 leaves would examine 50,000,000 entries of members that have already left.
+    """
     members = join_all(world, [subscription("topic")] * 20)
     group = world.group()
     searches: list[int] = []
@@ -145,8 +148,10 @@ def test_long_subscriptions_are_read_after_a_load(world: World, monkeypatch: pyt
 
 
 def test_more_topics_than_are_remembered_count_as_all(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Topic names take more memory than the metadata from which they are read, and only the metadata is bounded
-    (`kcore.max.group.metadata.bytes`). Beyond a limit, the group counts as subscribed to all topics.
+    """A group whose members subscribe to more topics than the limit counts as subscribed to all topics.
+
+    The group remembers topic names, which take more memory than the metadata that contains them.
+    `kcore.max.group.metadata.bytes` limits only the metadata.
     """
     monkeypatch.setattr(protocols, "MAX_SUBSCRIBED_TOPICS", 3)
     members = join_all(world, [subscription("a", "b"), subscription("b", "c")])
@@ -175,8 +180,10 @@ def test_topic_names_equal_those_of_the_codec(metadata: bytes) -> None:
 
 
 def test_protocols_beyond_a_few_count_their_memory(world: World) -> None:
-    """The memory of protocols beyond the first few counts towards the limit of a group. Otherwise 300 members with
-    24,000 empty protocols each would take 700 MB, and 1,600 ms when they leave.
+    """From a certain number of protocols on, each further protocol of a member counts towards the memory limit of its
+    group.
+
+    Otherwise 300 members with 24,000 empty protocols each would take 700 MB, and 1,600 ms when they leave.
     """
     few = metadata_bound.FEW_PROTOCOLS
     empty = tuple((f"p{number}", b"") for number in range(few + 3))
@@ -194,7 +201,10 @@ def test_protocols_beyond_a_few_count_their_memory(world: World) -> None:
 
 
 def test_many_members_leave_in_several_decisions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one decision, 22,000 members of a LeaveGroup request would take 250 ms."""
+    """A LeaveGroup request of many members runs in slices, and its response lists all members.
+
+    In a single step, 22,000 members would take 250 ms.
+    """
     monkeypatch.setattr(leave_group, "FEW_MEMBERS", 2)
     world.context.slices.requests.enabled = True
     members = join_all(world, [subscription("topic")] * 5)

@@ -1,5 +1,7 @@
-"""Truth tables of the classic protocol: the response to each caller in each state. One row is one of Kafka's rules. A
-number is the error code of the response; the whole response is compared. `PARK` is a parked request.
+"""Truth tables of the classic protocol: the response to each kind of caller in each state of the group.
+
+Each row is one of Kafka's rules. In a table, a number stands for the error code of the response, and `PARK` means that
+the request is parked. The tests compare whole responses.
 """
 
 from __future__ import annotations
@@ -140,8 +142,9 @@ OVER_SIZE = {
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(OVER_SIZE))
 def test_join_of_a_full_group_depends_on_caller_and_state(row: str, state: GroupState | None, expected: Any) -> None:
-    """The check of `group.max.size` precedes all other checks, except that for a Dead group. A refusal releases an
-    assigned member id.
+    """The coordinator checks `group.max.size` before everything else, except that a Dead group is refused first.
+
+    If the caller has an assigned member id that it has not used yet, the refusal releases this id.
     """
     world = World().build(state)
     if state in (PREPARING, COMPLETING, STABLE):
@@ -330,7 +333,10 @@ HEARTBEAT = {
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(HEARTBEAT))
 def test_heartbeat_depends_on_caller_and_state(row: str, state: GroupState | None, expected: int) -> None:
-    """Checks the table of Heartbeat responses by caller and state. Only the responses 0 and 27 re-arm the session."""
+    """Checks the table of Heartbeat responses by caller and state.
+
+    Only heartbeats with the error codes 0 and 27 (REBALANCE_IN_PROGRESS) re-arm the session.
+    """
     world = World().build(state)
     who, options = HEARTBEAT_REQUESTS[row]
     member = world.group().members.get(who(world)) if state is not ABSENT else None
@@ -451,8 +457,9 @@ def test_describe_depends_on_the_state(state: GroupState | None, version: int) -
 
 
 def test_authorized_operations_are_returned_on_request() -> None:
-    """Without an authorizer, DescribeGroups returns all five operations of groups (3400). For a missing group, the
-    response has the operations only in versions without an error for missing groups.
+    """Without an authorizer, DescribeGroups returns all five operations of groups (bit field 3400).
+
+    For a missing group, versions up to 5 return these operations, too. Later versions return an error instead.
     """
     world = World().build(STABLE)
     from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -477,8 +484,9 @@ def test_authorized_operations_are_returned_on_request() -> None:
     ],
 )
 def test_each_state_has_its_allowed_successors(state: GroupState, following: set[GroupState]) -> None:
-    """Each state may be followed by the listed states only; any other change fails an assertion. Replayed records may
-    also lead from Empty or Stable to Empty or Stable.
+    """From each state, the group may change only to the listed states. Any other change fails an assertion.
+
+    Replayed records may also change a group from Empty or Stable to either of these two states.
     """
     assert {other for other in GroupState if may_follow(state, other, recorded=False)} == following
     recorded = following | ({EMPTY, STABLE} if state in (EMPTY, STABLE) else set())

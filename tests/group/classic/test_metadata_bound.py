@@ -1,4 +1,4 @@
-"""The metadata of members of classic groups takes bounded memory."""
+"""The limit on the memory for the metadata of classic group members."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def total_bytes(world: World) -> int:
-    """Returns the counted bytes of metadata, after checking that they are the sum over all members."""
+    """Returns the number of metadata bytes that the shard has counted. Checks that it is the sum over all members."""
     groups = world.context.machine.groups.values()
     sizes = [
         sum(metadata_bound.protocols_bytes(member.protocols) for member in group.members.values()) for group in groups
@@ -46,7 +46,10 @@ def code_of_join(world: World, size: int, group: str = "g", member_id: str = "")
 
 
 def test_a_group_may_have_an_eighth_of_the_limit(world: World) -> None:
-    """Without the limit, a hundred members with 7.8 MB of metadata each would take 760 MB."""
+    """Joins that would exceed an eighth of the shard's limit are refused. Other groups are not affected.
+
+    Without this limit, a hundred members with 7.8 MB of metadata each would take 760 MB.
+    """
     assert code_of_join(world, GROUP_LIMIT + 1) == FULL
     assert code_of_join(world, GROUP_LIMIT - 10) == ErrorCode.NONE
     assert code_of_join(world, 11) == FULL

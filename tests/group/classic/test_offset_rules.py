@@ -96,7 +96,9 @@ def test_an_accepted_commit_re_arms_the_session(state: GroupState) -> None:
 def test_offset_delete_keeps_offsets_of_subscribed_topics(
     state: GroupState, protocol_type: str, metadata: bytes, code: int, subscribed: bool, other: bool
 ) -> None:
-    """OffsetDelete by state and group type: offsets of subscribed topics are kept (KIP-496)."""
+    """OffsetDelete does not delete offsets of subscribed topics (KIP-496). Covers each state and protocol type of the
+    group.
+    """
     world = _one_member(protocol_type, metadata)
     group = world.group()
     if state is EMPTY:

@@ -51,7 +51,9 @@ def test_initial_delay_is_not_repeated_without_new_members() -> None:
 
 
 def test_initial_delay_is_repeated_while_members_join() -> None:
-    """If a member joins during the delay, another delay follows, up to the first member's rebalance timeout."""
+    """A member that joins during the initial delay starts a further delay. All delays together last at most as long as
+    the first member's rebalance timeout.
+    """
     world = delayed_world()
     first = world.join(version=3, rebalance_ms=10_000)
     others = []
@@ -69,7 +71,9 @@ def test_initial_delay_is_repeated_while_members_join() -> None:
 
 
 def test_initial_delay_does_not_end_when_all_members_have_joined() -> None:
-    """All members of the group have joined. This would end any later join phase, but not the initial delay."""
+    """In the initial join phase, the group waits for the delay even if all its members have joined. A later join phase
+    would end at this point.
+    """
     world = delayed_world()
     call = world.join(version=3)
     assert world.group().has_all_members_joined()
@@ -117,7 +121,9 @@ def test_assigned_ids_neither_prolong_nor_delay_the_initial_phase() -> None:
 
 
 def test_initial_phase_ends_early_when_the_last_missing_id_expires() -> None:
-    """As in Kafka 4, the expiry of an assigned id while all members are parked ends even the initial phase."""
+    """A member id is assigned but never used, and all members are parked. When the id expires, the initial phase ends
+    before its delay, as in Kafka 4.
+    """
     world = delayed_world()
     world.assign_id(session_ms=500)
     call = world.join(version=3)
@@ -145,8 +151,8 @@ def test_all_members_leave_during_the_initial_phase() -> None:
 
 
 def test_first_join_of_a_group_is_recorded_and_starts_the_rebalance() -> None:
-    """A v3 join creates the group and starts its rebalance in one decision. The replay of the creation does not undo
-    the rebalance.
+    """A JoinGroup v3 creates the group, writes a record of the new group, and starts a rebalance. The replay of this
+    record does not end the rebalance.
     """
     world = World()
     call = world.join(version=3)
@@ -286,7 +292,7 @@ def test_protocol_named_twice_counts_once() -> None:
 
 
 def test_emptied_group_takes_another_protocol_type() -> None:
-    """The group keeps its protocol type in Empty. The next first member may set another type."""
+    """An Empty group keeps its protocol type until a member joins. This member may set another type."""
     world = World().build(EMPTY, pending=False)
     assert world.describe().protocol_type == "consumer"
     call = world.join(version=3, protocol_type="connect", offer=[("sessioned", b"\x00")])
@@ -296,8 +302,8 @@ def test_emptied_group_takes_another_protocol_type() -> None:
 
 
 def test_undecodable_metadata_does_not_prevent_completion() -> None:
-    """The metadata announces more topics than its bytes can contain. The join completes nevertheless, and the topics of
-    the group are unknown.
+    """A member joins with metadata that is not a valid subscription. The join completes nevertheless, and the group's
+    topics are unknown.
     """
     world = World()
     call = world.join(version=3, offer=[("range", b"text, no subscription")])

@@ -122,7 +122,7 @@ def test_group_that_is_too_large_rebalances_after_a_restart() -> None:
 
 
 def test_restart_during_a_rebalance_restores_the_acknowledged_state() -> None:
-    """Uncommitted decisions are lost: a SyncGroup that got no response has no effect."""
+    """Changes that were not committed before the restart are lost: a SyncGroup that got no response has no effect."""
     world = World().build(COMPLETING, pending=False)
     world.context.auto_commit = False
     call = world.sync(world.leader, {world.leader: b"new"})
@@ -190,7 +190,9 @@ def test_failed_commit_of_a_static_replacement_keeps_the_old_id() -> None:
 
 
 def test_an_expiration_whose_commit_fails_is_repeated_after_the_reload() -> None:
-    """An expiration that empties the group is decided again one session timeout after the reload."""
+    """The session of the last member expires, but the commit of its removal fails, so the member is still in the group.
+    After the reload, the member expires again when another session timeout has passed.
+    """
     world = World().build(STABLE, pending=False)
     world.leave(world.follower, world.static)
     world.join(world.leader)
@@ -322,7 +324,7 @@ def test_leader_that_is_not_a_member_is_replaced_at_load() -> None:
 
 
 def test_offsets_of_a_group_without_a_protocol_type_expire_by_commit() -> None:
-    """If the log has no timestamp of an empty group, the retention of each offset starts at its own commit."""
+    """The record of an Empty group has no timestamp, so the retention of each offset starts at its own commit."""
     group = replayed(group_record(4, at=-1)[1])
     assert group is not None
     base = group.offset_expiration_base()

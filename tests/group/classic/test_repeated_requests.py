@@ -27,8 +27,10 @@ from tests.group.classic.world import (
 
 @pytest.mark.parametrize("version", [5, 7, 8, 9])
 def test_a_static_leader_rejoins_without_a_rebalance(version: int) -> None:
-    """The generation and the assignments stay the same, and the record has the new member id. v9 skips the assignment;
-    earlier versions name the old id as leader.
+    """A static leader joins again under a new member id, which the group's record contains. Generation and assignments
+    stay.
+
+    The response of version 9 tells the leader to skip the assignment. Earlier versions name the old id as the leader.
     """
     world = World()
     old = world.join(instance="one", client="old", version=version)
@@ -59,8 +61,10 @@ def test_a_static_leader_rejoins_without_a_rebalance(version: int) -> None:
 
 
 def test_static_member_rejoins_while_others_sync() -> None:
-    """In CompletingRebalance, the return of a static member starts a rebalance. Its own parked SyncGroup is fenced, and
-    the others get REBALANCE_IN_PROGRESS.
+    """In CompletingRebalance, a static member joins again, which starts a rebalance.
+
+    The SyncGroup that the member had parked under its old id gets FENCED_INSTANCE_ID. Parked SyncGroups of other
+    members get REBALANCE_IN_PROGRESS.
     """
     world = World().build(COMPLETING, pending=False)
     mine, other = world.sync(world.static), world.sync(world.follower)
@@ -72,8 +76,9 @@ def test_static_member_rejoins_while_others_sync() -> None:
 
 
 def test_static_member_replaced_before_its_sync_stays_in_pending_syncs() -> None:
-    """As in Kafka, the new id sends SyncGroup and heartbeats, but the missing SyncGroup of the old id makes the group
-    rebalance.
+    """A static member gets a new id before it has sent SyncGroup, and sends SyncGroup under the new id.
+
+    As in Kafka, the group still waits for the SyncGroup of the old id, and rebalances at the timeout.
     """
     world = World().build(COMPLETING, pending=False)
     world.sync(world.leader, {})

@@ -1,4 +1,4 @@
-"""Checks of the requests of members that precede the group's checks, and bounds of member ids."""
+"""Checks of requests that do not depend on the state of the group, and limits on member ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from tests.group.classic.world import (
     [(5999, 26), (6000, 79), (1_800_000, 79), (1_800_001, 26), (0, 26), (-1, 26)],
 )
 def test_session_timeouts_are_bounded(session_ms: int, code: int) -> None:
-    """Both bounds are allowed values. The refusal precedes the group's checks and returns the request's member id."""
+    """A session timeout outside of the configured range is refused before the group is looked up. The minimum and the
+    maximum are allowed. The response repeats the member id of the request.
+    """
     world = World({"group.min.session.timeout.ms": 6000})
     assert world.join(session_ms=session_ms).response.error_code == code
     refused = world.join(NOBODY, session_ms=0).response
@@ -68,7 +70,9 @@ def test_v0_has_no_rebalance_timeout() -> None:
 
 
 def test_unused_member_ids_of_a_shard_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above the limit, the oldest unused ids expire at once, including ids of other groups. Used ids do not count."""
+    """When a shard has assigned too many member ids that have not joined, the oldest of these ids expire, in any group.
+    Ids that have joined do not count.
+    """
     monkeypatch.setattr("kcore.group.classic.unused_ids.MAX_UNUSED_MEMBER_IDS", 3)
     world = World()
     first = world.join(group="other").response.member_id

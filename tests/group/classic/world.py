@@ -253,7 +253,7 @@ def synced(assignment: bytes) -> SyncGroupResponse:
 def member_record(
     member_id: str, assignment: bytes = b"", *, instance: str | None = None, subscription: bytes = META, **changes: Any
 ) -> MemberMetadata:
-    """Returns the entry of a member that joined by `World.join`, as it is in a record."""
+    """Returns the entry that a GroupMetadata record has for a member that joined by `World.join`."""
     fields: dict[str, Any] = {
         "member_id": member_id,
         "group_instance_id": instance,

@@ -57,8 +57,8 @@ class World(GroupContext):
         return topic.topic_id
 
     def settle(self, *members: Member, rounds: int = 20) -> int:
-        """Sends heartbeats of all members until each has its target. Returns the number of
-        heartbeats of each member.
+        """Sends heartbeats of all members until each member owns its target assignment. Returns the number of
+        heartbeats that each member has sent.
         """
         for done in range(rounds):
             if self.group.state_name() == "Stable" and all(m.epoch == self.group.group_epoch for m in members):
@@ -107,7 +107,7 @@ class Member:
         return self.send(member_epoch=epoch)
 
     def has(self) -> dict[str, list[int]]:
-        """Returns the member's assignment by topic name."""
+        """Returns the partitions of the member, by topic name."""
         found = {}
         for topic_id, partitions in self.owned.items():
             topic = self.world.topics.by_id(topic_id)

@@ -1,4 +1,4 @@
-"""The compiled steps of members and the compiled owners of partitions give the same results as their reference
+"""Compares the compiled assignment steps of members, and the compiled table of partition owners, with their reference
 implementation.
 """
 
@@ -30,7 +30,7 @@ steps = st.lists(
 
 
 class Members:
-    """Two members whose steps are computed by both implementations."""
+    """Two members. Both implementations compute each change of their assignments."""
 
     def __init__(self) -> None:
         self.owners, self.expected = PartitionOwners(), reference.PartitionOwners()
@@ -83,8 +83,9 @@ def test_the_steps_and_owners_equal_the_reference_implementation(
 
 
 def test_a_partition_never_gets_a_second_owner_in_the_same_epoch() -> None:
-    """A second owner in the same epoch raises an error. Topics with equal partitions share one map of owners, and a
-    change for one topic must not change this map.
+    """Assigning a partition to a second member in the same epoch raises an error.
+
+    Topics with equal partitions share one map of owners. A change for one topic must not change the others.
     """
     owners = PartitionOwners()
     _, _, granted, waits = next_partitions({}, {}, dict.fromkeys(TOPICS, SOME), 5, owners, lambda _: True)

@@ -33,7 +33,9 @@ EPOCHS_BY_PARTITION = st.dictionaries(PARTITIONS, st.integers(0, (1 << 31) - 1),
 
 
 def of_topics(partitions: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[bytes, Any]]:
-    """Makes partitions by topic: a separate object for each topic, or one object for all topics."""
+    """Returns a strategy for dicts of topic id to partitions. The topics have separate partition objects or share one
+    object.
+    """
     return st.dictionaries(TOPIC_IDS, partitions, max_size=3) | st.builds(
         dict.fromkeys, st.lists(TOPIC_IDS, max_size=3), partitions
     )
@@ -88,8 +90,8 @@ def reference_batch(listed: list[Record]) -> bytes:
 
 @given(st.lists(ANY, min_size=1, max_size=6))
 def test_a_block_writes_the_bytes_of_its_reference_records(cases: list[tuple[str, tuple[Any, ...]]]) -> None:
-    """A block combines the compiled records of a decision. It writes the same bytes as the reference records, and
-    `size_bytes` is at least their size.
+    """A block combines several compiled records. It writes the same bytes as the reference records, and `size_bytes` is
+    at least their size.
     """
     pairs = [made(case) for case in cases]
     block = records.in_one([compiled for compiled, _ in pairs])
@@ -131,7 +133,7 @@ def test_a_block_is_replayed_like_its_reference_records(
 
 
 def known_of(context: GroupContext) -> Any:
-    """Returns the durable state of the group, and the state derived from it."""
+    """Returns all state of the group that the replay of its records produces."""
     group = context.machine.groups["g"]
     assert isinstance(group, ConsumerGroup)
     members = [(m.member_id, m.metadata, m.current, m.settled_epoch) for m in group.members.values()]
@@ -153,15 +155,15 @@ def known_of(context: GroupContext) -> Any:
     ],
 )
 def test_records_that_cannot_be_encoded_stay_a_list(unwritable: Record) -> None:
-    """For these records, `in_one` makes no block, but returns the list unchanged. The codec then encodes the list: it
-    writes tombstones, and raises the error for an invalid record.
+    """`in_one` returns the same list, instead of a block, if one of its records cannot be compiled. The codec later
+    encodes the list, or raises the error of an invalid record.
     """
     listed = [records.group_epoch("g", 1, 0), unwritable]
     assert records.in_one(listed) is listed
 
 
 def test_a_classic_member_has_a_codec_record() -> None:
-    """The codec writes the member's protocols."""
+    """The metadata record of a classic member is not compiled: the codec encodes the member's protocols."""
     metadata = MemberMetadata(classic=ClassicMetadata(10_000, (("range", b"\x00"),)))
     record = records.member_metadata("g", "m", metadata)
     assert record == reference_records.member_metadata("g", "m", metadata)

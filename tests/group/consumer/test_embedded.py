@@ -1,4 +1,4 @@
-"""Consumer groups in an embedding process: heartbeats, assignments, and events instead of polling."""
+"""Consumer groups in an embedded engine: heartbeats and assignments, and watchers that receive events of the group."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_a_heartbeat_returns_an_assignment_and_watchers_get_events(tmp_path: Pat
 
 
 async def test_a_large_group_s_target_is_computed_on_a_thread() -> None:
-    """On an event loop, heartbeats get responses during the computation. The target is written without a further
-    heartbeat.
+    """On an event loop, a second member joins a group that counts as large. The join gets its response before the
+    target is computed. The engine then computes and writes the target without another heartbeat.
     """
     async with kcore.open_async(config=SETTINGS) as engine:
         engine.engine.consumer_groups.inline_members = 0

@@ -43,7 +43,7 @@ class World(ConsumerWorld):
     """A shard with one API object for all requests, as in a node, and clients that store their responses.
 
     Args:
-        kind: the API.
+        kind: the class of the heartbeat API.
         authorizer: checks permissions.
         options: settings of the node.
     """
@@ -62,8 +62,10 @@ class World(ConsumerWorld):
         self.api = self.kind(self.shards, self.consumer, self.authorizer)
 
     def request(self, who: str, what: str, **overrides: Any) -> ConsumerGroupHeartbeatRequest:
-        """Returns a client's next heartbeat: a join, a heartbeat without changes, a heartbeat with a report, or a
-        leave.
+        """Returns a client's next heartbeat.
+
+        `what` selects a join, a heartbeat without changes ("beat"), a heartbeat that reports the owned partitions
+        ("confirm"), or a leave.
         """
         epoch, owned = self.known.get(who, (0, {}))
         fields: dict[str, Any] = {"group_id": GROUP, "member_id": who, "member_epoch": epoch}
@@ -119,13 +121,15 @@ class World(ConsumerWorld):
         return result
 
     def rest(self, *members: str) -> None:
-        """Lets members join and send heartbeats until they have their targets."""
+        """Makes clients join and send heartbeats until all of them own their target assignments."""
         for _ in range(4):
             for who in members:
                 self.send_heartbeat(self.request(who, "confirm"))
 
     def observations(self) -> dict[str, Any]:
-        """Returns all observable state."""
+        """Returns all that the fast path must not change: responses, authorizer calls, group, members, timers
+        and log.
+        """
         self.commit()
         group = self.machine.groups.get(GROUP) if self.shards.get(0) else None
         members = list(group.members.values()) if isinstance(group, ConsumerGroup) else []
@@ -178,8 +182,8 @@ steps = st.one_of(
 
 
 def play(world: World, script: list[tuple[Any, ...]], resting: int) -> dict[str, Any]:
-    """Runs a script against a group with `resting` reconciled members. Sends each heartbeat twice, with the same
-    request object.
+    """Runs a script, which is a list of steps, against a group of `resting` members that own their targets. Sends each
+    heartbeat twice, with the same request object. Returns the observations at the end.
     """
     world.machine.get_or_create_group("classic")
     world.rest(*MEMBERS[:resting])
@@ -201,7 +205,7 @@ def play(world: World, script: list[tuple[Any, ...]], resting: int) -> dict[str,
 
 
 def apply_event(world: World, what: str) -> None:
-    """Runs an event that no heartbeat causes."""
+    """Runs a step of a script other than a heartbeat, such as a failed commit, a restart or an unload of the shard."""
     match what:
         case "later" | "at once":
             world.auto_commit = what == "at once"

@@ -38,7 +38,9 @@ def world() -> World:
 
 
 def test_a_heartbeat_at_rest_writes_nothing_and_keeps_the_session(world: World) -> None:
-    """The response is the same object every time. Only the deadline of the session changes."""
+    """A member that owns its target sends heartbeats without changes. They write no record and only renew the
+    session.
+    """
     one = Member(world, "m1")
     one.join(["a"])
     world.records()
@@ -51,8 +53,8 @@ def test_a_heartbeat_at_rest_writes_nothing_and_keeps_the_session(world: World) 
 
 
 def test_heartbeats_change_nothing_while_a_target_must_wait() -> None:
-    """A new epoch has no effect on heartbeats until the assignment interval ends (KIP-1263). Heartbeats meanwhile keep
-    the session. The first heartbeat after the interval computes the target.
+    """A join starts a new group epoch within the assignment interval (KIP-1263). Until the interval ends, heartbeats
+    only renew the sessions. The first heartbeat after it computes the target.
     """
     times = {"min_session_timeout_ms": 1, "session_timeout_ms": 8_000, "assignment_interval_ms": 14_000}
     world = World({"a": 4}, **{f"group_consumer_{name}": value for name, value in times.items()})
@@ -97,7 +99,7 @@ def test_a_changed_setting_applies_from_the_next_heartbeat(world: World) -> None
 
 
 def test_heartbeats_do_not_prolong_the_revocation_timeout(world: World) -> None:
-    """After a restart, the revocation timeout runs again in full."""
+    """A member that keeps revoked partitions is removed after its rebalance timeout, which a restart begins again."""
     one, two = Member(world, "m1"), Member(world, "m2")
     one.join(["a"], rebalance_timeout_ms=5_000)
     two.join(["a"])
@@ -123,7 +125,7 @@ def test_a_confirmed_revocation_cancels_its_timer(world: World) -> None:
 
 
 def test_a_static_member_that_does_not_return_expires_with_its_session(world: World) -> None:
-    """A temporary leave does not renew the session."""
+    """A static member leaves temporarily (epoch -2) and does not return. Its session expires as if it had not left."""
     one = Member(world, "m1", "i1")
     one.join(["a"])
     world.advance(20_000)
@@ -135,7 +137,7 @@ def test_a_static_member_that_does_not_return_expires_with_its_session(world: Wo
 
 
 def test_a_new_target_of_a_member_that_replaces_another_one_is_written_also_if_it_is_equal(world: World) -> None:
-    """As in Kafka, the log has the inherited target and the new target."""
+    """As in Kafka, the log has two target records for the new member id: the inherited target and the new one."""
     one, two = Member(world, "m1", "i1"), Member(world, "m2", "i1")
     one.join(["a"])
     one.leave(-2)
@@ -275,9 +277,7 @@ def test_the_assignor_of_the_examples_serves_a_group() -> None:
 
 
 def test_an_assignor_that_fails_writes_nothing() -> None:
-    """The client gets UNKNOWN_SERVER_ERROR, and the group stays unchanged. With another assignor, the group
-    continues.
-    """
+    """The client gets UNKNOWN_SERVER_ERROR, and the group stays unchanged. With another assignor, the join succeeds."""
     world = World({"a": 3}, group_consumer_assignors=f"uniform,{__name__}:Broken")
     one, two = Member(world, "m1"), Member(world, "m2")
     one.join(["a"])
@@ -292,8 +292,8 @@ def test_an_assignor_that_fails_writes_nothing() -> None:
 
 
 def test_the_member_that_makes_a_group_large_does_not_wait_for_the_assignor(world: World) -> None:
-    """The joining member counts: if it makes the group too large for one heartbeat, the target is
-    computed in slices.
+    """A member joins a group that becomes too large for computing its target within a heartbeat. The target is computed
+    in slices, and the join does not wait for it.
     """
     jobs: list[Callable[[], Any]] = []
     world.consumer.background = lambda compute, done: jobs.append(compute)
@@ -309,8 +309,8 @@ def test_the_member_that_makes_a_group_large_does_not_wait_for_the_assignor(worl
 def test_targets_of_large_groups_are_computed_and_written_in_slices(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No heartbeat waits for the target. The old target applies until the epoch record, which follows all new targets,
-    is written.
+    """No heartbeat waits for the new target. First the targets of all members are written, then a record with their
+    epoch. The old target applies until this record is written.
     """
     monkeypatch.setattr("kcore.group.consumer.target.SLICE_RECORDS", 1)
     jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
@@ -366,7 +366,7 @@ def test_a_target_is_not_written_to_a_reloaded_group(world: World) -> None:
 
 
 def test_a_target_too_large_for_a_decision_is_written_in_slices() -> None:
-    """A member whose partitions fill a record batch still gets a target."""
+    """A member gets its target later if the target is too large for the record batch of its join."""
     world = World({"a": 3})
     world.machine.max_record_bytes = 200
     one = Member(world, "m1")
@@ -377,7 +377,7 @@ def test_a_target_too_large_for_a_decision_is_written_in_slices() -> None:
 
 
 def test_a_subscription_that_no_record_can_hold_is_refused_at_once(world: World) -> None:
-    """As in Kafka for records that are too large, the error is -1. Nothing is cached. Duplicate names count once."""
+    """A join whose subscription is too large for a record gets error -1, as in Kafka. Repeated names count once."""
     most = world.machine.max_record_bytes
     fields = {"member_id": "m", "rebalance_timeout_ms": 1000, "topic_partitions": []}
     names = [f"{number:06}-{'x' * 200}" for number in range(most // 200)]
@@ -440,7 +440,7 @@ def test_patterns_match_whole_names(world: World) -> None:
 
 
 def test_a_new_topic_is_found_ten_seconds_after_the_last_resolution(world: World) -> None:
-    """The ten seconds apply to the whole group. The first heartbeat after that time starts a resolution."""
+    """The first heartbeat later than ten seconds after the group's last resolution of patterns finds the topic."""
     one = Member(world, "m1")
     one.join(None, subscribed_topic_regex="a.*")
     world.settle(one)
@@ -482,7 +482,7 @@ def test_removing_a_pattern_resolves_the_others(world: World) -> None:
 
 
 def test_patterns_are_resolved_again_after_the_interval(world: World) -> None:
-    """Each pattern gets a record although its topics did not change, because the timestamp of the record matters."""
+    """After ten minutes, a heartbeat resolves the patterns again. New records renew the timestamp of the resolution."""
     one = Member(world, "m1")
     one.join(None, subscribed_topic_regex="a.*")
     world.settle(one)
@@ -591,7 +591,7 @@ def test_a_failing_watcher_affects_neither_the_group_nor_other_watchers(world: W
 
 
 def test_members_share_every_partition_once(world: World) -> None:
-    """Three reconciled members of one topic own each partition exactly once."""
+    """Three members subscribe to one topic. Once the group is stable, each partition has exactly one owner."""
     members = [Member(world, f"m{number}") for number in range(3)]
     for member in members:
         member.join(["a"])

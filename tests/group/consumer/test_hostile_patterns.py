@@ -49,8 +49,8 @@ def test_groups_are_not_captured() -> None:
     ],
 )
 def test_patterns_that_compile_slowly_are_refused(taken: str, refused: str, why: str) -> None:
-    """A pattern of 600 characters with 50 repetitions of 500 would take RE2 seconds, on the thread that serves all
-    requests.
+    """RE2 would take seconds to compile a pattern of 600 characters that contains `{500}` fifty times. This would block
+    the thread that serves all requests.
     """
     check_regex(taken)
     with pytest.raises(KafkaError) as error:
@@ -60,8 +60,10 @@ def test_patterns_that_compile_slowly_are_refused(taken: str, refused: str, why:
 
 
 def test_a_large_program_is_matched_with_few_names_at_a_time() -> None:
-    """The cost of some patterns is the number of characters times the number of instructions. A slice matches a small
-    pattern with a thousand names, but a large pattern with a single name.
+    """For some patterns, the time to match a name is its length times the number of instructions of the compiled
+    pattern.
+
+    So a slice matches a small pattern with a thousand names, but a large pattern with a single name.
     """
     names = [f"{number:04}" + "a" * 240 for number in range(40)]
     slices = list(patterns._matching("(?:.*){500}(?:.?){500}", names))

@@ -1,6 +1,4 @@
-"""Members that name thousands of topics: their heartbeats are decided in slices, and get the same response as in one
-decision.
-"""
+"""Members that name thousands of topics: heartbeats run in slices, with the same responses as without slices."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ RETRIABLE = {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_
 
 
 def make_world(*, sliced: bool = True, **settings: Any) -> World:
-    """Makes a node with the topic `t` and a topic for each of `NAMES`."""
+    """Makes a node with the topic `t`, and with one topic for each name in `NAMES`."""
     world = World({"offsets.topic.num.partitions": 1, **settings}, topics={"t": 1})
     topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in NAMES]
     response = world.call(CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)
@@ -52,7 +50,7 @@ def everything(world: World, names: list[str] = NAMES) -> set[tuple[bytes, int]]
 
 
 def step_through(world: World, response: Any, hook: Any = None) -> int:
-    """Runs slices until there are none, with a commit after each one. Returns the number of slices."""
+    """Runs all queued slices, with a commit after each slice. Returns the number of slices."""
     steps = 0
     while world.engine.slices or world.engine.pipeline.dirty:
         world.engine.slices.step()
@@ -66,9 +64,7 @@ def step_through(world: World, response: Any, hook: Any = None) -> int:
 
 
 def test_the_response_is_that_of_one_decision() -> None:
-    """A node without slices decides at once. Nodes with and without slices give the member the same epochs and
-    partitions.
-    """
+    """Nodes with and without slices give the member the same epochs and partitions."""
     divided, at_once = make_world(), make_world(sliced=False)
     response = divided.start(beat("m"), 1)
     assert isinstance(response, Pending)
@@ -124,7 +120,9 @@ def test_two_members_join_in_turns() -> None:
 
 
 def test_a_commit_that_fails_at_any_slice_leaves_a_working_group() -> None:
-    """The client gets a retriable error or its assignment. The next heartbeat returns the whole assignment."""
+    """The commit after one of the slices of a heartbeat fails. The client gets its assignment or a retriable error. In
+    both cases, the next heartbeat returns the whole assignment.
+    """
     world = make_world()
     steps = step_through(world, world.start(beat("m"), 1))
     failed = 0

@@ -171,8 +171,8 @@ def test_names_keep_their_order_over_created_and_deleted_topics(world: World) ->
 def test_the_hash_of_matched_topics_is_computed_before_the_decision(
     world: World, monkeypatch: pytest.MonkeyPatch, changed: bool
 ) -> None:
-    """A slice before the decision computes the hash of 60,000 matched topics. The decision computes the hash again only
-    if a topic has changed since then, even if the change is uncommitted.
+    """A slice computes the hash of 60,000 matched topics before the group changes. The later change computes the hash
+    again only if a topic has changed since then, even if the topic's change is not committed yet.
     """
     hash_of = metadata.TopicMetadata.hash_of
     resolved = regex._resolved
@@ -234,7 +234,9 @@ def test_many_matches_are_registered_as_single_ones_are(
 
 
 def test_the_last_pattern_of_a_group_unregisters_all_of_its_matches(world: World) -> None:
-    """Topics that another group also reads stay registered for that group."""
+    """Two groups subscribe by the same pattern. When the only member of one group leaves, topic changes no longer
+    notify this group, but they still notify the other group.
+    """
     for group in ("g", "h"):
         world.call(beat(group, "m"), 1)
         steps(world)

@@ -55,8 +55,8 @@ class Client:
         self.regex = self.rng.choice(["", "", "", "t.*", "t[ab]"])
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
-        """Returns the next heartbeat: a full one for a join or after an error, otherwise one that reports its
-        partitions.
+        """Returns the next heartbeat. After an error and for a join, it contains all fields; otherwise it reports at
+        most the owned partitions.
         """
         everything = self.epoch == 0 or self.doubts
         return ConsumerGroupHeartbeatRequest(
@@ -71,7 +71,7 @@ class Client:
         )
 
     def take(self, response: ConsumerGroupHeartbeatResponse | None) -> None:
-        """Handles a response, or None for a lost one."""
+        """Applies a response to the client's state. None means that the response was lost."""
         if response is None or response.error_code in AWAY:
             self.doubts = True
         elif response.error_code in (*FENCED, ErrorCode.UNRELEASED_INSTANCE_ID):
@@ -194,7 +194,8 @@ class Model:
 
     def check(self) -> None:
         """Checks that no partition has two owners, that unfenced clients use only their own partitions, and that epochs
-        only grow."""
+        never decrease.
+        """
         group = self.group()
         if group is None:
             return
@@ -244,7 +245,7 @@ class Model:
         )
 
     def check_rest(self) -> None:
-        """Checks that every member has its target, and that no subscribed partition is without an owner."""
+        """Checks that every client uses exactly its target, and that each subscribed partition has an owner."""
         group = self.group()
         assert group is not None
         used: dict[Partition, str] = {}

@@ -1,4 +1,4 @@
-"""The limit on the topics that all members of a consumer group name together.
+"""The limit on the number of distinct topics to which the members of a consumer group may subscribe by name.
 
 Without it, 40 heartbeats of 700 KB could make a group with 800,000 absent topics. Each later join of any member would
 block the event loop for half a second.

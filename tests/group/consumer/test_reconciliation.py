@@ -22,8 +22,8 @@ STABLE, UNREVOKED, UNRELEASED, UNKNOWN = MemberState
 
 @pytest.mark.parametrize("situation", RECONCILIATION, ids=str)
 def test_every_combination_has_its_step(situation: EpochState) -> None:
-    """As in Kafka 4.3, reconciled members keep their partitions, revoking members wait for their confirmation, and all
-    others move towards the target.
+    """As in Kafka 4.3, members that own their target keep their partitions. Members with revoked partitions wait until
+    the client has released them. All others move towards their target.
     """
     state, at_target, holds, changed = situation
     if state is UNRELEASED or (state is STABLE and not at_target) or (state is UNREVOKED and not holds):
@@ -99,7 +99,9 @@ def test_partitions_move_to_a_third_member_one_heartbeat_at_a_time() -> None:
 
 
 def test_a_member_with_a_state_of_a_newer_version_is_fenced_until_it_owns_nothing() -> None:
-    """In the state UNKNOWN, the member must drop all partitions. Then it gets its target, in the target's epoch."""
+    """The log has a member state that this version of kcore does not know (UNKNOWN). The member is fenced until it has
+    dropped all partitions. Then it gets its target, in the target's epoch.
+    """
     table = Table(5, m={FOO: [0]})
     table.members["m"] = CurrentAssignment(5, 4, UNKNOWN, {FOO: {0: 5}})
     table.targets["m"] = {FOO: (0, 1)}

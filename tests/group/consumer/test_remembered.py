@@ -1,6 +1,4 @@
-"""Data of the last target that the next target reuses (topics, members, missing partitions) does not change any
-decision.
-"""
+"""A group stores data of its last target to compute the next one faster. The results are the same without this data."""
 
 from __future__ import annotations
 
@@ -24,11 +22,11 @@ UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH = 25, 110
 
 
 class Life:
-    """A group whose members join, change topics and leave, while topics grow, as random numbers decide.
+    """A group whose members join, change their subscriptions and leave, while topics grow, as random numbers decide.
 
     Args:
-        seed: the seed of the random numbers. The responses determine the next requests, so two runs are equal as long
-            as their responses are equal.
+        seed: the seed of the random numbers. Two groups with the same seed send the same requests as long as their
+            responses are equal.
         forgets: True to discard all data of the last target before each request.
     """
 

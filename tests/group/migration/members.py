@@ -73,7 +73,9 @@ class ClassicClient:
         return self.world.send(SyncGroupApi(self.world.shards), request, client_id=self.name)
 
     def assignments(self, members: Any) -> list[SyncGroupRequestAssignment]:
-        """Returns a cooperative leader's assignment, in which a moving partition has no owner for one generation."""
+        """Returns the assignment that a cooperative leader computes. A partition that must move has no owner in this
+        generation.
+        """
         wanted = {member.member_id: Subscription.decode_versioned(member.metadata)[0] for member in members}
         used = {
             (entry.topic, partition): member_id

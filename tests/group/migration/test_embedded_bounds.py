@@ -47,7 +47,9 @@ def names(count: int) -> list[str]:
 
 
 def test_an_upgrade_with_too_large_records_is_refused_and_leaves_parked_requests_alone() -> None:
-    """In its first join phase, the group of two members has more metadata than one decision may write."""
+    """A consumer member joins a classic group whose metadata is too large for the records of a conversion. The member
+    is refused, and the join that a classic member has parked still waits.
+    """
     target = world()
     target.machine.max_record_bytes = 2_000
     call = join(target, Subscription(topics=names(100)), "one")
@@ -65,7 +67,9 @@ def test_an_upgrade_with_too_large_records_is_refused_and_leaves_parked_requests
 
 
 def test_the_names_of_the_topics_count_in_addition_to_the_subscriptions() -> None:
-    """The subscription alone would fit into the bound, but the record also has the names of its topics."""
+    """A conversion is refused if its records exceed the size limit. Each record contains the member's subscription and,
+    in addition, the names of its topics.
+    """
     target = world()
     subscription = Subscription(topics=names(100))
     target.machine.max_record_bytes = len(subscription.encode_versioned(3)) + 500
@@ -115,7 +119,9 @@ def test_a_topic_that_a_member_reports_several_times_is_reported_once() -> None:
 
 
 def test_the_last_consumer_member_leaves_a_group_whose_classic_form_is_too_large() -> None:
-    """The group remains a consumer group. If the conversion were refused, the member could never leave the group."""
+    """The last consumer member leaves a group with classic members, whose records are too large for a conversion. The
+    leave succeeds, and the group remains a consumer group. A refusal would keep the member in the group forever.
+    """
     target = world()
     last = Member(target, "m1")
     last.join(["a"])

@@ -79,7 +79,9 @@ class Roll:
                 owners[partition] = client.member_id
 
     def is_current(self, group: object, client: Client) -> bool:
-        """Returns True if the coordinator would accept a commit of the client's partitions."""
+        """Returns True if the coordinator would accept an offset commit of the client, because its epoch or generation
+        is current.
+        """
         if isinstance(group, ConsumerGroup):
             member = group.members.get(client.member_id)
             epoch = client.generation_id if isinstance(client, ClassicClient) else client.epoch

@@ -125,8 +125,8 @@ def test_a_failed_conversion_leaves_the_classic_group_as_it_was() -> None:
 
 
 def test_a_classic_member_that_does_not_rejoin_is_removed() -> None:
-    """The member must rejoin within its rebalance timeout, which begins with the response that announces the rebalance.
-    Heartbeats do not prolong this time.
+    """A classic member learns of the rebalance from a heartbeat response, but sends only heartbeats instead of joining
+    again. It is removed when its rebalance timeout has passed since this response.
     """
     world = world_with("bidirectional")
     client = classic_alone(world)

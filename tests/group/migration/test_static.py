@@ -44,8 +44,8 @@ def sync(world: World, joined: Any, instance_id: str) -> list[int]:
 
 
 def test_the_only_consumer_member_returns_as_a_classic_one() -> None:
-    """The group becomes a classic group at once. Its generation is the group epoch, and the partitions stay, without a
-    rebalance.
+    """A static member, the only one of a consumer group, returns as a classic member. The group becomes a classic group
+    without a rebalance. Its generation is the group epoch, and the member keeps its partitions.
     """
     world = World({"a": 3}, group_min_session_timeout_ms=1, group_initial_rebalance_delay_ms=0)
     member = Member(world, "m1", "i1")

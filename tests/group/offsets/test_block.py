@@ -1,4 +1,6 @@
-"""A block of offsets gives the same responses, bytes and store as its single records."""
+"""A block of offsets encodes the records of a whole OffsetCommit at once: same responses, bytes and stored offsets as
+with single records.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,9 @@ def topic_id(name: str) -> bytes:
 
 
 class World(OffsetsContext):
-    """A shard with one API object for all requests, as in a node. Only the script commits."""
+    """A shard with one API object for all requests, as in a node. Changes are committed only when the script demands
+    it.
+    """
 
     def __init__(self, kind: type[OffsetCommitApi], authorizer: Any = None) -> None:
         settings = {"offset.metadata.max.bytes": MAX_METADATA, "group.initial.rebalance.delay.ms": 0}
@@ -84,7 +86,7 @@ class World(OffsetsContext):
             self.responses[response_index] = result
 
     def observations(self) -> dict[str, Any]:
-        """Returns all observable state."""
+        """Returns all that the fast path must not change: offsets, responses, log, number of commits and sessions."""
         self.commit()
         members = self.machine.groups.get("members")
         return self.state() | {
@@ -153,7 +155,7 @@ steps = st.one_of(
 
 
 def play(world: World, script: list[tuple[str, int, Any]]) -> dict[str, Any]:
-    """Runs a script. Every commit is sent twice, so that the second one is in the cache of the fast path."""
+    """Runs a script. Sends every commit twice, so that the second request is in the cache of the fast path."""
     world.join()
     for what, number, request in script:
         match what:
@@ -188,7 +190,9 @@ def one(name: str, partition: int, **more: Any) -> OffsetCommitRequestTopic:
 def copy_of(
     request: OffsetCommitRequest, topics: list[OffsetCommitRequestTopic], the_member: str
 ) -> OffsetCommitRequest:
-    """Returns a separate copy of a request for each world, as if two connections had decoded it."""
+    """Returns a copy of a request, as if another connection had decoded it. The placeholder "the member" becomes the
+    member id.
+    """
     return OffsetCommitRequest(
         group_id=request.group_id,
         generation_id_or_member_epoch=request.generation_id_or_member_epoch,

@@ -33,7 +33,7 @@ def context() -> OffsetsContext:
 
 
 def gone(context: OffsetsContext) -> list[OffsetCommitKey | GroupMetadataKey]:
-    """Returns the keys of the tombstones since the last call."""
+    """Returns the keys of the tombstones that were written since the last call."""
     return [k for k, v in context.records() if v is None]
 
 
@@ -307,7 +307,7 @@ def commit_many(context: OffsetsContext, group: str, count: int) -> None:
 
 
 def apply(context: OffsetsContext, outcome: Outcome | None) -> int:
-    """Replays the decision of a slice, as the runtime does. Returns the number of its records."""
+    """Replays the records that a slice has produced, as the runtime does. Returns the number of records."""
     if outcome is None:
         return 0
     for record in outcome.records:

@@ -76,8 +76,8 @@ def old(group: str, topics: dict[str, list[int]] | None, stable: bool = False) -
 
 
 def requests_of(group: str, ids: dict[str, bytes]) -> list[Question]:
-    """Returns requests of every kind for a group: in several versions, for some topics or all, stable or not, valid and
-    invalid.
+    """Returns requests of every kind for a group: in several versions, valid and invalid, for some or all topics, and
+    with and without `require_stable`.
     """
     some = {"t": [2, 0, 1000], "u": [0, 1, 1]}
     found: list[Question] = []
@@ -104,10 +104,10 @@ def requests_of(group: str, ids: dict[str, bytes]) -> list[Question]:
 
 
 class FetchMachine(RuleBasedStateMachine):
-    """Makes changes that may affect a response, in any order. After each step, each request is sent three times.
+    """Makes changes that may affect a response, in any order. After each change, each request is sent three times.
 
-    The cache has one response per group, for the group's last request. The requests in `last` are sent last before a
-    step and first after the step, so that their responses are in the cache during the step.
+    The cache has one response per group: that of the group's last request. The requests in `last` are sent last after a
+    change and first after the next one. So their responses are in the cache during the next change.
     """
 
     def __init__(self) -> None:
@@ -164,7 +164,9 @@ class FetchMachine(RuleBasedStateMachine):
 
     @rule(topic=TOPICS, forgotten=st.booleans())
     def make_topic(self, topic: str, forgotten: bool) -> None:
-        """Creates a topic again. With a new id, the group's offsets belong to the old topic."""
+        """Creates a topic again. With `forgotten`, the topic gets a new id, so that the committed offsets belong to the
+        old topic.
+        """
         info = self.context.topics.add(topic, 3)
         if forgotten:
             self.context.topics._topics[topic] = type(info)(topic, topic.encode() * 16, 3)

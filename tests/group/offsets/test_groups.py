@@ -47,7 +47,7 @@ class Members:
         return self.context.send(api, JoinGroupRequest(**fields), version=9)
 
     def enter(self) -> None:
-        """Makes both members join. The group is then in CompletingRebalance."""
+        """Makes both members join in one generation. No member has sent SyncGroup yet."""
         self.ids[0] = self.join(0).response.member_id
         first = self.join(0)
         self.context.advance(0)

@@ -1,4 +1,4 @@
-"""Groups with more offsets than one decision can remove, and many groups with offsets of deleted topics."""
+"""Groups with more offsets than one batch can remove, and many groups with offsets of deleted topics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def delete(context: OffsetsContext, *groups: str) -> list[DeletableGroupResult]:
 
 
 def decisions(context: OffsetsContext, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Returns a list to which the number of records of each decision is added."""
+    """Makes DeleteGroups append the number of records of each of its steps to a list, and returns this list."""
     counts: list[int] = []
     decide = DeleteGroupsApi.decide
 
@@ -95,8 +95,8 @@ def test_a_long_deletion_runs_in_slices(context: OffsetsContext, monkeypatch: py
 
 
 def test_the_comparison_with_many_deleted_topics_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the comparison did not count as work, one slice would compare 10,000 deleted topics with the topics of 1,000
-    groups.
+    """Comparing a group's topics with many deleted topics counts as work of the slice. Otherwise one slice would
+    compare 10,000 deleted topics with the topics of 1,000 groups.
     """
     monkeypatch.setattr(work, "SLICE_STEPS", 4)
     monkeypatch.setattr(deletion, "TOPICS_PER_STEP", 2)

@@ -52,7 +52,9 @@ class Model:
     groups: set[str] = field(default_factory=set)
 
     def materialised(self) -> dict[Where, Entry]:
-        """Returns the last valid entry of each partition, unless a later removal deleted it."""
+        """Returns the committed entry of each partition: the last entry that is not transactional or whose transaction
+        is committed. A later removal deletes it.
+        """
         found: dict[Where, Entry] = {}
         for fact in self.log:
             if fact.offset is None:
@@ -176,7 +178,7 @@ class OffsetsMachine(RuleBasedStateMachine):
         self._reloaded()
 
     def _reloaded(self) -> None:
-        """Records that the interval of expiration restarts, and checks that the offsets are unchanged."""
+        """Sets the time of the next expiration check after a reload, and checks that the offsets are unchanged."""
         self.next_look_ms = self.context.clock.monotonic_ms() + CHECK_MS
         self.same_offsets()
 

@@ -1,4 +1,4 @@
-"""OffsetCommit for groups without members: the first checks, the stored offsets, and the response."""
+"""OffsetCommit for groups without members: authorization and other checks, the stored offsets, and the response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The offset APIs on groups of other types, whose own checks decide which requests are valid."""
+"""The offset APIs on groups that are not classic. Each type of group decides itself which offset requests are valid."""
 
 from __future__ import annotations
 

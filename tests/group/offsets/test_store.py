@@ -15,7 +15,7 @@ def offset(record_offset: int, committed: int = 0) -> OffsetAndMetadata:
 
 
 def dump(store: OffsetStore) -> dict[tuple[str, str, int], int]:
-    """Returns the offset of the record of each materialised offset, by group, topic and partition."""
+    """Returns the committed offsets by group, topic and partition, each as the log offset of its record."""
     return {
         (group, topic, partition): entry.record_offset
         for group in store.groups()

@@ -105,8 +105,8 @@ def test_a_failed_decision_is_not_repeated_forever(context):
 
 
 def test_shards_without_offsets_get_no_slices(context):
-    """Each slice takes a turn of the event loop. Otherwise 10,000 deleted topics would take a turn for each topic and
-    shard.
+    """The deletion of a topic queues a slice only on shards that have offsets of it. Otherwise 10,000 deleted topics
+    would take a turn of the event loop for each topic and shard.
     """
     on_topic_deleted(context.shards, "topic", OLD)
     assert len(context.slices) == 0

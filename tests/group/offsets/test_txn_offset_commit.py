@@ -169,8 +169,8 @@ def batches(context):
 
 
 def test_the_offsets_are_a_transactional_batch_of_their_own(context):
-    """One commit of the log contains an OffsetCommit, a TxnOffsetCommit and another OffsetCommit. Each request has its
-    own batch.
+    """An OffsetCommit, a TxnOffsetCommit and another OffsetCommit are committed together. The log has a separate batch
+    for each request, and only the second batch is transactional.
     """
     context.auto_commit = False
     api = context.api(TxnOffsetCommitApi)

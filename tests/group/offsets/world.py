@@ -41,7 +41,7 @@ OffsetsByTopic = Mapping[str, Mapping[int, Any]]  # topic -> partition -> offset
 
 
 class TransactionsOfTest:
-    """A transaction coordinator that returns `verdict`, or a `Pending` that the test completes."""
+    """A transaction coordinator that returns `verdict`: an error code, or a `Pending` that the test completes later."""
 
     def __init__(self) -> None:
         self.verdict: ErrorCode | Pending = ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""Heartbeats give the same responses, records and timers with and without the fast path and the group's soft state.
+"""Compares share group heartbeats with a reference run: same responses, records and timers.
 
 The reference run has no fast path. Before each step it discards the results that later heartbeats would reuse: the
 assignor's last result, and the result of the search for unassigned partitions.
@@ -86,7 +86,7 @@ def test_fast_path_equals_generic_path(seed: int, monkeypatch: pytest.MonkeyPatc
 
 
 def test_joins_reuse_the_last_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The records of members that join one by one are the same with and without a reused result."""
+    """Thirty members join one by one. The records are the same whether or not the group reuses the last target."""
     written = []
     for reuse in (True, False):
         world = World({"ta": 3, "tb": 4})
@@ -137,8 +137,8 @@ def context_of(world: World, **fields: Any) -> RequestContext:
 
 
 def test_only_an_unchanged_member_takes_the_fast_path(world: World) -> None:
-    """The fast path declines a request that changes the member or does not match it, and any request while the group
-    has due work.
+    """The fast path declines a request that changes the member, and a request that does not match the member's id,
+    epoch or client. It declines all requests while the group has work to do.
     """
     context = context_of(world)
     response = served(world, context)
@@ -172,7 +172,7 @@ def test_the_session_is_renewed_in_full(world: World) -> None:
 
 
 def test_the_fast_path_authorizes_the_group_and_declines_disabled_share_groups(world: World) -> None:
-    """The fast path checks READ on the group once, and declines while share groups are disabled."""
+    """The fast path checks READ on the group for each heartbeat, and declines while share groups are disabled."""
     api: Any = world.engine.apis[ApiKey.SHARE_GROUP_HEARTBEAT]
     authorizer = Authorizer()
     guarded = type(api)(api._shards, api._services, authorizer)

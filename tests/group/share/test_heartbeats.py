@@ -72,8 +72,8 @@ def hash_of(world: World, *names: str) -> int:
 
 
 def test_a_group_gets_its_partitions_with_its_second_heartbeat() -> None:
-    """The first heartbeat gets epoch 2 and no partitions. After the initialization, the second one gets epoch 3 and all
-    partitions.
+    """The first heartbeat gets epoch 2 and no partitions, and starts the initialization of the partitions. The next
+    heartbeat after the initialization gets epoch 3 and all partitions.
     """
     world = World({"t": 2})
     topic_id = world.topic_id("t")
@@ -129,8 +129,8 @@ def test_heartbeats_at_rest_share_one_response() -> None:
 
 
 def test_a_failed_initialization_is_tried_again_by_the_next_heartbeat() -> None:
-    """The failed partitions are removed from the initializing list. The next heartbeat adds them again with the group
-    epoch of that time.
+    """A failed initialization removes the partitions from the group's initializing list. The next heartbeat adds the
+    partitions to the list again and repeats the initialization.
     """
     world = World({"t": 2})
     world.persister.fail.append(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -149,8 +149,8 @@ def test_a_failed_initialization_is_tried_again_by_the_next_heartbeat() -> None:
 
 
 def test_an_unconfirmed_initialization_is_requested_again_after_the_retry_interval() -> None:
-    """During the retry interval, heartbeats neither write nor request an initialization. A late result of the first
-    request is ignored.
+    """An initialization has no result yet. During the retry interval, heartbeats neither write records nor repeat the
+    initialization. After the interval, a heartbeat repeats it, and a late result of the first one is ignored.
     """
     world = World({"t": 1})
     world.persister.hold = True
@@ -187,7 +187,9 @@ def test_a_restart_repeats_an_unconfirmed_initialization_at_once() -> None:
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_not_initialized() -> None:
-    """A result about a deleted topic does not add the topic to the lists again."""
+    """A topic is deleted while its partitions are being initialized. The result of the initialization does not add the
+    topic to the group's list of initialized topics.
+    """
     world = World({"t": 1, "u": 1})
     world.persister.hold = True
     Member(world, "m").beat(["t", "u"])
@@ -276,7 +278,9 @@ def test_heartbeats_keep_the_session() -> None:
 
 
 def test_a_group_of_another_type_is_not_found() -> None:
-    """A classic group that has only offsets is not converted."""
+    """A classic group has committed offsets but no members. A share group heartbeat does not convert it, and gets
+    GROUP_ID_NOT_FOUND.
+    """
     world = World({"t": 1})
     world.node.send(commit(GROUP, {("t", 0): 5}), COMMIT_VERSION)
     assert world.beat("m", 0, ["t"]).error_code == ErrorCode.GROUP_ID_NOT_FOUND
@@ -308,7 +312,7 @@ def test_a_failed_commit_loses_only_its_own_heartbeat() -> None:
 
 
 def test_disabled_share_groups_get_unsupported_version() -> None:
-    """With share.version 0, the APIs are still served, so that clients get this error."""
+    """With share.version 0, the server accepts requests of share groups and responds with UNSUPPORTED_VERSION."""
     world = World({"t": 1})
     Member(world, "m").join("t")
     off = FeatureUpdateKey(feature="share.version", max_version_level=0, upgrade_type=2)
@@ -354,8 +358,9 @@ def test_a_very_long_member_id_is_refused() -> None:
 
 
 def test_an_initialization_that_failed_is_not_repeated_after_its_group_was_loaded_again() -> None:
-    """A newer heartbeat initializes the state after the load. A late repetition of the failed initialization would
-    discard the acknowledgements since then.
+    """An initialization fails, and its group is loaded again. A heartbeat then initializes the partition successfully.
+
+    The failed initialization must not be repeated later, because this would discard acknowledgements.
     """
     world = World({"t": 1})
     request = ShareGroupHeartbeatRequest(group_id=GROUP, member_id="a", member_epoch=0, subscribed_topic_names=["t"])

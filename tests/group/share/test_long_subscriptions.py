@@ -1,4 +1,4 @@
-"""Members of share groups that name thousands of topics: their heartbeats are decided in slices."""
+"""Members of share groups that name thousands of topics: their heartbeats run in slices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def few_topics_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_world(*, sliced: bool = True) -> World:
-    """Makes a node with a topic for each of `NAMES`."""
+    """Makes a node with one topic for each name in `NAMES`."""
     world = World()
     topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in NAMES]
     response = world.node.send(CreateTopicsRequest(topics=topics, timeout_ms=1000))
@@ -42,7 +42,7 @@ def beat(member: str, epoch: int = 0, names: list[str] | None = NAMES) -> ShareG
 
 
 def decided(world: World, request: Any, hook: Any = None) -> Any:
-    """Decides a request and the resulting work, with a commit after each slice. Returns the response."""
+    """Sends a request and runs all slices that result from it, with a commit after each slice. Returns the response."""
     engine = world.engine
     engine.turn()
     response = engine.submit(RequestContext(1, "test"), request)
@@ -92,9 +92,7 @@ def test_the_group_is_that_of_one_decision() -> None:
 
 
 def test_no_slice_holds_all_of_the_work() -> None:
-    """The permissions, the member, its target and the initialization of its partitions are decided in separate
-    slices.
-    """
+    """A long heartbeat writes its records (member, target, initialization of partitions) in at least three slices."""
     world = make_world()
     records: list[int] = []
     world.records()
@@ -107,7 +105,9 @@ def test_no_slice_holds_all_of_the_work() -> None:
 
 
 def test_a_commit_that_fails_at_any_slice_leaves_a_working_group() -> None:
-    """The client gets a retriable error or its assignment. A later heartbeat returns the whole assignment."""
+    """The commit after one of the slices of a heartbeat fails. The client gets its assignment or a retriable error. In
+    both cases, a later heartbeat returns the whole assignment.
+    """
     failed = 0
     for nth in range(14):
         world = make_world()
@@ -144,8 +144,8 @@ def test_a_refused_topic_refuses_the_heartbeat(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_each_part_of_a_long_heartbeat_has_a_slice_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The slices are the member, the look-up of topics, the target, the initialization of partitions, and its
-    confirmation.
+    """Separate slices store the member, look up the topics, compute the target, and initialize the partitions. A last
+    slice records that the partitions are initialized.
     """
     parts: list[tuple[int, str]] = []
     now = [-1]  # the first slice is that of the request itself

@@ -102,7 +102,7 @@ class Model:
         return group
 
     def check(self) -> None:
-        """Checks that epochs only grow, and that members have only initialized partitions of subscribed topics."""
+        """Checks that epochs never decrease, and that members have only initialized partitions of subscribed topics."""
         group = self.group()
         if group is None:
             return
@@ -150,8 +150,8 @@ class Model:
 
 
 def phases(state: StatePartitions) -> dict[tuple[bytes, int], StatePhase]:
-    """Returns the phase of each listed partition. The deleting list has topics without partitions; each topic stands
-    for the partitions 0 to 9.
+    """Returns the phase of each partition in the group's three lists. The deleting list contains topics only, so each
+    of its topics counts as partitions 0 to 9.
     """
     found = {(topic_id, index): DELETING for topic_id in state.deleting for index in range(10)}
     found |= {(key, index): INITIALIZED for key, topic in state.initialized.items() for index in topic.partitions}

@@ -1,4 +1,4 @@
-"""The limit on the topics that all members of a share group name together."""
+"""The limit on the number of distinct topics to which the members of a share group may subscribe by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start offsets of share groups, the deletion of their states, and requests that the share coordinator refuses."""
+"""The APIs that describe, alter and delete the start offsets of share groups, and the deletion of share groups."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def test_offsets_of_a_group_with_members_are_not_altered() -> None:
 
 
 def test_a_refused_initialization_is_the_error_of_the_partitions() -> None:
-    """The lists of the group keep these partitions as initializing. A member's heartbeat initializes them later, at the
-    offset of the reset policy.
+    """The share coordinator refuses to initialize a partition, and the response has its error. The partition stays on
+    the group's initializing list, so that a member's heartbeat initializes it later.
     """
     world = World({"t": 1})
     world.persister.fail.append(ErrorCode.FENCED_STATE_EPOCH)
@@ -103,7 +103,7 @@ def test_a_refused_initialization_is_the_error_of_the_partitions() -> None:
 
 
 def test_unknown_topics_and_partitions_have_errors_of_their_own() -> None:
-    """The other topics and partitions of the request succeed."""
+    """Unknown topics and partitions of a request get an error, and its other topics and partitions succeed."""
     world = World({"t": 1})
     response = world.alter({"t": {0: 3, 1: 3, -1: 3}, "none": {0: 1}})
     assert codes(response) == {("t", 0): 0, ("t", 1): UNKNOWN, ("t", -1): UNKNOWN, ("none", 0): UNKNOWN}
@@ -111,9 +111,7 @@ def test_unknown_topics_and_partitions_have_errors_of_their_own() -> None:
 
 
 def test_altering_again_replaces_the_state() -> None:
-    """During the second alteration, the partition is in the initializing and in the initialized list. The epoch of its
-    state is the group epoch.
-    """
+    """A second alteration sets a new start offset. The partition is initializing again until its state is written."""
     world = World({"t": 1})
     world.alter({"t": {0: 3}})
     world.alter({"t": {0: 9}})
@@ -123,7 +121,7 @@ def test_altering_again_replaces_the_state() -> None:
 
 
 def finished(steps: Generator[int, None, Any]) -> Any:
-    """Runs the steps and returns their result."""
+    """Runs a generator to its end. Returns its result."""
     while True:
         try:
             next(steps)
@@ -132,7 +130,7 @@ def finished(steps: Generator[int, None, Any]) -> Any:
 
 
 def test_a_topic_that_is_named_many_times_costs_no_more_with_many_partitions() -> None:
-    """The cost of each entry must not depend on the number of partitions in the entries before it."""
+    """The time for each entry must not depend on the number of partitions in earlier entries of the request."""
     count = 8_000
     world = World({"few": 1, "many": count})
     machine = world.engine.groups.of(GROUP).machine
@@ -227,7 +225,7 @@ def test_partitions_that_do_not_exist_have_no_offset() -> None:
 
 
 def test_a_request_that_names_too_much_is_refused() -> None:
-    """Each name takes time, in which no other request is served."""
+    """Requests with too many names or partitions get INVALID_REQUEST, because they would delay other requests."""
     world = World({"t": 1})
     indexes = list(range(MAX_NAMES))
     assert world.offsets({"t": indexes}).error_code == ErrorCode.INVALID_REQUEST
@@ -258,7 +256,7 @@ def test_a_failed_deletion_of_offsets_can_be_repeated() -> None:
 
 
 def test_a_group_is_deleted_with_its_states() -> None:
-    """The states are deleted before the group. A new group of the same name may then use the topic."""
+    """The start offsets are deleted before the group, so a new group of the same name begins without them."""
     world = World({"t": 2})
     world.alter({"t": {0: 1, 1: 2}})
     world.records()
@@ -286,7 +284,7 @@ def test_a_group_whose_states_cannot_be_deleted_is_kept() -> None:
 
 
 def test_a_member_that_joins_during_the_deletion_keeps_the_group() -> None:
-    """The last decision checks for members again. The member initializes the partitions again."""
+    """The deletion ends with NON_EMPTY_GROUP, and the member's heartbeats initialize the partitions again."""
     world = World({"t": 1})
     world.alter({"t": {0: 1}})
     world.persister.hold = True
@@ -344,7 +342,7 @@ GROUP_REFUSED, TOPIC_REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.T
 def test_each_api_refuses_a_client_without_its_permissions(
     operation: Operation, resource: ResourceType, expected: dict[str, ErrorCode]
 ) -> None:
-    """The refusal applies to the whole request or to the topic. The other APIs serve the client."""
+    """The APIs that need the denied permission return an error for the request or the topic. The other APIs work."""
     world = World({"t": 1})
     world.alter({"t": {0: 1}}, group_id="empty")
     Member(world, "m").join("t")
@@ -398,7 +396,7 @@ def test_each_api_refuses_a_client_without_its_permissions(
 
 
 LONG = 600
-"""Number of partitions of the topic in long requests."""
+"""Number of partitions of the topic that the test requests name; large enough that the requests run in slices."""
 
 
 def long_requests() -> list[Any]:
@@ -439,7 +437,7 @@ def long_requests() -> list[Any]:
 
 
 def decided(world: World, request: Any) -> tuple[Any, int]:
-    """Decides a request, with a commit after each slice. Returns the response and the number of slices."""
+    """Sends a request and commits after each of its slices. Returns the response and the number of slices."""
     engine = world.engine
     engine.slices.requests.enabled = True
     result = engine.submit(RequestContext(engine.newest_version(request)), request)
@@ -454,7 +452,7 @@ def decided(world: World, request: Any) -> tuple[Any, int]:
 
 
 def test_long_requests_are_decided_in_slices() -> None:
-    """The responses and records equal those of requests that are decided at once."""
+    """Requests that run in slices give the same responses and records as requests that run at once."""
     pieces, whole = World({"wide": LONG, "t": 1}), World({"wide": LONG, "t": 1})
     for request in long_requests():
         response, slices = decided(pieces, request)
@@ -492,7 +490,7 @@ def describe_whole(*groups: str) -> DescribeShareGroupOffsetsRequest:
 
 
 def test_all_topics_of_a_repeated_group_are_described_once() -> None:
-    """A request of 1 MB can repeat a group 25,000 times, and each description may have 100,000 partitions."""
+    """The offsets are read once. Otherwise a request of 1 MB could read 100,000 partitions 25,000 times."""
     world = World({"t": 3})
     Member(world, "m").join("t")
     (once,) = world.node.send(describe_whole("g")).groups
@@ -505,7 +503,7 @@ def test_all_topics_of_a_repeated_group_are_described_once() -> None:
 
 
 def test_the_topics_of_all_groups_of_a_request_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group above the remaining limit gets an error. Smaller groups after it are described."""
+    """The groups share one limit of names. A group above the remaining limit gets an error. Smaller groups succeed."""
     monkeypatch.setattr(describe_share_group_offsets, "MAX_NAMES", 12)
     world = World({"t": 4, "small": 1})
     for group_id, topic in (("g", "t"), ("h", "t"), ("i", "small")):
@@ -575,7 +573,7 @@ def test_the_deletion_of_many_topics_is_linear() -> None:
 
 
 def test_topics_that_are_deleted_together_are_removed_by_one_record() -> None:
-    """One record for each of 10,000 topics, each with all remaining topics of the group, would take minutes."""
+    """With 10,000 topics, one record for each would take minutes, because it repeats all remaining topics."""
     names = [f"t{number}" for number in range(40)]
     world = World(dict.fromkeys([*names, "kept"], 1))
     Member(world, "m").join(*names, "kept")

@@ -41,12 +41,13 @@ GROUP = "g"
 
 
 class FlakyPersister:
-    """The node's persister, whose operations can be refused or delayed.
+    """The node's persister, which sends requests to the share coordinator. A test can make these requests fail or delay
+    them.
 
     Attributes:
-        fail: error codes of the next operations, one for each; with 0 the operation succeeds.
-        hold: True to delay the results of operations until `release`.
-        calls: the names and requests of all operations.
+        fail: the error codes of the next requests, one for each; 0 means success.
+        hold: True to delay the results of requests until `release`.
+        calls: (name, request) of all calls.
     """
 
     def __init__(self, persister: Any) -> None:
@@ -82,8 +83,8 @@ class FlakyPersister:
 
 
 def as_summary(request: Any) -> Any:
-    """Returns a request that only reads the same partitions, so that a failing operation still reaches the share
-    coordinator.
+    """Returns a read-only request for the same partitions. A request that must fail is replaced by it, so that the
+    share coordinator is still called.
     """
     from kcore.protocol.messages.read_share_group_state_summary import (
         PartitionData,

@@ -38,7 +38,10 @@ def subtopology(
     repartitions: Sequence[TopicInfo] = (),
     copartition: Iterable[tuple[Sequence[int], Sequence[int]]] = (),
 ) -> Subtopology:
-    """Returns a subtopology. A co-partition group has indices of sources and of repartition sources."""
+    """Returns a subtopology.
+
+    Each co-partition group is a pair of index lists: positions in `sources`, and positions in `repartitions`.
+    """
     return Subtopology(
         subtopology_id=part,
         source_topics=sources,
@@ -79,7 +82,7 @@ class World(GroupContext):
 
     @property
     def heartbeats(self) -> StreamsGroupHeartbeatApi:
-        """Returns the API that the test has set, or makes a new API."""
+        """Returns the test's own API object if there is one, and otherwise a new API object."""
         if self.api is not None:
             return self.api
         api = StreamsGroupHeartbeatApi(self.shards, self.streams)

@@ -25,7 +25,7 @@ def configured(topics: dict[str, int], *parts: Subtopology) -> ConfiguredTopolog
 
 
 def decided(topics: dict[str, int], *parts: Subtopology) -> dict[str, int]:
-    """Returns the decided partition counts of the internal topics that must be created."""
+    """Returns the partition counts that the configuration chooses for missing internal topics."""
     result = configured(topics, *parts)
     assert result.fault is not None
     assert result.fault.status is Status.MISSING_INTERNAL_TOPICS, result.fault
@@ -33,7 +33,7 @@ def decided(topics: dict[str, int], *parts: Subtopology) -> dict[str, int]:
 
 
 def fault(topics: dict[str, int], *parts: Subtopology) -> tuple[Status, str]:
-    """Returns the fault of a topology whose partition counts cannot be decided."""
+    """Returns the fault of a topology that cannot be configured."""
     result = configured(topics, *parts)
     assert result == (0, None, {}, result.fault)
     assert result.fault is not None
@@ -47,8 +47,8 @@ def error(topics: dict[str, int], *parts: Subtopology) -> tuple[ErrorCode, str]:
 
 
 def test_a_ready_topology_has_tasks_and_state() -> None:
-    """A subtopology has as many tasks as its largest input topic has partitions. A subtopology with a changelog is
-    stateful.
+    """All topics of the topology exist, so its tasks are known. A subtopology has as many tasks as its largest input
+    topic has partitions, and is stateful if it has a changelog.
     """
     result = configured(
         {"a": 2, "b": 3, "log": 3}, subtopology("1", ["a"]), subtopology("0", ["b", "a"], [internal("log")])
@@ -77,8 +77,10 @@ def test_missing_source_topics_hide_every_other_fault() -> None:
 
 
 def test_repartition_counts_follow_their_writers() -> None:
-    """A repartition topic has the largest count of its writer's inputs. Counts pass through several subtopologies, in
-    any order. A fixed count stays. Changelogs have one partition per task.
+    """A repartition topic gets the largest partition count among the inputs of the subtopology that writes to it. This
+    works over several subtopologies, listed in any order.
+
+    A count that the client has fixed stays. A changelog has one partition for each task.
     """
     counts = decided(
         {"a": 2, "b": 5},
@@ -91,8 +93,9 @@ def test_repartition_counts_follow_their_writers() -> None:
 
 
 def test_counts_equal_the_counts_of_repeated_sweeps() -> None:
-    """A sweep visits the sinks in turn. Each sink takes its count from the inputs that have a count by then, and keeps
-    this count.
+    """The partition counts equal those of Kafka's algorithm, which visits the repartition topics again and again.
+
+    Each topic gets its count from those inputs that have a count at this time, and keeps it. So the order matters.
     """
     parts = (
         subtopology("0", repartitions=[internal("late"), internal("fixed", 2)], sinks=["early"]),
@@ -121,7 +124,9 @@ def test_many_copartition_groups_are_configured_in_linear_time() -> None:
 
 
 def test_a_topology_with_too_many_tasks_is_not_ready() -> None:
-    """Each subtopology that reads a topic has a task for each partition of the topic."""
+    """A topology with more than 50,000 tasks is refused. Each subtopology that reads a topic has a task for each
+    partition of the topic.
+    """
     parts = [subtopology(str(i), ["in"]) for i in range(500)]
     assert configured({"in": 100}, *parts).is_ready
     text = "the topology has 50100 tasks, the maximum is 50000"
@@ -164,7 +169,9 @@ def test_copartitioned_topics_with_different_counts_are_a_fault() -> None:
 
 
 def test_copartitioned_repartition_topics_agree_on_a_count() -> None:
-    """All topics get the count of the topics with a fixed count, or else the largest count."""
+    """Co-partitioned repartition topics get the partition count that the client has fixed for one of them. If no count
+    is fixed, they get the largest of their counts.
+    """
     writers = (subtopology("0", ["a"], sinks=["r"]), subtopology("1", ["b"], sinks=["s"]))
     join = subtopology("2", repartitions=[internal("r"), internal("s")], copartition=[([], [0, 1])])
     assert decided({"a": 2, "b": 6}, *writers, join) == {"r": 6, "s": 6}
@@ -173,7 +180,9 @@ def test_copartitioned_repartition_topics_agree_on_a_count() -> None:
 
 
 def test_existing_internal_topics_must_have_the_decided_count() -> None:
-    """An existing count has precedence while counts are decided. A fixed or derived count must equal it."""
+    """An existing internal topic must have the partition count that the topology needs. Otherwise the topology is
+    refused.
+    """
     incorrect = Status.INCORRECTLY_PARTITIONED_TOPICS
     stateful = subtopology("0", ["a"], [internal("log")])
     text = "the existing topic log has 3 partitions, but 2 are needed"
@@ -211,7 +220,9 @@ def test_topologies_are_equal_if_epoch_and_content_are() -> None:
 
 @pytest.mark.parametrize("positions", [([-1], []), ([], [-1]), ([0, -2], []), ([2], []), ([], [1])])
 def test_a_copartition_group_of_unknown_positions_is_an_error(positions: tuple[list[int], list[int]]) -> None:
-    """A negative position is not counted from the end."""
+    """A position outside of the topic list is an error, also a negative one, although Python would count it from the
+    end.
+    """
     part = subtopology("0", ["a", "b"], repartitions=[internal("r", 1)], copartition=[positions])
     code, message = error({"a": 1, "b": 1, "r": 1}, part)
     assert code is ErrorCode.UNKNOWN_SERVER_ERROR
@@ -220,7 +231,7 @@ def test_a_copartition_group_of_unknown_positions_is_an_error(positions: tuple[l
 
 @pytest.mark.parametrize("existing", [{}, {"r": 2}])
 def test_a_negative_partition_count_is_an_error(existing: dict[str, int]) -> None:
-    """The topic is neither created nor compared with an existing one."""
+    """A negative partition count of an internal topic is an error, whether or not the topic exists."""
     part = subtopology("0", ["a"], repartitions=[internal("r", -1)])
     code, message = error({"a": 2, **existing}, part)
     assert code is ErrorCode.UNKNOWN_SERVER_ERROR

@@ -48,7 +48,7 @@ def joined(world: World, *names: str, requested: Any = STATELESS) -> list[Member
 
 
 def test_a_whole_group_consists_of_values_of_records() -> None:
-    """Spark reads the values of a group's records by field, so each value must be an object of a record class."""
+    """Each value in the records of a whole group is an object of a record class, because Spark reads its fields."""
     world = World({"in": 3, "log": 3})
     joined(world, "m1", requested=STATEFUL)
     values = [record.value for record in group_records(world.group)]
@@ -104,8 +104,8 @@ def test_wrong_partition_counts_are_reported_until_they_are_right() -> None:
 
 
 def test_a_stale_topology_is_reported_to_its_member_alone() -> None:
-    """A member with an older topology epoch gets tasks. Its heartbeats have the status until it joins with the group's
-    topology.
+    """A member with an older topology epoch than the group gets tasks. Until it joins with the group's topology, the
+    responses to its heartbeats contain the status STALE_TOPOLOGY.
     """
     world = World({"in": 2})
     new, old = Member(world, "m1"), Member(world, "m2")
@@ -170,7 +170,9 @@ def test_a_grown_source_topic_adds_tasks() -> None:
 
 
 def test_a_refused_heartbeat_does_not_hide_a_changed_topic() -> None:
-    """The first heartbeat after the change is refused because of its report. The next one still sees the change."""
+    """A topic grows, and the next heartbeat is refused because it reports an unknown task. The heartbeat after it still
+    assigns the new tasks.
+    """
     world = World({"in": 1})
     (member,) = joined(world, "m1")
     world.make_topic("in", 3)
@@ -316,8 +318,8 @@ def test_a_deleted_group_has_no_initial_delay() -> None:
 
 
 def test_an_initial_delay_whose_timer_was_never_armed_can_be_cancelled() -> None:
-    """An initial delay has no timer if arming it raised a MemoryError. The shard can still cancel such a delay when it
-    loads again.
+    """The initial delay of a group has no timer if arming the timer failed for lack of memory. When the shard is
+    unloaded, it can cancel the delay without an error.
     """
     world = World({"in": 1})
     delay = world.machine.initial_delays[GROUP] = InitialDelay(world.machine, GROUP)
@@ -359,7 +361,7 @@ def test_timers_run_again_after_a_restart() -> None:
 
 
 def test_a_target_that_exceeds_one_decision_is_written_in_slices() -> None:
-    """The new targets of many members are written in slices, followed by their epoch."""
+    """The targets of many members are written in several slices. The record with the assignment epoch comes last."""
     world = World({"in": 12}, group_streams_initial_rebalance_delay_ms=3_000)
     members = joined(world, *(f"m{i}" for i in range(12)))
     members[0].beat()
@@ -373,8 +375,8 @@ def test_a_target_that_exceeds_one_decision_is_written_in_slices() -> None:
 
 
 def test_a_target_with_a_refused_slice_does_not_apply() -> None:
-    """A member's target may be too large for the log. The group's epoch then stays, so that no task
-    is lost silently.
+    """A member's target is too large for the log, so the assignment epoch stays unchanged. With a new epoch, the tasks
+    of this target would be lost without an error.
     """
     world = World({"in": 200}, group_streams_initial_rebalance_delay_ms=3_000)
     members = joined(world, *(f"m{i}" for i in range(4)))
@@ -389,7 +391,9 @@ def test_a_target_with_a_refused_slice_does_not_apply() -> None:
 
 
 def test_an_empty_classic_group_is_replaced() -> None:
-    """The offsets of the classic group stay. A classic group with members refuses the heartbeat."""
+    """A streams heartbeat replaces a classic group that has only offsets, and the offsets are kept. If the classic
+    group has members, the heartbeat is refused.
+    """
     world = World({"in": 1})
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
     topics = [OffsetCommitRequestTopic(name="in", partitions=[partition])]
@@ -432,7 +436,7 @@ def test_list_groups_filters_by_not_ready_with_an_underscore() -> None:
 
 
 def test_offsets_of_older_epochs_need_the_task() -> None:
-    """A commit with an older epoch is valid for input partitions whose task the member has owned since that epoch."""
+    """A member may commit with an older epoch only for partitions of tasks that it has owned since that epoch."""
     world = World({"in": 2, "other": 1})
     one, two = joined(world, "m1", "m2")
     world.settle(one, two)
@@ -484,7 +488,9 @@ def test_a_shutdown_request_lasts_until_the_last_member_leaves() -> None:
 
 
 def test_a_restart_does_not_change_the_group() -> None:
-    """A new epoch after a restart would start a rebalance without a reason."""
+    """After a restart, heartbeats write no record, and the group has the same epoch. A new epoch would cause a needless
+    rebalance.
+    """
     world = World({"in": 2, "log": 2}, group_streams_num_standby_replicas=1)
     one, two = joined(world, "m1", "m2", requested=STATEFUL)
     world.settle(one, two)
@@ -498,7 +504,10 @@ def test_a_restart_does_not_change_the_group() -> None:
 
 
 def test_the_tombstone_of_a_topology_after_its_group_is_ignored() -> None:
-    """The group's own tombstone comes first, and unregisters the group as a reader of its topics."""
+    """The log has the tombstone of the group before the tombstone of its topology, whose replay then changes nothing.
+
+    After the group's own tombstone, changes of its topics no longer notify the group.
+    """
     world = World({"in": 1})
     (member,) = joined(world, "m1")
     member.leave()
@@ -558,8 +567,8 @@ def test_both_paths_give_the_same_responses_and_records() -> None:
 
 
 def test_a_member_that_waited_gets_a_released_task_after_a_heartbeat_of_another_member() -> None:
-    """The heartbeat of the other member changes the group, which invalidates the cached response of the waiting
-    member.
+    """A member waits for a task of another member. The other member's heartbeat releases the task, so that the waiting
+    member gets the task instead of its cached response.
     """
     world = World({"in": 2})
     world.api = world.heartbeats

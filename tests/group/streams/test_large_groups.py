@@ -1,4 +1,4 @@
-"""Streams groups with many members: computing their targets in slices gives the same targets as one decision."""
+"""Streams groups with many members: slices compute the same targets as a single step."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def beat(member: str, epoch: int = 0, **fields: Any) -> StreamsGroupHeartbeatReq
 
 
 def decided(world: World, request: Any, hook: Callable[[int], None] | None = None) -> Any:
-    """Decides a request, with a commit after each slice. Returns the response."""
+    """Sends a request and commits after each slice. Returns the response."""
     engine = world.engine
     response = world.start(request, 0)
     engine.commit()
@@ -82,7 +82,9 @@ def group_of(world: World) -> Any:
 
 
 def test_the_targets_equal_the_targets_of_one_decision() -> None:
-    """A node without slices decides at once. The status in a join's response shows that the assignment is delayed."""
+    """Nodes with and without slices compute the same targets. With slices, the response to a join has the status
+    ASSIGNMENT_DELAYED.
+    """
     divided, at_once = make_world(), make_world(sliced=False)
     for number, member in enumerate(MEMBERS):
         steps: list[int] = []
@@ -174,7 +176,9 @@ def test_after_a_failure_of_the_assignor_the_next_heartbeat_retries(monkeypatch:
 
 
 def test_the_target_after_the_initial_delay_is_computed_in_slices() -> None:
-    """The delay begins with the first join. The members get their targets after the delay."""
+    """Members join during the initial delay, which begins with the first join. After the delay, slices compute the
+    targets, and all members have tasks.
+    """
     world = make_world(**{"group.streams.initial.rebalance.delay.ms": 3_000})
     for member in MEMBERS:
         decided(world, beat(member))

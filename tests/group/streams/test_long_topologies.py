@@ -1,6 +1,4 @@
-"""Topologies with thousands of topics: their heartbeats are decided in slices, and get the same response as in one
-decision.
-"""
+"""Topologies with thousands of topics: heartbeats run in slices, and get the same response as without slices."""
 
 from __future__ import annotations
 
@@ -38,7 +36,9 @@ RETRIABLE = {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_
 
 @pytest.fixture(autouse=True)
 def few_topics_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes heartbeats with more than 10 names, instead of 1,000, run in slices, and makes each step a slice."""
+    """Makes heartbeats with more than 10 names run in slices (without this fixture, 1,000 names). Makes the slices
+    short.
+    """
     monkeypatch.setattr(streams_group_heartbeat, "LONG_TOPOLOGY", 10)
     monkeypatch.setattr(streams_group_heartbeat, "NAMES_PER_STEP", 25)
     monkeypatch.setattr(streams_group_heartbeat, "NAME_COST_US", 1_000)
@@ -49,7 +49,7 @@ def few_topics_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_world(*, sliced: bool = True, **settings: Any) -> World:
-    """Makes a node with the topic `t`, and with a source topic and a changelog topic for each of `NAMES`."""
+    """Makes a node with the topic `t`, and with a source topic and a changelog topic for each name in `NAMES`."""
     world = World({**SETTINGS, **settings}, topics={"t": 1})
     names = [*NAMES, *(f"{name}-log" for name in NAMES)]
     topics = [CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in names]
@@ -95,7 +95,7 @@ def described(world: World) -> Any:
 
 
 def test_the_responses_equal_the_responses_of_one_decision() -> None:
-    """A node without slices decides at once. With and without slices, two members get the same epochs and tasks."""
+    """Two members get the same epochs and tasks from nodes with and without slices."""
     divided, at_once = make_world(), make_world(sliced=False)
     for member in ("a", "b", "a"):
         steps: list[int] = []
@@ -118,7 +118,9 @@ def test_the_responses_equal_the_responses_of_one_decision() -> None:
 
 @pytest.mark.parametrize(("tags", "long_tasks"), [(11, 1_000), (0, 1)])
 def test_many_tags_or_tasks_take_three_decisions(tags: int, long_tasks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The member, the target of 50,000 tasks, and the member's step towards this target are separate slices."""
+    """A heartbeat with many tags or tasks writes its records in three slices: the member, the target, and the member's
+    assignment.
+    """
     monkeypatch.setattr(streams_group_heartbeat, "LONG_TASKS", long_tasks)
     written: list[tuple[int, int]] = []
     decide = streams_group_heartbeat.heartbeat
@@ -183,7 +185,9 @@ def test_errors_equal_the_errors_of_one_decision(requested: Topology, code: E) -
 
 
 def test_a_member_that_fills_the_group_gets_its_tasks() -> None:
-    """The second slice of its join is not refused, although the group is full by then."""
+    """A join runs in several slices, and its first slice fills the group. The later slices are not refused for this
+    reason.
+    """
     world = make_world(**{"group.streams.max.size": 1})
     response = decided(world, join("m"))
     assert response.error_code == E.NONE
@@ -200,7 +204,9 @@ def test_another_topology_is_refused() -> None:
 
 
 def test_a_commit_that_fails_at_any_slice_leaves_a_working_group() -> None:
-    """The client gets a retriable error or its tasks. The next heartbeat returns all tasks."""
+    """The commit after one of the slices of a join fails. The client gets its tasks or a retriable error. In both
+    cases, the next join returns all tasks.
+    """
     failed = 0
     for nth in range(20):
         world = make_world()

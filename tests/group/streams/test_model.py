@@ -2,8 +2,8 @@
 
 A seed determines all events: heartbeats, lost responses, duplicate requests, crashes of members and of whole processes,
 changes of topics and settings, restarts and failed commits of the server. After every step the invariants of the group
-are checked. Once the faults stop, the group must come to rest within a bounded number of heartbeats, with every task
-active in exactly one member and with all possible standby tasks.
+are checked. Once the faults stop, the group must become stable within a bounded number of heartbeats. Then every task
+is active in exactly one member, and has as many standby tasks as the processes permit.
 """
 
 from __future__ import annotations
@@ -47,14 +47,16 @@ def in_roles(tasks: Tasks) -> list[set[Task]]:
 
 
 class Client(Member):
-    """A member that joins again after an error or a lost response, because a heartbeat does not repeat tasks."""
+    """A member that joins again after an error or a lost response. Only the response to a join repeats the member's
+    tasks.
+    """
 
     def __init__(self, world: World, member_id: str, process: str, rng: random.Random) -> None:
         super().__init__(world, member_id, process)
         self.rng = rng
 
     def request(self) -> StreamsGroupHeartbeatRequest:
-        """Returns the next heartbeat: a join, or one that reports the tasks most of the time."""
+        """Returns the next request: a join, or a heartbeat, which reports the member's tasks in 70% of cases."""
         if self.epoch == 0:
             fields = {**self.join_fields(APPLICATION), "rebalance_timeout_ms": REBALANCE_MS}
             return StreamsGroupHeartbeatRequest(group_id=GROUP, member_id=self.member_id, **fields)
@@ -152,8 +154,9 @@ class Model:
     # ---- invariants
 
     def check(self) -> None:
-        """Checks that no task is active twice or twice in one process, that unfenced clients run only their own tasks,
-        and that epochs only grow.
+        """Checks the invariants: no task is active in two members, and no process has two copies of a task.
+
+        Unfenced clients run only their own tasks, and epochs never decrease.
         """
         group = self.group()
         if group is None:

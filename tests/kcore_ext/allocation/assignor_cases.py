@@ -29,7 +29,9 @@ def _members(count: int) -> list[Member]:
 
 
 def _assign(name: str, group_type: str) -> Attempt:
-    """Runs two assignments. The second one has one more member, and the first one as its previous assignment."""
+    """Runs two assignments. The second assignment has one more member, and its members own the partitions of the first
+    one.
+    """
     assignor: Any = get(name, group_type)
     topics = _topics()
     few, more = _members(4), _members(5)
@@ -57,8 +59,8 @@ def _assign(name: str, group_type: str) -> Attempt:
 
 
 def subscriptions_of_two_images() -> Attempt:
-    """Assigns members with the topics of one image, then with the topics of another image. Cached positions of the two
-    images must not mix.
+    """Assigns the same members with two different versions of the topics. Cached positions of the first version must
+    not be used for the second one.
     """
     assignor: Any = get("range")
     members = [Member(f"member-{n}", ["orders", "refunds", "unknown"]) for n in range(3)]
@@ -111,7 +113,7 @@ def server_range_assignor() -> Attempt:
 
 
 def read_topics() -> Attempt:
-    """Reads topics with racks from dictionaries."""
+    """Creates a `Topics` object with racks from dictionaries."""
     made: list[Topics] = []
 
     def action() -> None:

@@ -44,7 +44,9 @@ def _expected() -> list[Record]:
 
 
 def add_and_take_fetched_records() -> Attempt:
-    """Reads a response. A failed `take` must not remove a record."""
+    """Adds the batches of a response and takes the records in two calls of `take`. A failed call must not lose a
+    record.
+    """
     data = _batches()
     fetched = FetchedRecords(Record, "t", 0)
     taken: list[list[Record]] = [[], []]
@@ -66,7 +68,9 @@ def add_and_take_fetched_records() -> Attempt:
 
 
 def finish_and_drop_records_of_a_loop() -> Attempt:
-    """Moves a cursor. A failed call must neither skip a record nor forget a finished record."""
+    """Iterates over records with a `RecordCursor`. A failed call must neither skip a record nor forget that a record is
+    finished.
+    """
     records = _expected()
     cursor = RecordCursor()
     ends: dict[Any, int] = {}

@@ -58,12 +58,12 @@ def _equal_bytes(write: Callable[[], bytes]) -> Attempt:
 
 
 def encode_message() -> Attempt:
-    """Encodes a request of a few nested arrays, in the scratch memory."""
+    """Encodes a request of a few nested arrays that fits into the encoder's scratch memory."""
     return _equal_bytes(lambda: COMMIT.encode(9))
 
 
 def encode_request_frame() -> Attempt:
-    """Encodes the frame of a request that outgrows the scratch memory twice."""
+    """Encodes the frame of a request that is larger than the scratch memory, so that the buffer must grow twice."""
     request = JoinGroupRequest(
         group_id="g", protocols=[JoinGroupRequestProtocol(name=f"p{n}", metadata=b"m" * 60_000) for n in range(5)]
     )

@@ -1,4 +1,4 @@
-"""Columns of the Spark readers while allocations fail: later results have only complete rows."""
+"""Columns of the Spark readers while allocations fail: after a failure, the columns contain only complete rows."""
 
 from __future__ import annotations
 
@@ -130,9 +130,7 @@ def offset_records() -> Attempt:
 
 
 def record_columns() -> Attempt:
-    """Decodes typed columns of records with arrays of structs. After a failure, the next batch begins with empty
-    columns.
-    """
+    """Decodes records into one column per field. After a failed call, the next batch begins with empty columns."""
     name = "transaction_log"
     classes = key_classes("__transaction_state")
     topics = {"__transaction_state": [(number, name, cls, cls.VALUE) for number, cls in classes.items()]}

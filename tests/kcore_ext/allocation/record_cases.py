@@ -123,7 +123,7 @@ def _requested(count: int) -> list[OffsetCommitRequestPartition]:
 def offset_block() -> Attempt:
     """Adds the offsets of nine partitions to a block, writes the block to a batch, and stores the offsets in dicts.
 
-    The block object itself has space for fewer partitions.
+    The block must allocate memory for the offsets, because its object has space for fewer than nine.
     """
     requested = _requested(9)
     done: list[Any] = []
@@ -192,7 +192,7 @@ def consumer_records() -> Attempt:
 
 
 def compaction_map() -> Attempt:
-    """Surveys the keys of some batches until the table of keys and the list of batches have been enlarged."""
+    """Enters the keys of many batches into a compaction map, so that the map must enlarge its tables."""
     run = [(10 * n, _batch(10 * n, 10, f"key-{n % 7}-" + "x" * 900 * (n % 3))) for n in range(80)]
     latest = {f"key-{n % 7}-{'x' * 900 * (n % 3)}{at}".encode(): 10 * n + at for n in range(80) for at in range(10)}
     found = OffsetMap(1 << 30)
@@ -211,7 +211,9 @@ def compaction_map() -> Attempt:
 
 
 def compaction_sweep() -> Attempt:
-    """Drops records and merges neighbouring batches. No batch may be removed before its replacement exists."""
+    """Compacts batches: drops old records and merges neighbouring batches. The result must keep the last record of each
+    key, even after a failed call.
+    """
     run = [(10 * n, _batch(10 * n, 10, f"key-{n % 4}-")) for n in range(9)]
     known = OffsetMap(1 << 30)
     known.survey(run, 0, 0, 100, 1 << 30, None)
@@ -233,7 +235,7 @@ def compaction_sweep() -> Attempt:
 
 
 def stored_run() -> Attempt:
-    """Reads a run of batches from storage."""
+    """Collects successive batches from storage entries and checks them."""
     entries = [(b"\0\0\0\1" + (10 * n).to_bytes(8, "big"), _batch(10 * n, 10)) for n in range(4)]
     found: list[int] = []
 

@@ -1,6 +1,6 @@
-"""A server's requests while allocations fail: a connection's request queue, an offset commit, a fetch, a produce.
+"""The parts of a server that process requests, while allocations fail: request queue, offset commit, fetch, produce.
 
-A fault in a decision may cause an error response or abort the round, which the engine's tests cover. The cases of this
+A failed allocation may cause an error response or abort the round, which the engine's tests cover. The cases of this
 module check that the same objects give correct responses afterwards.
 """
 
@@ -27,8 +27,9 @@ from tests.server.test_request_queue import Owner
 
 
 def request_queue() -> Attempt:
-    """Sends heartbeats through the request queue of a connection: new frames, frames that are cached by their bytes,
-    incomplete frames, and several frames in one read.
+    """Sends heartbeats through the request queue of a connection, in several reads.
+
+    The frames are new, repeated (the queue caches them by their bytes), incomplete, or several in one read.
     """
     owner = Owner(RequestQueue)
     queue = owner.queue

@@ -50,7 +50,7 @@ def timer_wheel() -> Attempt:
 
 
 def purgatory() -> Attempt:
-    """Checks and expires operations under several keys."""
+    """Watches delayed operations under several keys, then checks them by one key and lets them expire."""
     wheel = TimerWheel(0)
     delayed = Purgatory(wheel)
     operations = [_Operation() for _ in range(12)]
@@ -98,7 +98,7 @@ def share_states() -> Attempt:
 
 
 def member_step() -> Attempt:
-    """Computes a consumer group member's step and stores the owners of partitions. Each attempt makes new objects."""
+    """Computes two assignments of a consumer group member and stores them as owners of partitions."""
     topics = [bytes([number]) * 16 for number in range(20)]
     target = {topic_id: (0, 1) if number % 2 else (2, 3, 4) for number, topic_id in enumerate(topics)}
     found: list[PartitionOwners] = []

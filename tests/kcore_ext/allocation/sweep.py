@@ -19,26 +19,28 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 QUIET_RUNS: Final = 40
-"""Number of consecutive runs without a MemoryError. A sweep then ends, because each allocation of the action has failed
-once.
+"""Number of successive runs without a failed allocation after which a sweep ends: all allocations have failed once by
+then.
 """
 MAX_ALLOCATIONS: Final = 3000
 FOREVER: Final = 0
 SPANS: Final = (1, 2, 3, FOREVER)
-"""Numbers of successive allocations that fail. Further failures hit the code that handles the first failure."""
+"""Each run makes this number of successive allocations fail; 0 stands for all later ones. A second failure tests the
+code that handles the first one.
+"""
 
 
 class Attempt(NamedTuple):
     """One run of a case: the code whose allocations fail, and the checks afterwards."""
 
     action: Callable[[], Any]
-    """The code under test. It must either succeed or raise MemoryError (or an exception in `also`)."""
+    """The code under test. It must succeed, or raise MemoryError or one of the exceptions in `also`."""
     check: Callable[[bool], None]
-    """The assertions after a run. They are called with enough memory, and with True if the action succeeded."""
+    """The assertions after a run, when allocations succeed again. The argument is True if the action has succeeded."""
     also: tuple[type[Exception], ...] = ()
     """Other exceptions that the action may raise after a failed allocation."""
     only_alone: bool = False
-    """True to leave out the span FOREVER, in which all later allocations fail.
+    """True to skip the runs in which all later allocations fail (FOREVER).
 
     If memory stays exhausted, an error handler in Python ends the interpreter.
     """
@@ -62,8 +64,8 @@ def run_with_faults(attempt: Attempt, first: int, last: int) -> bool:
 
 
 def sweep(case: Callable[[], Attempt]) -> int:
-    """Makes each allocation fail, alone and together with the next allocations (`SPANS`). Returns the number of failed
-    attempts.
+    """Runs a case again and again, each time with another failing allocation and with each value of `SPANS`. Returns
+    the number of runs in which the action failed.
     """
     failed = 0
     for span in SPANS:

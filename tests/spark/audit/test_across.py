@@ -1,4 +1,6 @@
-"""Planted faults between logs: the audit compares `__transaction_state` with the other partitions."""
+"""Faults that concern several logs: the audit compares the transaction log (`__transaction_state`) with the other
+partitions.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ class Node:
         self.complete(after, commit)
 
     def go_on(self) -> None:
-        """Advances the time, then writes an unrelated offset and an unrelated record."""
+        """Advances the time, then writes an offset and a record outside of the transactions, so that the logs show the
+        new time.
+        """
         self.ids.wait(LONG_MS)
         self.offsets.commit("other", 1)
         self.data.raw(None, b"v")
@@ -339,7 +343,9 @@ def test_missing_markers_of_a_deleted_topic_are_no_findings_in_its_successor(nod
 
 
 def test_decisions_removed_by_compaction_are_no_findings(node: Node) -> None:
-    """After compaction, the log has only the newest record of the transactional id."""
+    """Compaction has removed all but the newest record of a transactional id. The audit reports no error about
+    transactions whose decisions are missing for this reason.
+    """
     node.whole()
     node.whole((7, 0), True, 1)
     log = transaction_log(node.ids)
@@ -349,7 +355,7 @@ def test_decisions_removed_by_compaction_are_no_findings(node: Node) -> None:
 
 
 def test_decisions_are_known_only_if_every_transaction_log_is_present(node: Node) -> None:
-    """If a partition of `__transaction_state` is missing, the audit does not know all decisions about transactions.
+    """If a partition of `__transaction_state` is missing, the audit does not know the outcomes of all transactions.
 
     It infers missing partitions from the partition numbers, and from the partition in which each known id lies.
     """

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.spark
 
 
 class Rows(Source):
-    """A source that yields the rows of hand-written logs, so that a test can export them."""
+    """A source with the rows of the logs that a test has written. A test can export this source."""
 
     def __init__(self, *logs: Written) -> None:
         self._logs = {(log.topic, log.partition): log for log in logs}
@@ -155,7 +155,9 @@ def test_a_folder_without_logs_is_an_error(spark: Any, tmp_path: Path) -> None:
 
 
 def test_a_wrong_crc_in_segments_of_a_real_broker_is_found(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """Besides the damage, the audit finds only legal events."""
+    """The audit finds a damaged batch in the logs of a real broker. Apart from it, its findings have the severity
+    `info`.
+    """
     folder = tmp_path / "logs"
     folder.mkdir()
     for name in ("__consumer_offsets-3", "__transaction_state-0"):
@@ -253,7 +255,7 @@ def test_the_exit_status_reflects_the_severity() -> None:
 
 
 def test_a_finding_is_one_line_for_any_group_name() -> None:
-    """Control characters are shown as codes. An id of 30,000 letters does not hide other findings."""
+    """Control characters in a group name are shown as codes, and a name of 30,000 characters is truncated."""
     rough = "Group new\nline\x1b[2J " + "b" * 30_000 + " went back."
     finding = Finding("kind", "error", "__consumer_offsets", 0, 1, -1, "", None, None, None, None, None, (), rough)
     _, line = lines([finding], 1)

@@ -113,7 +113,7 @@ def consumer(log: Written, *members: str) -> None:
 
 
 def test_a_partition_with_two_owners_in_a_consumer_group_is_found(log: Written) -> None:
-    """Member b owns a partition that member a still has to revoke. The audit reports two owners."""
+    """The log assigns a partition to member b while member a still has to revoke it. The audit reports two owners."""
     consumer(log, "a", "b")
     log.current("g", "a", 4, owned=[0, 1])
     before = log.current("g", "a", 4, owned=[0], revoking=[1])
@@ -198,7 +198,9 @@ def test_a_member_epoch_above_the_group_epoch_is_found(log: Written) -> None:
 
 
 def test_epochs_restart_after_the_removal_of_the_group(log: Written) -> None:
-    """Covers groups that migrate from one protocol to the other."""
+    """A group is removed, and a new group with the same name begins with lower epochs. This is no finding, even if the
+    new group has another protocol.
+    """
     log.group_epoch("g", 5)
     assignment(log, 5)
     log.put(ConsumerGroupTargetAssignmentMetadataKey(group_id="g"))
@@ -437,7 +439,9 @@ def listing(**lists: Sequence[str]) -> ShareGroupStatePartitionMetadataValue:
 
 
 def test_a_share_state_that_no_group_lists_is_found(log: Written) -> None:
-    """The coordinator would never delete this state. A group lists initializing, initialized and deleting topics."""
+    """The log has the state of a share partition, but no group lists the partition as initializing, initialized or
+    deleting. The audit reports it, because the coordinator would never delete this state.
+    """
     states = Written(SHARE_GROUP_STATE, clock=log)
     here = states.put(ShareSnapshotKey(**PLACE), snapshot())
     log.group_epoch("g", 1)
@@ -455,7 +459,9 @@ def test_a_share_state_that_no_group_lists_is_found(log: Written) -> None:
 
 
 def test_an_initialization_that_does_not_complete_is_found(log: Written) -> None:
-    """The audit reports share partitions that still initialize one minute and the grace period after their record."""
+    """A share partition is still initializing one minute and the grace period after the record that lists it. The audit
+    reports the partition.
+    """
     here = log.put(ShareGroupStatePartitionMetadataKey(group_id="s"), listing(initializing=()))
     late_ms = here.timestamp_ms + 60_000 + GRACE_MS
     assert found(log, now_ms=late_ms) == []

@@ -80,7 +80,7 @@ def test_logs_of_a_real_broker_are_healthy(kafka_logs: Path, moment: str) -> Non
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_logs_of_a_real_broker_without_their_fronts_are_healthy(kafka_logs: Path, seed: int) -> None:
-    """Each log may begin at any offset."""
+    """The beginning of each log is missing, up to a random offset, as after retention. The audit reports no error."""
     chance = random.Random(seed)
     logs = real_logs(kafka_logs / chance.choice(oracle.MOMENTS))
     cut = {
@@ -116,8 +116,8 @@ def test_a_copy_made_during_compaction_is_healthy(kafka_logs: Path) -> None:
 
 
 class Life(Traffic):
-    """Traffic that also writes transactional data, uses the newest transaction protocol (KIP-890), and restarts the
-    node.
+    """Random traffic. In addition to `Traffic`, it writes transactional records, ends transactions by the newest
+    protocol (KIP-890), and restarts the node.
     """
 
     def __init__(self, world: World, chance: random.Random) -> None:

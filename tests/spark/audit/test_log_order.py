@@ -18,7 +18,7 @@ from tests.spark.audit.written import Written, found
 
 @pytest.fixture
 def log() -> Written:
-    """Returns a log that was not compacted, as its repeated keys show."""
+    """Returns a log in which keys occur several times. The audit infers from this that the log was not compacted."""
     made = Written()
     for offset in range(10):
         made.commit("g", offset, partition=offset % 2)
@@ -51,7 +51,9 @@ def test_records_after_a_gap_are_not_compared_with_earlier_ones() -> None:
 
 
 def test_gaps_below_the_compaction_point_are_no_findings() -> None:
-    """The compaction point is the checkpoint or, without a checkpoint, the first repeated key."""
+    """Gaps in the compacted part of a log are no findings. This part ends at the cleaner's checkpoint or, without a
+    checkpoint, at the first repetition of a key.
+    """
     log = Written()
     log.next_offset = 5
     log.commit("g", 1, partition=0)

@@ -112,7 +112,9 @@ def test_a_producer_id_replaced_before_its_last_epoch_is_found(log: Written) -> 
 
 
 def test_a_producer_id_may_be_replaced_after_its_last_epoch(log: Written) -> None:
-    """The producer id changes by InitProducerId, or at the end of a transaction (KIP-890)."""
+    """A producer id whose epochs are used up is replaced by another one. This happens in an InitProducerId, or at the
+    end of a transaction (KIP-890), and is no finding.
+    """
     log.transaction("y", EMPTY, (7, 32_766))
     log.transaction("y", EMPTY, (9, 0))
     log.transaction("z", EMPTY, (8, 32_766))
@@ -222,7 +224,7 @@ def test_a_decreasing_offset_of_a_group_with_members_is_found() -> None:
 
 
 def test_a_decreasing_offset_committed_by_a_transaction_is_found() -> None:
-    """The audit compares an offset of a committed transaction with the offset that was committed before its record.
+    """A transaction commits an offset that is lower than the offset committed before. The audit reports this.
 
     It ignores offsets of aborted transactions.
     """
@@ -237,8 +239,8 @@ def test_a_decreasing_offset_committed_by_a_transaction_is_found() -> None:
 
 
 def test_a_transactional_offset_older_than_the_last_commit_is_no_finding() -> None:
-    """A non-transactional commit overrides an earlier transactional offset, even if the transaction is committed
-    afterwards.
+    """A transaction writes offset 3, then another commit writes 10, and then the transaction is committed. The later
+    record wins, so the offset has not decreased.
     """
     log = Written()
     log.generation("g", 1, a=[0])

@@ -172,7 +172,7 @@ class Written:
 
 
 def found(*logs: Written, cleaned_to: int | None = None, **at_end: Any) -> list[Finding]:
-    """Returns the findings in logs, within and across partitions, without Spark."""
+    """Returns the findings of the audit without Spark, within each log and between the logs."""
     results = [one for log in logs for one in examine(log.topic, log.partition, log.rows, cleaned_to=cleaned_to)]
     observations = [one for one in results if isinstance(one, Observation)]
     findings = [one for one in results if isinstance(one, Finding)]

@@ -1,5 +1,5 @@
-"""Causes of rebalances of classic groups, which the job infers from the differences of generations and the lengths of
-sessions.
+"""Causes of rebalances of classic groups. The job infers them from differences between generations and from session
+timeouts.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ def test_the_records_of_a_generation_determine_its_cause(case: str) -> None:
 
 
 def test_unknown_durations_are_null() -> None:
-    """The creation of a group and an empty generation have no sync phase. Assignments of an unknown protocol have no
-    moves.
+    """The duration is null for an empty generation, which has no sync phase. Moved partitions are unknown if the
+    assignments are in an unknown protocol.
     """
     log = Log().generation(0, {}).generation(1, ALONE, opaque=True).passes(SECOND).generation(2, {})
     columns = ("epoch", "previous_epoch", "duration_ms", "covers", "outcome", "moved", "members")
@@ -168,7 +168,9 @@ def test_a_group_that_was_deleted_begins_with_a_new_history() -> None:
 
 
 def test_missing_state_timestamp_excludes_no_cause() -> None:
-    """Record versions before 2 do not contain the time of the group's state."""
+    """Records of versions before 2 do not contain the time at which the group's state began. The job still infers the
+    cause of the rebalance.
+    """
     log = Log()
     log.now_ms = -1
     log.generation(1, BOTH)

@@ -1,4 +1,6 @@
-"""The gaps between commits and the rebalance storms that one pass finds equal those of a simple search."""
+"""The job finds gaps between commits and rebalance storms in one pass over the log. A simple search finds the same
+ones.
+"""
 
 from __future__ import annotations
 

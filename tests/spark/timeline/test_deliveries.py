@@ -1,5 +1,5 @@
-"""Deliveries of share groups in the timeline: counts from the difference of two states, events, and windows with the
-lag.
+"""Deliveries of share groups in the timeline: counts of deliveries, which result from differences of states, and their
+sums and lag in each time window.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def by_offset(batches: Batches) -> dict[int, tuple[int, int]]:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_progress_is_the_sum_over_single_records(seed: int) -> None:
-    """The counts over runs of offsets equal the sum over single offsets."""
+    """The job counts deliveries for ranges of offsets at once. The counts equal the sum over single offsets."""
     chance = random.Random(seed)
     before: Batches = ()
     for _ in range(30):
@@ -114,8 +114,8 @@ def test_each_change_of_a_share_partition_is_an_event() -> None:
 
 
 def test_the_topics_of_share_groups_have_names() -> None:
-    """Each topic name gives one event, although the group lists the topic first as initializing and then as
-    initialized.
+    """A share group lists a topic first as initializing and then as initialized. The timeline has one event with the
+    topic's name.
     """
     log = Log()
     topic = TopicPartitionsInfo(topic_id=TOPIC_ID, topic_name="jobs", partitions=[2])

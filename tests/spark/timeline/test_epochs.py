@@ -1,5 +1,5 @@
-"""Consumer groups as the engine logs them, in virtual time: every epoch with its cause, duration and moved
-partitions.
+"""The timeline of consumer groups, from logs that the engine writes in virtual time: every epoch with its cause,
+duration and moved partitions.
 """
 
 from __future__ import annotations
@@ -230,7 +230,9 @@ def test_a_static_member_is_replaced_or_times_out(world: World) -> None:
 
 
 def test_changes_of_subscriptions_and_topics_are_causes(world: World) -> None:
-    """Covers another subscription, a topic that grew, and the departure of all members."""
+    """The timeline names the causes of four rebalances: a join, another subscription, a topic that grew, and the
+    departure of the only member.
+    """
     a = Member(world, "a")
     a.join(["t"])
     settled(world, a)
@@ -267,9 +269,9 @@ def test_initialized_share_partitions_are_a_cause() -> None:
 
 
 def test_streams_groups_move_tasks() -> None:
-    """A streams group moves active and standby tasks, which the timeline distinguishes.
+    """The timeline of a streams group contains moved tasks, and distinguishes active and standby tasks.
 
-    The number of the state STABLE differs from that of consumer groups.
+    In records of streams groups, the state STABLE has another number than in those of consumer groups.
     """
     member, group = {"group_id": "s", "member_id": "m"}, {"group_id": "s"}
     described = StreamsGroupMemberMetadataValue(client_id="c", client_host="/h")

@@ -236,7 +236,7 @@ class Tags(HTMLParser):
 
 @pytest.mark.parametrize("made", [summary(), summary(whole=False), summary(HOSTILE), summary(""), empty()])
 def test_page_is_well_formed_and_self_contained(made: dict[str, Any]) -> None:
-    """The page has no script and no reference, and loads nothing. Every plot has a description in words."""
+    """The page contains no script and no link, and loads no other file. Every plot has a description in words."""
     page = render(made)
     page.encode()
     root = parsed(page)

@@ -37,7 +37,7 @@ GROUPS = ("g", "h", "i")
 
 
 def row_of(fact: str, **given: Any) -> dict[str, Any]:
-    """Returns an event with values in some columns."""
+    """Returns an event of a kind; columns without a given value are None."""
     return {name: given.get(name) for name, _, _ in EVENT_KINDS[fact]}
 
 

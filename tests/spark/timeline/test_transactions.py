@@ -1,4 +1,4 @@
-"""Transactions, from their first partition to their last marker, and the causes of aborts."""
+"""The timeline of transactions, from the first added partition to the last marker, and the causes of aborts."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_the_records_of_a_transaction_determine_outcome_and_cause(case: str) -> 
 
 
 def test_an_id_may_have_several_transactions() -> None:
-    """Each transaction begins at its own start, not at the end of the previous one."""
+    """A transactional id has three transactions. No duration includes the time since the previous transaction."""
     log = Ids()
     for _ in range(3):
         log.wait(100).say(ONGOING).wait(7).say(PREPARE_COMMIT).say(COMPLETE_COMMIT)
