@@ -285,7 +285,7 @@ def java_table(lines: Sequence[Mapping[str, Any]], rows: Mapping[str, float]) ->
 
 
 class Server(NamedTuple):
-    """A server under load, with the commands that prepare and start it on a port with an empty folder.
+    """A server under load. Its commands prepare and start it; each start gets a free port and an empty folder.
 
     Attributes:
         name: the column's title.
@@ -363,7 +363,7 @@ def start(load: Path, server: Server, work: Path) -> Started:
 
 
 def measure(load: Path, name: str, started: Started, case: Case, seconds: float) -> dict[str, Any]:
-    """Measures one case on a running server. If there is no figure, `failed` contains the reason.
+    """Measures one case on a running server. Returns the figures, or {"failed": reason}.
 
     If the system allows it, the load generator stays on one core, so that the server always has the rest.
     """

@@ -32,7 +32,7 @@ GREEDY = "greedy"
 
 
 def flood(port: int, stop: threading.Event, counts: list[int], index: int) -> None:
-    """Sends requests without a pause, and counts responses until `stop`."""
+    """Sends requests without a pause, and counts the responses, until the event `stop` is set."""
     frame = encode_request(MetadataRequest(topics=None), 12, 1, GREEDY)
     with socket.create_connection(("127.0.0.1", port), timeout=0.2) as client:
         client.sendall(frame * OUTSTANDING)

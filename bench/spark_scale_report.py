@@ -37,7 +37,7 @@ BEGIN = "<!-- bench.spark_scale_report: begin -->\n"
 END = "<!-- bench.spark_scale_report: end -->\n"
 PLOT = "spark-scale.svg"
 DAYS = {DAY: EMPTY_DAY, DAY_WITH_CHECKPOINTS: EMPTY_DAY_WITH_CHECKPOINTS}
-"""Job that continues a rebuild with a day of events -> the same job without new events."""
+"""Name of a job that continues a rebuild with a day of events -> name of the same job without new events."""
 JOBS = (COUNT, FIRST, THROUGH_SPARK, LOCAL, ONE_PROCESS, BEFORE, *DAYS, *DAYS.values(), START)
 COLOURS = ("#3465a4", "#4e9a06", "#cc0000", "#75507b", "#c17d11", "#555753")
 WIDTH, HEIGHT, LEFT, FOOT, TOP, RIGHT = 760, 380, 60, 40, 16, 16
@@ -191,7 +191,7 @@ def _text(x: float, y: float, text: str, anchor: str, colour: str = "#333") -> s
 
 
 def written(page: str, results: Results) -> str:
-    """Returns the text of docs/spark.md, with new tables between the two markers."""
+    """Returns the text of docs/spark.md, with new tables between the markers `BEGIN` and `END`."""
     before, _, remainder = page.partition(BEGIN)
     _, mark, after = remainder.partition(END)
     assert mark, f"the page lacks {BEGIN.strip()} or {END.strip()}"

@@ -65,7 +65,7 @@ def test_commit(benchmark: Any, folder: Path, durability: str, batches: int, par
 @pytest.mark.parametrize("durability", ["fsync", "os"])
 @pytest.mark.parametrize("batches", [1, 10, 100])
 def test_commit_baseline_file(benchmark: Any, folder: Path, durability: str, batches: int) -> None:
-    """Measures the baseline of a commit: an append to a file in one write, with fdatasync if the commit would flush."""
+    """Measures the baseline of a commit: an append to a file in one write, with fdatasync for durability `fsync`."""
     benchmark.group = f"commit of {batches} x {BATCH_BYTES} B: {durability}"
     data = bytes(make_batch())
     folder.parent.mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
 """Committed offsets: commits, fetches, loading a shard, and bytes per offset.
 
 A round of a commit row is COMMITS requests and one commit of the log; divide by COMMITS for one request. The rows named
-"decide" exclude the log and the batch: they measure only the state machine's decision and replay. KCORE_BENCH_LARGE=1
+"decide" measure only the state machine's decision and replay, without the record batch and the log. KCORE_BENCH_LARGE=1
 loads a million offsets.
 """
 

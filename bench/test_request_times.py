@@ -23,7 +23,7 @@ HEARTBEATS = 64
 
 
 class Owner:
-    """The connection object that a request queue needs. Its error methods do not occur, because no request fails."""
+    """The connection object that a request queue needs. It has no error methods, because no request fails."""
 
     def make_context(self, version: int, client_id: str) -> RequestContext:
         return RequestContext(version, client_id, "/10.0.0.1")

@@ -4,8 +4,8 @@
     KCORE_BENCH_SPARK_EVENTS=1000000 pytest bench/test_spark_history.py
 
 The log: ten groups, each of which repeatedly rebalances six times within seconds, commits, runs two transactions, and
-is silent for ten minutes. A longer log thus has more rebalances, storms, gaps and transactions per group, and shows
-any quadratic cost in their numbers.
+is silent for ten minutes. A longer log thus has more rebalances, storms, gaps and transactions per group. It shows
+any cost that is quadratic in one of these numbers.
 """
 
 from __future__ import annotations

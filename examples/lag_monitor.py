@@ -47,8 +47,8 @@ class Row:
 def measure(node: kcore.Node) -> list[Row]:
     """Returns the lag of every group, the largest first.
 
-    The number of requests depends on the numbers of brokers and share groups, but not on the number of other groups,
-    because a cluster may have thousands of groups.
+    The number of requests depends on the numbers of brokers and share groups, but not on the number of other groups. A
+    cluster may have thousands of them.
     """
     groups = node.groups.list()
     described = node.groups.describe(group.group_id for group in groups)

@@ -42,7 +42,7 @@ class Environment:
 
         Args:
             requirements: arguments of `pip install`.
-            variables: all environment variables of pip; None for those of this process.
+            variables: all environment variables of pip; None to use the environment of this process.
         """
         pip = [str(self.bin / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, "--only-binary", ":all:", *requirements], env=variables, check=True)

@@ -32,7 +32,7 @@ SHOWN_LINES = 120  # lines of a failure; pytest prints the examples at the end
 
 
 def property_tests(paths: list[Path]) -> list[Path]:
-    """Returns the test files below `paths` that have property tests or seeded ones, sorted."""
+    """Returns the sorted test files below `paths` that have property tests, or tests with the mark `seeded`."""
     files: set[Path] = set()
     for path in paths:
         files.update([path] if path.is_file() else path.rglob("test_*.py"))

@@ -236,7 +236,7 @@ def cli() -> str:
 
 
 def audit() -> str:
-    """Renders the findings of the Spark audit: the columns of the table, and every kind."""
+    """Renders two tables about the Spark audit: the columns of the findings table, and every kind of finding."""
     lines = ["# Findings of the audit", NOTE, "Findings of `kcore spark audit`; see [spark.md](spark.md#audit).", ""]
     lines += ["## The table", "", "| column | type | meaning |", "|---|---|---|"]
     lines += [f"| `{name}` | `{kind}` | {meaning} |" for name, kind, meaning in FINDINGS]

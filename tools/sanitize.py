@@ -5,8 +5,8 @@
 The sources are copied to `build/sanitize/tree` and built there, so that the build of the checkout stays unchanged. A
 second run builds only changed modules. The run fails if a sanitizer reports an error, also in a child process of a
 test. By default, it includes the tests of compiled code, the log, the runtime, transactions, share groups and streams
-groups, which take about 20 minutes of CPU after the build. The rest of the suite (servers, real clients, Spark) would
-take hours. The program needs gcc with libasan and libubsan.
+groups. These tests take about 20 minutes of CPU after the build. The rest of the suite (servers, real clients, Spark)
+would take hours. The program needs gcc with libasan and libubsan.
 """
 
 from __future__ import annotations

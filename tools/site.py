@@ -3,8 +3,8 @@
     python -m tools.site
 
 The pages stay as they are in the repository, where their links work, too. This program copies the pages into
-`build/site-pages`, and changes each link to a file of the repository into a link to the page that has it. Then it runs
-mkdocs, which reports every broken link.
+`build/site-pages`, and changes each link to a file of the repository into a link to the page with its content. Then
+it runs mkdocs, which reports every broken link.
 """
 
 from __future__ import annotations

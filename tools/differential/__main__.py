@@ -59,7 +59,7 @@ AREAS: Final[dict[str, Area]] = {
 JOBS: Final = 6
 """Number of programs that run at the same time. They spend most of their time waiting."""
 RESTART_S: Final = 120.0
-"""Maximum time in seconds that a program waits in its middle for the other programs and the restart of the servers."""
+"""Maximum time in seconds that a program waits at its middle step for the other programs and the servers' restart."""
 OF_LEADER_EPOCHS: Final = frozenset({"epoch_end"})
 """Names of the calls that depend on leader epochs.
 
@@ -140,7 +140,7 @@ def both(kafka: str, server: str, restarts: bool) -> Iterator[Servers]:
 
 
 class MiddleBarrier:
-    """The wait of a program in its middle until all programs have arrived and both servers have restarted.
+    """The pause of a program at its middle step, until all programs have paused and both servers have restarted.
 
     Args:
         barrier: the barrier that all programs share. Its action restarts the servers.

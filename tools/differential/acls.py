@@ -86,7 +86,7 @@ class _Drawer:
         return Step(self.chance.randrange(len(CLIENT_IDS)), call, arguments)
 
     def _one_of_first(self, values: tuple[int, ...], count: int) -> int:
-        """Returns one of the first `count` values. In one of 100 calls, selects from all values.
+        """Returns a random value, nearly always one of the first `count` of `values`.
 
         The other values are rare, because most of them end the program early.
         """

@@ -228,7 +228,7 @@ def described(area: str, last: Step, what: str) -> str | None:
     Args:
         area: name of the area.
         last: the program's last step.
-        what: the lines about the difference.
+        what: the lines that report the difference.
     """
     for known in KNOWN:
         if known.area != area or known.call not in (None, last.call):

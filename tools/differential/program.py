@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from tools.differential.side import Side
 
 SETTLE_S: Final = 10.0
-"""Maximum time in seconds until a server has applied a change that it makes after its response."""
+"""Maximum time in seconds between a response and the moment at which the requested change is in effect."""
 LONG: Final = re.compile(r"(.)\1{30,}")
 """A pattern for long runs of one character. Reports shorten them."""
 
@@ -83,7 +83,7 @@ def await_condition(side: Side, request: Any, version: int, done: Callable[[Any]
 def learned_epoch(side: Side, name: str, delta: int) -> tuple[str, int]:
     """Returns a member's id, and the sum of `delta` and its last epoch or generation.
 
-    For a name that has not joined, returns an id that no member has, and `delta`.
+    If the member has not joined, the id is unknown to the server, and the sum is `delta`.
     """
     member_id, epoch = side.members.get(name, ("nobody", 0))
     return member_id, epoch + delta

@@ -1,7 +1,7 @@
 """The records that a program leaves in the logs of both servers, in a form that does not depend on the server.
 
-The logs of the program's own topics are compared batch by batch. In the internal topics, the records of the program's
-groups and transactional ids are compared: their keys, their values with the value's version, and their order.
+The tool compares the logs of the program's own topics batch by batch. In the internal topics, it compares only records
+of the program's groups and transactional ids: their keys, values, value versions and order.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OWNERS: Final = ("group_id", "group", "transactional_id")
 """Fields of a record's key that name its group or its transactional id."""
 MAX_BYTES: Final = 1 << 22
 SHARE_STATE: Final = dict.fromkeys(("ShareSnapshotKey", "ShareUpdateKey"), "share state")
-"""Name of a key class of `__share_group_state` -> the type name under which adjacent records are sorted together."""
+"""Name of a key class of `__share_group_state` -> type name. Adjacent records of one type are sorted together."""
 
 Ends = dict[TopicPartition, int]
 
@@ -156,8 +156,8 @@ def internal_records(side: Side, ends: Ends, name: str) -> dict[str, list[Any]]:
 def _in_fixed_order(rows: list[dict[str, Any]]) -> list[Any]:
     """Sorts successive records of one type by their keys, because Kafka takes members and topics from hash maps.
 
-    The records of share partitions are sorted by share partition: Kafka's persister writes share partitions
-        independently of each other.
+    Records of `__share_group_state` are sorted by share partition, because Kafka's persister writes share partitions
+    independently of each other.
     """
     runs = [list(run) for _, run in groupby(rows, lambda row: SHARE_STATE.get(row.get("type"), row.get("type")))]
     return [row for run in runs for row in sorted(run, key=lambda row: json.dumps(row.get("key"), default=repr))]

@@ -26,7 +26,9 @@ QUIET_S: Final = 0.08
 AFTER_RESTART_S: Final = 0.5
 """The value of `Pair.quiet_s` in a program with a restart. It is longer, because Kafka is slow after its start."""
 AGREE_S: Final = 10.0
-"""Maximum time in seconds until both servers have responded to the same clients, or list the same topics."""
+"""Maximum time in seconds until both servers agree: until they have responded to the same clients, or list the same
+topics.
+"""
 WRITTEN_S: Final = 1.5
 """Maximum time in seconds until a server has written the records that it writes only after a response."""
 LEARN_S: Final = 0.15
@@ -51,7 +53,7 @@ LISTS: Final = (
     ("transaction_states", "transactional_id"),
     ("config_resources", "resource_name"),
 )
-"""Response fields that may list the objects of all programs, each with the field of a row that is the object's name."""
+"""Pairs: a response field that may list objects of all programs, and the field of its rows with the object's name."""
 
 
 class Difference(NamedTuple):
@@ -75,7 +77,7 @@ class Pair:
         area: the calls of the programs.
         texts: True to compare the texts of errors, too.
         logs: True to compare the logs, too, after a program without a difference.
-        quiet_s: the time without any response after which the waiting requests are assumed to wait longer.
+        quiet_s: the time in seconds without a response after which the next step is sent, although requests still wait.
     """
 
     def __init__(
@@ -218,7 +220,7 @@ class Pair:
 
 
 def middle_of(steps: Sequence[Step]) -> int:
-    """Returns the number of the step before which a program with a restart stops."""
+    """Returns the index of the step before which a program pauses for the restart of the servers."""
     return len(steps) // 2
 
 

@@ -14,7 +14,7 @@ from tools.request_costs.state import WIDE_PARTITIONS, State
 
 LIMIT_BYTES = 1_000_000
 MAX_ELEMENTS = Config().kcore_max_request_elements - 10
-"""Maximum number of entries in a case's large array. It leaves ten of the permitted elements for the other arrays."""
+"""Maximum number of entries in a case's large array. The other arrays may have ten elements in total."""
 MANY_ACLS = 80_000
 MANY_QUOTAS = 29_000
 
@@ -28,7 +28,7 @@ class Case(NamedTuple):
         version: the API version.
         requests: the measured request, which is the last one, and the earlier requests of its connection. An element
             may be a function that builds its request from the state shortly before sending.
-        earlier_version: the version of the earlier requests, if they belong to other APIs; -1 for the newest.
+        earlier_version: the version of those earlier requests that belong to other APIs; -1: the newest version.
     """
 
     key: ApiKey

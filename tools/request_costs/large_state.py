@@ -1,4 +1,4 @@
-"""A node with many more topics, partitions, groups and transactions than `state` has, for `large_cases`."""
+"""The node for `large_cases`. It has many more topics, partitions, groups and transactions than the node of `state`."""
 
 from __future__ import annotations
 

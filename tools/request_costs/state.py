@@ -62,7 +62,7 @@ class State:
         names: the names of its small topics.
         groups: the ids of its groups.
         big_group: a group whose description has 900 KB.
-        producer: an open producer of a transaction over all partitions of the topic "wide".
+        producer: a producer with an open transaction over all partitions of the topic "wide".
         share_group: a share group that accepts one more member, and whose members subscribe to the topics "wide" and
             "data".
         share_group_of_all: a share group whose members subscribe to all topics.

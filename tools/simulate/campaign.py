@@ -38,7 +38,7 @@ class Batch:
         virtual_s: the simulated time.
         processor_s: the CPU time of the batch.
         failures: "seed checker: message" of each failure.
-        cluster: True if the seeds are those of clusters.
+        cluster: True if the batch simulated clusters.
     """
 
     commit: str

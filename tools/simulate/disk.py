@@ -1,8 +1,8 @@
 """A simulated disk under a real data folder: unsynced writes are lost, torn or reordered, and operations fail.
 
 The folder's files are the page cache. The device is a second copy in memory. The journal's writes reach the device
-when it is flushed. An LMDB transaction flushes its pages before it writes its meta page, so the pages that differ from
-the device after a commit are the pages that it wrote.
+at the journal's next flush. An LMDB transaction flushes its pages before it writes its meta page, so the pages that
+differ from the device after a commit are the pages that the transaction wrote.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ class Disk:
         full: True while every write that needs space fails.
         failure: the kind of the next failure, from `FAILURES`, or None.
         failed: True if an operation has failed since the folder was opened.
-        readable: the number of the next reads that succeed.
-        unreadable: the number of reads that fail after the `readable` ones.
-        crash: the moment of a crash in the next write, from `CRASHES`, and True for a power failure; or None.
+        readable: the number of reads that still succeed before the `unreadable` ones.
+        unreadable: the number of reads that fail after that.
+        crash: the crash in the next write: a moment from `CRASHES`, and True for a power failure. None: no crash.
     """
 
     def __init__(self, path: str, choice: random.Random) -> None:

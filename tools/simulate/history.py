@@ -128,14 +128,14 @@ class History:
         return write
 
     def acknowledged(self, partition: TopicPartition, end_offset: int, now_ms: int) -> None:
-        """Stores that, at `now_ms`, a client knew all records below `end_offset` to be acknowledged."""
+        """Stores that a client received the acknowledgement of the record before `end_offset` at `now_ms`."""
         times, ends = self._ends.setdefault(partition, ([], []))
         if not ends or end_offset > ends[-1]:
             times.append(now_ms)
             ends.append(end_offset)
 
     def known_end(self, partition: TopicPartition, at_ms: int) -> int:
-        """Returns the end offset that clients knew to be acknowledged before `at_ms`; 0 if none did."""
+        """Returns the offset after the last record that was acknowledged to a client before `at_ms`, or 0."""
         times, ends = self._ends.get(partition, ([], []))
         position = bisect_left(times, at_ms)
         return ends[position - 1] if position else 0

@@ -197,7 +197,7 @@ class ServerConnection:
 class Node:
     """A node that starts, serves, crashes and starts again.
 
-    A round ends some time after it was opened, so it has the requests that arrived meanwhile. Some rounds are written
+    A round ends some time after it was opened, and commits the requests that arrived meanwhile. Some rounds are written
     in the background. Timers may fire late, and long work runs in slices between the rounds.
 
     Args:
@@ -218,7 +218,7 @@ class Node:
         flush_ms: the longest duration of a slow write.
         round_ms: the longest time for which a round collects requests.
         background: the probability that a round is written in the background.
-        interrupt: the exception that the next commit raises and the event at which it does, or None.
+        interrupt: the exception to raise in the next commit, and the number of events before it; None for no exception.
         uncertain_ms: the last time at which the log did not know if a failed write is durable; -1 if this never
             happened.
         starts: the number of starts.

@@ -38,7 +38,7 @@ class Store(ABC):
 
     @abstractmethod
     def arm_crash(self, moment: str, power: bool) -> None:
-        """Crashes the process in its next write: "before" it, "during" it, or "after" it is durable."""
+        """Makes the process crash at its next write. `moment` is "before", "during" or "after" the write."""
 
     @abstractmethod
     def crash(self, power: bool) -> None:

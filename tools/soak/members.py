@@ -26,7 +26,7 @@ class Group:
     Attributes:
         epoch: the highest generation or epoch that a durable response named.
         owners: (epoch, partition) -> the member that owned it in this epoch.
-        leases: partition -> (member, monotonic time up to which it cannot have been expelled).
+        leases: partition -> (its owner, monotonic time before which the coordinator cannot expel this member).
         acknowledged: partition -> the highest offset whose commit was acknowledged.
         sent: partition -> the highest offset that was sent.
     """

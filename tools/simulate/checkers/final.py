@@ -74,7 +74,7 @@ class FinalChecks:
     def _check_writes(self) -> None:
         """Checks that every acknowledged record is at its offset, and no record occurs twice in the log.
 
-        The log must also contain no refused record, and no record that no client has sent.
+        Every record in the log must be a record that a client has sent and the server has not refused.
         """
         found_in: dict[bytes, TopicPartition] = {}
         order: dict[tuple[str, TopicPartition], int] = {}
@@ -105,7 +105,7 @@ class FinalChecks:
                 self._check_missing(write.value, write.partition, write.offset)
 
     def _check_missing(self, value: bytes, partition: TopicPartition, offset: int) -> None:
-        """Checks a record that the log lacks: unless retention or compaction was allowed to remove it, it was lost."""
+        """Checks that retention or compaction was allowed to remove a record that the log lacks."""
         below = self._history.deleted_below.get(partition, 0)
         if offset < below:
             return

@@ -53,7 +53,8 @@ class Observer:
     def accepts(self, group_id: str, member_id: str, epoch: int) -> bool:
         """Returns True if the coordinator would accept a commit of a member in an epoch.
 
-        A member of a consumer group whose last response was lost has an older epoch than the coordinator.
+        In a consumer group, older epochs count as accepted, because a member has an older epoch if its last response
+        was lost.
         """
         group = self.group(group_id)
         member = None if group is None else group.members.get(member_id)

@@ -24,8 +24,10 @@ OFFSETS_VERSION = 8
 
 
 class Member(Client):
-    """A consumer in a group. Options: group, topics, protocol, assignors, static, reads, auto_commit_ms,
-    listener_ms (the longest time of its listener).
+    """A consumer in a group.
+
+    Options: group, topics, protocol, assignors, static, auto_commit_ms, reads (False if the member fetches no records),
+    and listener_ms (the longest duration of its rebalance listener).
     """
 
     machine: GroupMemberMachine

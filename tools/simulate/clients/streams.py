@@ -25,8 +25,8 @@ class StreamsMember(Client):
     """A member that runs the tasks it gets. Options: group, subtopologies (id -> source topic), closing_ms, process.
 
     As in Kafka 4.3, the coordinator does not send tasks again if the response was lost. So after a lost response the
-    member joins again, unless the next response has its tasks. The member does the same after an error, because the
-    coordinator may have assigned tasks. For example, a write with an unknown result causes NOT_COORDINATOR.
+    member joins again, unless the next response has its tasks. The member also joins again after an error, because
+    the coordinator may have assigned tasks. An example is NOT_COORDINATOR after a write with an unknown result.
 
     Attributes:
         epoch: its member epoch; 0 before it has joined.

@@ -1,7 +1,7 @@
 """Planted defects: small changes of Python code at run time, each of which a checker must find.
 
-A mutant replaces attributes of modules or classes while a simulation runs. Compiled code is changed where it calls
-Python code.
+A mutant replaces attributes of modules or classes while a simulation runs. For a defect of compiled code, it replaces
+Python code that the compiled code calls.
 """
 
 from __future__ import annotations
