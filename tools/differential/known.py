@@ -110,7 +110,7 @@ KNOWN: Final = (
             re.compile(
                 r"\.error_code: Kafka -1, kcore 0|\.acquisition_lock_timeout_ms: .*|\.responses: Kafka \[\], .*: 121.*"
             ),
-            "An acknowledgement of a range around the start offset",
+            "An acknowledgement of a range that begins before the start offset",
         )
         for call in ("acknowledge", "fetch")
     ),
