@@ -124,8 +124,8 @@ def tables(results: Results) -> str:
         ]
     peers = [line for line in results.values() if line.job == PEER]
     parts += [
-        f"\nkafka-python with pandas reads {line.events:,} events (1 %) in {line.cpu_s:.1f} CPU seconds: "
-        f"{line.events / line.cpu_s / 1e6:.3f} million per CPU second.\n"
+        f"\nkafka-python with pandas reads {line.events:,} events, 1 % of {millions(100 * line.events)}, in "
+        f"{line.cpu_s:.1f} CPU seconds: {line.events / line.cpu_s / 1e6:.3f} million per CPU second.\n"
         for line in sorted(peers, key=lambda line: line.events)
     ]
     return "".join(parts)

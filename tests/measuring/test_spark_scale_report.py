@@ -106,7 +106,7 @@ At 10 million, the *rebuild of the last 1 %, with checkpoints* takes more CPU ti
 a small log. The difference is 3.5 % of the work of a whole local run. The difference to the same job over an empty \
 day is 1.0 % of this work.
 
-kafka-python with pandas reads 10,000 events (1 %) in 0.5 CPU seconds: 0.020 million per CPU second.
+kafka-python with pandas reads 10,000 events, 1 % of 1 million, in 0.5 CPU seconds: 0.020 million per CPU second.
 
 """
 
