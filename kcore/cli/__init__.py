@@ -17,7 +17,7 @@ from kcore.printable import clean
 VERBS: dict[str, tuple[str, str]] = {
     "serve": ("serve", "serve Kafka clients over TCP"),
     "cluster": ("cluster", "create the store of a cluster; show, drain and fence its nodes; move leaders"),
-    "demo": ("demo", "run a group of three client libraries while processes are killed; or Spark jobs over a log"),
+    "demo": ("demo", "run three client libraries in one group, and kill processes; or run Spark jobs over a log"),
     "export": ("export", "export event logs as Parquet or JSON lines; verify exports"),
     "spark": ("spark", "run Spark jobs over event logs: rebuild, audit, restore-plan, timeline, watch"),
     "log": ("log", "dump, verify, repair, copy or compact the event log of a folder"),

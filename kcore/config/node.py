@@ -423,7 +423,7 @@ class Config(ConfigValues):
     # ---- connections
     socket_request_max_bytes: int = setting(
         104_857_600,
-        "Maximum size of a request. kcore.max.request.bytes is a lower limit for all requests except Produce.",
+        "Maximum size of a request. All requests except Produce have a smaller maximum: kcore.max.request.bytes.",
         low=1,
     )
     connections_max_idle_ms: int = setting(
@@ -496,8 +496,8 @@ class Config(ConfigValues):
     )
     kcore_max_request_bytes: int = setting(
         8_388_608,
-        "Maximum size of a request other than Produce. The server closes a connection when a request exceeds it. The "
-        "limit is at least twice message.max.bytes, so that the largest records of a group fit.",
+        "Maximum size of a request other than Produce. The server closes a connection when a request exceeds it. If "
+        "twice message.max.bytes is more, that is the maximum, so that the largest records of a group fit.",
         low=65_536,
     )
     kcore_max_request_memory_bytes: int = setting(
