@@ -423,7 +423,7 @@ class Config(ConfigValues):
     # ---- connections
     socket_request_max_bytes: int = setting(
         104_857_600,
-        "Maximum size of a request. All requests except Produce have a smaller maximum: kcore.max.request.bytes.",
+        "Maximum size of a request. kcore.max.request.bytes also limits all requests except Produce.",
         low=1,
     )
     connections_max_idle_ms: int = setting(
