@@ -136,7 +136,7 @@ class GroupShard:
         self.meters = meters or GroupMeters()
         self.groups = GroupTable()
         self.offsets = OffsetStore()
-        self.offset_tables = self.offsets.tables(self.groups)
+        self.offset_tables = self.offsets.tables(self.groups, self.now, config.offset_metadata_max_bytes)
         self.completed_rebalances = 0
         self.unused_member_ids = UnusedIds()
         self.changed_topics: list[str] = []

@@ -1,9 +1,12 @@
 """Fast paths of OffsetCommit and TxnOffsetCommit, for other compiled modules."""
 
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from kcore_ext.codec.fields cimport FieldLayout
 from kcore_ext.group.offset_block cimport CommitTemplate, OffsetBlock
+from kcore_ext.group.offset_fetch cimport OffsetTables
+from kcore_ext.util.slots cimport SlotLayout
 
 
 cdef class CommitFastPath:
@@ -28,16 +31,18 @@ cdef class CommitFastPath:
     cdef CommitTemplate _template(self, object context, object request, bint by_id)
     cdef CommitTemplate _new_template(self, object context, object request, object topics, bint by_id)
     cdef bint _permitted(self, object context, object group_id, CommitTemplate template) except -1
-    cdef OffsetBlock _block(self, object machine, object group_id, object topics, CommitTemplate template,
+    cdef OffsetBlock _block(self, OffsetTables tables, object group_id, object topics, CommitTemplate template,
                             bint with_ids)
 
 
 cdef class OffsetCommitFastPath(CommitFastPath):
-    cdef object _classic_group          # the class, and two of its states
-    cdef object _empty
+    cdef SlotLayout _of_group           # of a classic group
+    cdef SlotLayout _of_member          # of its members
+    cdef object _empty                  # two states of a classic group
     cdef object _stable
 
-    cdef bint _accepted(self, object machine, object context, object request, object group_id,
+    cdef bint _restart_timeout(self, PyObject* group, object generation_id, PyObject* member_id, int64_t now_ms) except -1
+    cdef bint _accepted(self, OffsetTables tables, object context, object request, object group_id,
                         CommitTemplate template) except -1
 
 
@@ -49,5 +54,5 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
     cdef object _classic_group          # the class, and its state without members
     cdef object _empty
 
-    cdef bint _accepted(self, object machine, object context, object request, object group_id,
+    cdef bint _accepted(self, OffsetTables tables, object context, object request, object group_id,
                         CommitTemplate template) except -1

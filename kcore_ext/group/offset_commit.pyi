@@ -32,7 +32,7 @@ class OffsetCommitFastPath(CommitFastPath):
         topic: the class of a topic of the request.
         record: the named tuple (key, value, version) of a record.
         permissions: `Operation.READ`, `ResourceType.GROUP`, `ResourceType.TOPIC`.
-        classic: the class of classic groups, and their states Empty and Stable.
+        classic: the classes of classic groups and of their members, and the states Empty and Stable.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class OffsetCommitFastPath(CommitFastPath):
         topic: type,
         record: type,
         permissions: tuple[Any, Any, Any],
-        classic: tuple[type, Any, Any],
+        classic: tuple[type, type, Any, Any],
     ) -> None: ...
     def serve(self, context: Any, request: Any) -> Any:
         """Writes the offsets.

@@ -9,16 +9,18 @@ commits of all groups share one response object.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_Contains
 from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int32_t, int64_t
 from libc.string cimport memcpy
 
-from kcore_ext.runtime.clock cimport Now
 from kcore_ext.runtime.outcome cimport Outcome, outcome_of
 from kcore_ext.codec.fields cimport FieldLayout, get, read, type_of
 from kcore_ext.group.offset_block cimport CommitTemplate, OffsetBlock, block_of, plan_of
 from kcore_ext.group.offset_fetch cimport OffsetTables
 from kcore_ext.runtime.shard cimport ShardCore, ready_shard
+from kcore_ext.runtime.timer_wheel cimport Timer, timer_extend
+from kcore_ext.util.slots cimport SlotLayout, item, number, slot
 
 from kcore_ext.group.offset_block import unknown_partitions
 
@@ -139,15 +141,11 @@ cdef class CommitFastPath:
                 return False
         return True
 
-    cdef OffsetBlock _block(self, object machine, object group_id, object topics, CommitTemplate template,
+    cdef OffsetBlock _block(self, OffsetTables tables, object group_id, object topics, CommitTemplate template,
                             bint with_ids):
         """Returns the offsets of an accepted commit; None if one of them needs the generic path."""
         cdef OffsetBlock block = block_of(
-            group_id,
-            (<Now?>machine.now).wall_ms,
-            NO_EXPIRY,
-            machine.config.offset_metadata_max_bytes,
-            self._record_type,
+            group_id, tables.now.wall_ms, NO_EXPIRY, tables.metadata_max_bytes, self._record_type
         )
         cdef Py_ssize_t i = 0
         for topic in topics:
@@ -158,7 +156,7 @@ cdef class CommitFastPath:
             if not block.take_all(template.names[i], topic_id, read(topic, self._topic, PARTITIONS)):
                 return None
             i += 1
-        machine.offsets.commits += block.count
+        tables.counters.commits += block.count
         return block
 
     cdef bytes _key(self, object topics, bint by_id):
@@ -214,6 +212,15 @@ cdef enum:
     TOPIC_IDS_SINCE = 10    # the version of the request
     RETENTION_TIME_MS = 5   # field of the request
 
+cdef enum:                  # slots of a classic group
+    GROUP_STATE = 0
+    GROUP_GENERATION_ID = 1
+    GROUP_MEMBERS = 2
+
+cdef enum:                  # slots of a member of a classic group
+    MEMBER_TIMER = 0
+    MEMBER_SESSION_TIMEOUT_MS = 1
+
 
 cdef class OffsetCommitFastPath(CommitFastPath):
     """Documented in offset_commit.pyi."""
@@ -228,11 +235,16 @@ cdef class OffsetCommitFastPath(CommitFastPath):
             FieldLayout(topic, {NAME: "name", PARTITIONS: "partitions", TOPIC_ID: "topic_id"}),
             permissions, record,
         )
-        self._classic_group, self._empty, self._stable = classic
+        group, member, self._empty, self._stable = classic
+        self._of_group = SlotLayout(group, {
+            GROUP_STATE: "state", GROUP_GENERATION_ID: "generation_id", GROUP_MEMBERS: "members",
+        })
+        self._of_member = SlotLayout(member, {MEMBER_TIMER: "timer", MEMBER_SESSION_TIMEOUT_MS: "session_timeout_ms"})
 
     def serve(self, context, request):
         cdef CommitTemplate template
         cdef ShardCore shard
+        cdef OffsetTables tables
         cdef OffsetBlock block
         if type_of(<PyObject*>request) is not self._request.type:
             return None
@@ -247,42 +259,59 @@ cdef class OffsetCommitFastPath(CommitFastPath):
             return None
         if self._authorizer is not None and not self._permitted(context, group_id, template):
             return None
-        machine = shard.machine
-        if not self._accepted(machine, context, request, group_id, template):
+        tables = <OffsetTables?>shard.machine.offset_tables
+        if not self._accepted(tables, context, request, group_id, template):
             return None
-        block = self._block(machine, group_id, read(request, self._request, TOPICS), template, True)
+        block = self._block(tables, group_id, read(request, self._request, TOPICS), template, True)
         if block is None:
             return None
         self.served += 1
         return shard.write_and_respond(self._api, context, request, outcome_of(block, template.response))
 
-    cdef bint _accepted(self, object machine, object context, object request, object group_id,
+    cdef bint _accepted(self, OffsetTables tables, object context, object request, object group_id,
                         CommitTemplate template) except -1:
         """Returns True if the group accepts the commit. Then also restarts the session timeout of a classic member."""
-        cdef PyObject* found = PyDict_GetItemWithError((<OffsetTables?>machine.offset_tables).groups, group_id)
+        cdef PyObject* found = PyDict_GetItemWithError(tables.groups, group_id)
+        cdef PyObject* state
         generation_id = read(request, self._request, GENERATION_ID)
         if found is NULL:
             return generation_id < 0
         group = <object>found
         member_id = read(request, self._request, MEMBER_ID)
         instance_id = read(request, self._request, INSTANCE_ID)
-        if type(group) is self._classic_group:
-            # A Stable group accepts a member of its generation, and an Empty one a client without a member.
-            state = group.state
-            if state is self._empty and generation_id < 0 and not member_id:
+        state = slot(found, self._of_group, GROUP_STATE)    # NULL: the group is not classic
+        # A Stable group accepts a member of its generation, and an Empty one a client without a member.
+        if state is <PyObject*>self._empty and generation_id < 0 and not member_id:
+            return True
+        if state is <PyObject*>self._stable and instance_id is None:
+            if self._restart_timeout(found, generation_id, <PyObject*>member_id, tables.now.now_ms):
                 return True
-            if state is self._stable and instance_id is None and generation_id == group.generation_id:
-                found = PyDict_GetItemWithError(group.members, member_id)
-                if found is not NULL:
-                    member = <object>found
-                    member.timer.extend((<Now?>machine.now).now_ms + <int64_t>member.session_timeout_ms)
-                    return True
         code = group.validate_offset_commit(
             member_id, instance_id, generation_id, context.api_version, False, plan_of(request, template)
         )
         if code:
             return False
         group.offset_commit_accepted(member_id)
+        return True
+
+    cdef bint _restart_timeout(self, PyObject* group, object generation_id, PyObject* member_id, int64_t now_ms) except -1:
+        """Restarts the session timeout of a member of a group's present generation; returns False without one."""
+        cdef PyObject* member = item(slot(group, self._of_group, GROUP_MEMBERS), member_id)
+        cdef PyObject* timer
+        cdef int64_t requested, current, timeout_ms
+        if member is NULL:
+            return False
+        timer = slot(member, self._of_member, MEMBER_TIMER)
+        if (
+            timer is NULL
+            or type(<object>timer) is not Timer
+            or not number(<PyObject*>generation_id, &requested)
+            or not number(slot(group, self._of_group, GROUP_GENERATION_ID), &current)
+            or requested != current
+            or not number(slot(member, self._of_member, MEMBER_SESSION_TIMEOUT_MS), &timeout_ms)
+        ):
+            return False
+        timer_extend(<Timer>timer, now_ms + timeout_ms)
         return True
 
 
@@ -322,6 +351,7 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
     def serve(self, context, request):
         cdef CommitTemplate template
         cdef ShardCore shard
+        cdef OffsetTables tables
         cdef OffsetBlock block
         cdef Outcome outcome
         if type_of(<PyObject*>request) is not self._request.type:
@@ -347,11 +377,11 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
         )
         if result is not self._verified:
             return self._api.after_verification(shard, context, plan_of(request, template), result)
-        machine = shard.machine
-        if not self._accepted(machine, context, request, group_id, template):
+        tables = <OffsetTables?>shard.machine.offset_tables
+        if not self._accepted(tables, context, request, group_id, template):
             return None
         # Kafka writes no topic ids here: these requests have topic names.
-        block = self._block(machine, group_id, read(request, self._request, TOPICS), template, False)
+        block = self._block(tables, group_id, read(request, self._request, TOPICS), template, False)
         if block is None:
             return None
         outcome = outcome_of(block, template.response)
@@ -360,10 +390,10 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
         self.served += 1
         return shard.write_and_respond(self._api, context, request, outcome)
 
-    cdef bint _accepted(self, object machine, object context, object request, object group_id,
+    cdef bint _accepted(self, OffsetTables tables, object context, object request, object group_id,
                         CommitTemplate template) except -1:
         """Returns True if the group accepts the commit."""
-        cdef PyObject* found = PyDict_GetItemWithError((<OffsetTables?>machine.offset_tables).groups, group_id)
+        cdef PyObject* found = PyDict_GetItemWithError(tables.groups, group_id)
         generation_id = read(request, self._request, GENERATION_ID)
         if found is NULL:
             return generation_id < 0
@@ -381,7 +411,6 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
 def replay_block(shard, int64_t offset, int64_t producer_id, records not None):
     cdef OffsetBlock block
     cdef OffsetTables tables
-    cdef PyObject* found
     cdef Py_ssize_t added
     if type(records) is not OffsetBlock:
         return records.replay(shard)
@@ -389,9 +418,9 @@ def replay_block(shard, int64_t offset, int64_t producer_id, records not None):
     if producer_id >= 0:
         return shard.replay_pending_block(offset, producer_id, block)
     tables = shard.offset_tables
-    found = PyDict_GetItemWithError(tables.groups, block.group_id)
-    group = shard.get_or_create_group(block.group_id) if found is NULL else <object>found
-    # Use the string object of the group as the key, so that the offsets of all requests and records share it.
-    added = block.put(tables.offsets, group.group_id, offset)
-    if added:
-        shard.offsets.offset_count += added
+    if PyDict_Contains(tables.groups, block.group_id) and PyDict_Contains(tables.offsets, block.group_id):
+        added = block.put(tables.offsets, block.group_id, offset)
+    else:
+        # Use the string object of the group as the key, so that the offsets of all requests and records share it.
+        added = block.put(tables.offsets, shard.get_or_create_group(block.group_id).group_id, offset)
+    tables.counters.offset_count += added

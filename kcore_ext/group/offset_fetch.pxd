@@ -5,6 +5,12 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
 
 from kcore_ext.codec.fields cimport FieldLayout
+from kcore_ext.runtime.clock cimport Now
+
+
+cdef class OffsetCounters:
+    cdef public int64_t commits
+    cdef public int64_t offset_count
 
 
 @cython.final
@@ -12,6 +18,9 @@ cdef class OffsetTables:
     cdef object groups      # group id -> group; an instance of a subclass of dict
     cdef dict offsets       # group id -> topic -> partition -> OffsetAndMetadata
     cdef dict pending       # group id -> topic -> partition -> producers; only of open transactions
+    cdef OffsetCounters counters
+    cdef Now now            # the time of the current round
+    cdef Py_ssize_t metadata_max_bytes  # largest metadata of an offset
 
 
 @cython.final

@@ -1,16 +1,40 @@
 from typing import Any, final
 
+from kcore_ext.runtime.clock import Now
+
+class OffsetCounters:
+    """The counters of a shard's offsets that compiled code changes.
+
+    Attributes:
+        commits: offsets committed since the load, in transactions or not (`offset-commit-count`).
+        offset_count: number of materialised offsets (Kafka's gauge `offset-count`).
+    """
+
+    commits: int
+    offset_count: int
+
 @final
 class OffsetTables:
-    """The dictionaries of a group shard that OffsetFetch reads. The shard never replaces these dictionaries.
+    """The parts of a group shard that the fast paths of offset requests use. The shard never replaces these objects.
 
     Args:
         groups: group id -> group.
         offsets: group id -> topic -> partition -> materialised `OffsetAndMetadata`.
         pending: group id -> topic -> partition -> producers with a pending offset. No inner dictionary is empty.
+        counters: the counters of the shard's offsets.
+        now: the time of the current round.
+        metadata_max_bytes: the maximum size of an offset's metadata (`offset.metadata.max.bytes`).
     """
 
-    def __init__(self, groups: dict[str, Any], offsets: dict[str, Any], pending: dict[str, Any]) -> None: ...
+    def __init__(
+        self,
+        groups: dict[str, Any],
+        offsets: dict[str, Any],
+        pending: dict[str, Any],
+        counters: OffsetCounters,
+        now: Now,
+        metadata_max_bytes: int,
+    ) -> None: ...
 
 class OffsetFetchFastPath:
     """The fast path of OffsetFetch. It serves valid requests for some or all topics of one group.

@@ -22,6 +22,7 @@ from libc.string cimport memcmp, memset
 
 from kcore_ext.codec.fields cimport FieldLayout, get, item_of, length_of
 from kcore_ext.group.offsets cimport OffsetAndMetadata
+from kcore_ext.runtime.clock cimport Now
 from kcore_ext.runtime.shard cimport ShardCore, ready_shard
 
 cdef extern from "Python.h":
@@ -80,13 +81,23 @@ cdef object UNSTABLE = UNSTABLE_OFFSET_COMMIT
 
 # ---- tables of the shard
 
+cdef class OffsetCounters:
+    """Documented in offset_fetch.pyi."""
+
+
 @cython.final
 cdef class OffsetTables:
     """Documented in offset_fetch.pyi."""
 
-    def __cinit__(self, groups, dict offsets not None, dict pending not None):
+    def __cinit__(
+        self, groups, dict offsets not None, dict pending not None, OffsetCounters counters not None, Now now not None,
+        Py_ssize_t metadata_max_bytes,
+    ):
         if not isinstance(groups, dict):
             raise TypeError(f"groups are in a dictionary, not in {type(groups)}")
+        self.counters = counters
+        self.now = now
+        self.metadata_max_bytes = metadata_max_bytes
         self.groups = groups
         self.offsets = offsets
         self.pending = pending

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.errors import KafkaError
 from kcore.group.apis.base import READ_GROUP_AND_TOPICS, GroupApi
 from kcore.group.classic.group import ClassicGroup
+from kcore.group.classic.member import Member
 from kcore.group.classic.states import EMPTY, STABLE
 from kcore.group.offsets.commit import NONE, ResponseTypes, accept, plan_commit, refuse, with_permissions
 from kcore.protocol.api_keys import ApiKey
@@ -75,7 +76,7 @@ class OffsetCommitApi(GroupApi[OffsetCommitRequest, OffsetCommitResponse]):
             topic=OffsetCommitRequestTopic,
             record=Record,
             permissions=READ_GROUP_AND_TOPICS,
-            classic=(ClassicGroup, EMPTY, STABLE),
+            classic=(ClassicGroup, Member, EMPTY, STABLE),
         )
         self.fast = self.fast_path.serve
 

@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from kcore_ext.group.offset_fetch import OffsetTables
+from kcore_ext.group.offset_fetch import OffsetCounters, OffsetTables
 from kcore_ext.group.offsets import OffsetAndMetadata
 from kcore_ext.group.pending_offsets import hold, release
 from kcore_ext.util.shared_text import shared_text
 
 if TYPE_CHECKING:
+    from kcore.clock import Now
     from kcore_ext.group.offset_block import OffsetBlock
 
 Partitions = dict[int, OffsetAndMetadata]
@@ -29,27 +30,23 @@ NO_TOPICS: Mapping[str, Mapping[int, OffsetAndMetadata]] = MappingProxyType({})
 NO_PARTITIONS: Mapping[int, OffsetAndMetadata] = MappingProxyType({})
 
 
-class OffsetStore:
+class OffsetStore(OffsetCounters):
     """All offsets of a shard.
 
     A node may store millions of offsets, so their size matters. An offset is one compiled object without Python
     integers, in a dictionary of its topic's partitions. All offsets share the strings of groups and topics.
 
     Attributes:
-        offset_count: number of materialised offsets (Kafka's gauge `offset-count`).
-        commits: offsets committed since the load, in transactions or not (`offset-commit-count`).
         expirations: offsets that expired since the load (`offset-expiration-count`).
         deletions: offsets that OffsetDelete removed since the load (`offset-deletion-count`).
     """
 
-    __slots__ = ("_groups", "_open", "_pending", "commits", "deletions", "expirations", "offset_count")
+    __slots__ = ("_groups", "_open", "_pending", "deletions", "expirations")
 
     def __init__(self) -> None:
         self._groups: dict[str, Topics] = {}
         self._pending: dict[int, dict[str, Topics]] = {}  # producer id -> group, topic, partition
         self._open: dict[str, dict[str, dict[int, set[int]]]] = {}  # group, topic, partition -> producers
-        self.offset_count = 0
-        self.commits = 0
         self.expirations = 0
         self.deletions = 0
 
@@ -60,9 +57,15 @@ class OffsetStore:
         them."""
         return self._groups.get(group_id, NO_TOPICS)
 
-    def tables(self, groups: dict[str, Any]) -> OffsetTables:
-        """Returns the store's dictionaries and the shard's `groups` as one object for compiled code."""
-        return OffsetTables(groups, self._groups, self._open)
+    def tables(self, groups: dict[str, Any], now: Now, metadata_max_bytes: int) -> OffsetTables:
+        """Returns the parts of the store and of its shard that compiled code uses, as one object.
+
+        Args:
+            groups: the shard's groups by id.
+            now: the time of the current round.
+            metadata_max_bytes: the maximum size of an offset's metadata.
+        """
+        return OffsetTables(groups, self._groups, self._open, self, now, metadata_max_bytes)
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
         """Returns the materialised offset of a partition, None if there is none."""
