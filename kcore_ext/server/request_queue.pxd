@@ -54,6 +54,9 @@ cdef class RequestQueue:
     cdef ResponseSlot _last
     cdef list _out
     cdef dict _contexts
+    cdef object _last_context           # the context of the last decoded request; None before the first one ...
+    cdef str _last_client_id            # ... its client id ...
+    cdef int _last_version              # ... and its version
     cdef dict _known
 
     cpdef feed(self, bytes data)
@@ -70,7 +73,7 @@ cdef class RequestQueue:
     cdef int _decided(self, ApiTimes times, ResponseSlot slot, int64_t began_ns) except -1
     cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1
     cdef int _write_later(self, ResponseSlot slot, object api, object context, object request, object response) except -1
-    cdef object _new_context(self, int version, object client_id)
+    cdef object _context(self, int version, str client_id)
     cdef int _remember(self, bytes key, ApiEntry route, int version, object context, object request) except -1
     cdef void _append(self, ResponseSlot slot)
     cdef void _drop_first(self)

@@ -189,6 +189,7 @@ cdef class RequestQueue:
         return len(self._contexts) + len(self._known)
 
     def forget(self):
+        self._last_context = None
         self._contexts.clear()
         self._known.clear()
 
@@ -300,21 +301,29 @@ cdef class RequestQueue:
             response, route, version = self._owner.unsupported(head.api_key, head.api_version)
             self.respond(route, version, head.correlation_id, response)
             return 0
-        context = self._contexts.get((head.api_version, client_id))
-        if context is None:
-            context = self._new_context(head.api_version, client_id)
+        if self._last_context is not None and head.api_version == self._last_version and (
+            <str>client_id == self._last_client_id
+        ):
+            context = self._last_context    # most clients repeat one API
+        else:
+            context = self._context(head.api_version, <str>client_id)
         request = route._decode(frame, size, head.api_version, head.body)
         if key is not None and len(<str>client_id) <= MAX_REMEMBERED_NAME:
             self._remember(key, route, head.api_version, context, request)
         # The response is cached only if the request is repeated, because a starting client repeats few requests.
         return self._decide(route, head.api_version, head.correlation_id, context, request, None)
 
-    cdef object _new_context(self, int version, object client_id):
-        context = self._owner.make_context(version, client_id)
-        if len(<str>client_id) <= MAX_REMEMBERED_NAME:
+    cdef object _context(self, int version, str client_id):
+        """Returns the context of requests with this version and client id, and remembers it as the last one."""
+        context = self._contexts.get((version, client_id))
+        if context is None:
+            context = self._owner.make_context(version, client_id)
+            if len(client_id) > MAX_REMEMBERED_NAME:
+                return context
             if len(self._contexts) >= MAX_CONTEXTS:  # the client sends many different ids
                 self._contexts.clear()
             self._contexts[version, client_id] = context
+        self._last_context, self._last_client_id, self._last_version = context, client_id, version
         return context
 
     cdef int _remember(self, bytes key, ApiEntry route, int version, object context, object request) except -1:

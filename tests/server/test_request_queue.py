@@ -323,6 +323,30 @@ def test_a_repeated_request_is_not_decoded_again_and_its_context_is_made_once() 
     assert owner.calls[-1][0] is not first[0]
 
 
+def test_each_version_and_client_id_has_its_own_context_until_the_principal_changes() -> None:
+    """Different requests of two versions and two client ids alternate. After `forget`, each context is made again."""
+    owner = Owner(RequestQueue)
+    kinds = [(4, "a"), (3, "a"), (3, "b"), (4, "b")]
+
+    def contexts(first_generation: int) -> list[Any]:
+        made = []
+        for generation_id in range(first_generation, first_generation + 2):
+            for version, client_id in kinds:
+                owner.queue.feed(beat("g", generation_id, version, 0, client_id))
+                owner.queue.serve()
+                assert owner.queue.take()
+                made.append(owner.calls[-1][0])
+        return made
+
+    made = contexts(1)
+    assert [(context.api_version, context.client_id) for context in made] == kinds * 2
+    assert all(again is context for again, context in zip(made[4:], made[:4], strict=True))
+    owner.queue.forget()
+    later = contexts(3)
+    assert later == made
+    assert not any(new is old for new in later for old in made)
+
+
 @pytest.mark.parametrize("make", [RequestQueue, ReferenceRequestQueue])
 def test_requests_after_a_possibly_large_response_that_waits_for_a_commit_are_not_read(make: Any) -> None:
     """A response that may be large waits for a commit. The queue reads no further request until then, because one read
