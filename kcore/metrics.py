@@ -137,8 +137,8 @@ class RoundTimes:
         self._processed(self._clock())
         self._held = -1.0
 
-    def ended_during_commit(self) -> None:
-        """Marks the end of a turn whose responses still wait, because a background commit is being written."""
+    def ended_before_commit(self) -> None:
+        """Marks the end of a turn that commits nothing, although responses wait: a later turn commits their round."""
         began = self._processed(self._clock())
         if self._held < 0:
             self._held = began

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.drivers.alarm import Alarm
 from kcore.drivers.forks import refuse_in_child
 from kcore.drivers.log_threads import LogThreads, WriteTask
-from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Gathering
+from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, POLL_AGAIN, CommitOffloadPolicy, Gathering
 from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
 from kcore.late_timers import LateTimers
 from kcore.metrics import RoundTimes
@@ -35,8 +35,9 @@ MAX_TIMERS_S = 0.02  # the maximum time for due timers in one turn of the loop
 class AsyncDriver:
     """The driver that runs an engine on an asyncio event loop.
 
-    A round is one turn of the loop: the driver decides every request that arrived in the turn, commits all of them
-    together and completes the responses. On an idle loop a single request is committed alone and immediately.
+    A round is one turn of the loop, or two turns under load (`POLL_AGAIN`). The driver decides every request that
+    arrived, commits all of them together and completes the responses. On an idle loop a single request is committed
+    alone and immediately.
 
     An inline commit costs least, but it blocks the loop until the device has finished. If it would delay too many
     requests, a thread writes the round instead: `CommitOffloadPolicy` decides.
@@ -86,6 +87,7 @@ class AsyncDriver:
         self._threads = LogThreads(engine.log)
         self._offload_policy = CommitOffloadPolicy(max_blocked_requests)
         self._gathering = Gathering()
+        self._polled_again = False  # the open round has waited for one more turn
         self._shared = shared
         self._paused = False
         self._written: BackgroundCommit | None = None  # the background commit that is not finished yet
@@ -184,9 +186,8 @@ class AsyncDriver:
         return self._times
 
     def _open_measured_round(self, times: RoundTimes) -> None:
-        if not self._round:
-            times.began()
-            self.schedule_round_end()
+        times.began()  # also in a turn to which the previous turn has left its round
+        self.schedule_round_end()
 
     def schedule_round_end(self) -> None:
         """Schedules the end of the open round for this turn of the loop."""
@@ -336,15 +337,21 @@ class AsyncDriver:
             if not pipeline.allows_background_commit:
                 self._pause()
             if self._times is not None:
-                self._times.ended_during_commit()
+                self._times.ended_before_commit()
             return
         now_s = time.perf_counter()
         if in_background:
             if self._gathering.should_wait(pipeline.waiting, now_s, self._offload_policy.average_write_s):
                 if self._times is not None:
-                    self._times.ended_during_commit()
+                    self._times.ended_before_commit()
                 return
             self._gathering.end(pipeline.waiting)
+        elif pipeline.waiting in POLL_AGAIN and not self._polled_again:
+            self._polled_again = True  # the end of this turn schedules the end of the round for the next turn
+            if self._times is not None:
+                self._times.ended_before_commit()
+            return
+        self._polled_again = False
         should_offload = self._threads.usable and self._offload_policy.should_offload(now_s)
         if (should_offload or in_background) and self._start_background(now_s):
             return

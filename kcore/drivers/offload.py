@@ -11,6 +11,14 @@ T = TypeVar("T")
 
 MAX_BLOCKED_REQUESTS = 0.1  # a thread adds about 100 µs to a commit, a third of the time that a blocked request waits
 
+POLL_AGAIN = range(32, 256)
+"""Numbers of waiting responses for which a server's loop runs one more turn before it commits the round.
+
+While the loop processes the requests of one turn, other clients send their next requests. The next turn finds these
+requests, and one commit serves both turns. With 128 requests in flight, a commit takes about a tenth less CPU time.
+In a smaller round, the additional turn would cost more than it saves. A larger round would gain little.
+"""
+
 GATHER_TURNS = 2
 """Number of consecutive turns without a new call after which a round of a shared event loop is ended."""
 

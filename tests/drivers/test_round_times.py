@@ -44,7 +44,7 @@ def test_a_flush_is_timed_from_its_own_start_during_other_rounds() -> None:
     rounds.at(12).began()
     rounds.at(13).ended_without_commit()
     rounds.at(14).began()
-    rounds.at(16).ended_during_commit()
+    rounds.at(16).ended_before_commit()
     rounds.at(20).background_ended(3, since)
     times = rounds.times
     assert (count_and_sum(times.processing), count_and_sum(times.flush), count_and_sum(times.purgatory)) == (
@@ -59,7 +59,7 @@ def test_held_responses_wait_since_the_first_of_them() -> None:
     rounds.at(10).background_began()
     for second in (11, 13):
         rounds.at(second).began()
-        rounds.at(second + 1).ended_during_commit()
+        rounds.at(second + 1).ended_before_commit()
     rounds.at(15).background_ended(0, 10)
     since = rounds.at(16).background_began()
     rounds.at(18).background_ended(2, since)
@@ -71,7 +71,7 @@ def test_no_response_is_held_after_a_failed_round() -> None:
     """A failed round completes its responses. The waiting time of a later response begins with its own round."""
     rounds = Rounds()
     rounds.at(10).began()
-    rounds.at(11).ended_during_commit()
+    rounds.at(11).ended_before_commit()
     rounds.at(12).ended_without_commit()
     rounds.at(20).began()
     rounds.at(21).commit_inline(1, lambda: rounds.commits_until(22))

@@ -1,0 +1,69 @@
+"""Rounds of a server's loop: with many waiting requests, a round includes those that arrive in the next turn."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kcore.drivers.offload import POLL_AGAIN
+from kcore.protocol.error_codes import ErrorCode
+from tests.drivers.test_background_commits import LONG_S, Node
+from tests.kit import commit
+
+
+@pytest.mark.parametrize("requests", [POLL_AGAIN.start, POLL_AGAIN.stop - 1])
+async def test_a_round_of_many_requests_includes_the_requests_of_the_next_turn(requests: int) -> None:
+    """Commits arrive in three turns in a row. The first two turns share a round; the third turn begins the next one."""
+    node = Node()
+    await node.begin()
+    rounds = node.engine.pipeline.rounds
+    first = [node.send(commit(f"g{n}", {("t", 0): n}), 9) for n in range(requests)]
+    await asyncio.sleep(0)
+    assert node.engine.pipeline.rounds == rounds
+    second = node.send(commit("second", {("t", 0): 1}), 9)
+    await asyncio.sleep(0)
+    assert node.engine.pipeline.rounds == rounds + 1
+    third = node.send(commit("third", {("t", 0): 1}), 9)
+    responses = await asyncio.wait_for(asyncio.gather(*first, second, third), LONG_S)
+    assert {p.error_code for r in responses for t in r.topics for p in t.partitions} == {int(ErrorCode.NONE)}
+    assert node.engine.pipeline.rounds == rounds + 2
+    node.close()
+
+
+@pytest.mark.parametrize("requests", [1, POLL_AGAIN.start - 1, POLL_AGAIN.stop])
+async def test_a_round_of_few_or_very_many_requests_is_committed_in_its_own_turn(requests: int) -> None:
+    node = Node()
+    await node.begin()
+    rounds = node.engine.pipeline.rounds
+    futures = [node.send(commit(f"g{n}", {("t", 0): n}), 9) for n in range(requests)]
+    await asyncio.sleep(0)
+    assert node.engine.pipeline.rounds == rounds + 1
+    await asyncio.wait_for(asyncio.gather(*futures), LONG_S)
+    assert node.engine.pipeline.rounds == rounds + 1
+    node.close()
+
+
+async def test_a_driver_that_closes_commits_a_round_that_waits_for_the_next_turn() -> None:
+    node = Node()
+    await node.begin()
+    futures = [node.send(commit(f"g{n}", {("t", 0): n}), 9) for n in range(POLL_AGAIN.start)]
+    await asyncio.sleep(0)
+    assert node.engine.pipeline.dirty
+    node.close()
+    assert not node.engine.pipeline.has_uncommitted
+    assert all(future.done() and future.exception() is None for future in futures)
+
+
+async def test_all_requests_of_a_round_fail_with_the_write() -> None:
+    """The write of a round fails that has waited for the next turn. The requests of both turns get the error."""
+    node = Node()
+    await node.begin()
+    node.log.fails = True
+    first = [node.send(commit(f"g{n}", {("t", 0): n}), 9) for n in range(POLL_AGAIN.start)]
+    await asyncio.sleep(0)
+    responses = await asyncio.wait_for(asyncio.gather(*first, node.send(commit("later", {("t", 0): 1}), 9)), LONG_S)
+    codes = {p.error_code for r in responses for t in r.topics for p in t.partitions}
+    assert codes == {int(ErrorCode.NOT_COORDINATOR)}
+    node.log.fails = False
+    node.close()
