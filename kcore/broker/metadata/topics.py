@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from kcore.broker.metadata.image import ConfigKey, ConfigType, MetadataImage
 from kcore.runtime.topics import MetadataListener, TopicInfo
+from kcore_ext.broker.topics import TopicsCore
 
 
-class Topics:
+class Topics(TopicsCore):
     """A `TopicImage` that outlives its metadata machines, and the list of its listeners.
 
     Each reload of the metadata log replaces the metadata machine, so other components hold this object instead. During
@@ -20,20 +21,12 @@ class Topics:
             they are notified of records that are already in the log, after a reload or from another node.
     """
 
-    __slots__ = ("_listeners", "deciding", "image")
+    __slots__ = ("_listeners", "deciding")
 
     def __init__(self) -> None:
         self.image = MetadataImage()
         self.deciding = False
         self._listeners: list[MetadataListener] = []
-
-    def by_name(self, name: str) -> TopicInfo | None:
-        """Returns the topic with this name, or None."""
-        return self.image.names.get(name)
-
-    def by_id(self, topic_id: bytes) -> TopicInfo | None:
-        """Returns the topic with this id, or None."""
-        return self.image.ids.get(topic_id)
 
     def all(self) -> Iterable[TopicInfo]:
         """Returns every topic including internal ones, in order of creation."""
