@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.security.principal import distinguished_name
 from kcore.server.connection import Connection
+from kcore.server.tls_session import BoundedSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +42,9 @@ class SecureConnection(Connection):
         if subject:
             principal = self.security.principal_of(subject)
             self.principal = principal or self.principal
+        session = transport.get_extra_info("ssl_object")
+        if isinstance(session, BoundedSession):
+            session.client = f"connection {self.connection_id} from {self.client_host}"
         super()._begin(transport)
         if principal is None and not self._closing:
             self._refuse("no rule of ssl.principal.mapping.rules matches the subject of the client's certificate")

@@ -37,8 +37,17 @@ class BoundedSession(ssl.SSLObject):
     _inner: ssl.MemoryBIO
     _excess_bytes: int
 
+    client: str
+    """The client in log lines, such as "connection 7 from /10.0.0.1"."""
+
     def attach(self, outer: ssl.MemoryBIO, inner: ssl.MemoryBIO) -> None:
-        """Sets the buffer of received bytes, and the buffer that OpenSSL reads."""
+        """Connects the session to its buffers, before the TLS handshake.
+
+        Args:
+            outer: the buffer into which the event loop writes the received bytes.
+            inner: the buffer from which OpenSSL reads; the session fills it from `outer` in pieces.
+        """
+        self.client = "connection"
         self._outer = outer
         self._inner = inner
         self._excess_bytes = 0
@@ -96,9 +105,10 @@ class BoundedSession(ssl.SSLObject):
         self._excess_bytes = max(self._excess_bytes + excess_bytes, 0)
         if self._excess_bytes > MAX_EXCESS_BYTES and self.version() == "TLSv1.3":
             logger.warning(
-                "TLS: closing the connection of a client that sent more than %d bytes of TLS records without data "
-                "(key updates or padding)", MAX_EXCESS_BYTES,
-            )  # fmt: skip
+                "%s closed: the client sent more than %d bytes of TLS records without data (key updates or padding)",
+                self.client,
+                MAX_EXCESS_BYTES,
+            )
             raise ssl.SSLError("too many records without data")
 
 
