@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from kcore.node.types import HeaderList, OffsetAndMetadata, Record, RecordMetadata, TopicPartition
@@ -69,6 +71,18 @@ class ConsumerInterceptor:
         """Receives the offsets of a successful commit, before the callback of the commit runs."""
 
 
+def _topic_of(subject: object) -> str:
+    """Returns the topic that an interceptor was called about, for log lines.
+
+    Args:
+        subject: a record, the metadata of a record, a list of records, or a mapping of partitions.
+    """
+    with contextlib.suppress(Exception):  # an interceptor may return any object
+        first = next(iter(subject), None) if isinstance(subject, list | Mapping) else subject
+        return str(getattr(first, "topic", "unknown"))
+    return "unknown"
+
+
 def intercept(calls: Iterable[Callable[[T], T]], value: T) -> T:
     """Passes a value through interceptors; an interceptor that raises leaves the value unchanged."""
     for call in calls:
@@ -76,9 +90,10 @@ def intercept(calls: Iterable[Callable[[T], T]], value: T) -> T:
             value = call(value)
         except Exception:
             logger.exception(
-                "client: the interceptor's method %s raised an error; the records stay as they were before its call; "
-                "correct the interceptor",
+                "client: the interceptor's method %s raised an error about topic %r; the records stay as they were "
+                "before its call; correct the interceptor",
                 log_name(call),
+                _topic_of(value),
             )
     return value
 
@@ -90,6 +105,8 @@ def notify(calls: Iterable[Callable[[], None]]) -> None:
             call()
         except Exception:
             logger.exception(
-                "client: the interceptor's method %s raised an error; the client continues; correct the interceptor",
+                "client: the interceptor's method %s raised an error about topic %r; the client continues; correct the "
+                "interceptor",
                 log_name(call),
+                _topic_of(call.args[0]) if isinstance(call, partial) else "unknown",
             )

@@ -12,9 +12,13 @@ import pytest
 
 import kcore
 from kcore.errors import MemberClosedError
+from kcore.node._async import backend
 from kcore.node._async.backend import Stepper
+from kcore.node._sync import backend as threads
 from kcore.node.types import OffsetAndMetadata
 from kcore.protocol.messages.heartbeat import HeartbeatResponse
+
+ADVICE = "close this object and create another one; please report the error"
 
 
 class Steps:
@@ -90,7 +94,7 @@ async def test_no_step_follows_the_last_step_or_a_failed_one(last: Any, caplog: 
     assert steps.stepper._timer is None
     messages = [record.message for record in caplog.records]
     assert messages == (
-        ["client: the background task Steps.step failed and has ended; please report the error"]
+        [f"client: the background task Steps.step failed and has ended; {ADVICE}"]
         if isinstance(last, MemoryError)
         else []
     )
@@ -193,7 +197,7 @@ async def test_a_failed_step_ends_the_member_and_every_wait(
             await member.commit({(name, 0): OffsetAndMetadata(1)})
         assert await member.wait(60.0) is True
     assert [record.message for record in caplog.records] == [
-        "client: the background task AsyncMember._step failed and has ended; please report the error"
+        f"client: the background task AsyncMember._step of a member of group {name!r} failed and has ended; {ADVICE}"
     ]
 
 
@@ -284,3 +288,25 @@ async def test_a_heartbeat_without_an_error_needs_no_further_step(bootstrap: str
         assert machine._heartbeat_received(machine.generation, HeartbeatResponse(error_code=27), 0) is False
         assert machine._rejoin
         machine._rejoin = False
+
+
+class Worker:
+    """An object with a background task that fails."""
+
+    _described = "a worker of queue 'q'"
+
+    async def work(self) -> None:
+        raise MemoryError("injected")
+
+    def work_on_thread(self) -> None:
+        raise MemoryError("injected")
+
+
+async def test_the_log_line_of_a_failed_task_names_its_owner(caplog: pytest.LogCaptureFixture) -> None:
+    await backend.spawn(backend.SingleTask(Worker().work)).join()
+    threads.spawn(threads.SingleTask(Worker().work_on_thread)).join()
+    owner = "of a worker of queue 'q'"
+    assert [record.message for record in caplog.records] == [
+        f"client: the background task Worker.work {owner} failed and has ended; {ADVICE}",
+        f"client: Worker.work_on_thread {owner} failed, and its background thread has ended; {ADVICE}",
+    ]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from kcore.client.aio.results import OnDone, report_result
 from kcore.embed import AsyncEngine as EmbeddedEngine
-from kcore.process_logging import log_name
+from kcore.node.task_names import task_name
 
 __all__ = [
     "AsyncLock",
@@ -112,7 +112,7 @@ class SingleTask:
     """
 
     def __init__(self, function: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        self._function = function
+        self.function = function
         self._begun = False
         self.__name__ = function.__name__
 
@@ -128,7 +128,7 @@ class SingleTask:
     async def __call__(self) -> None:
         if not self._begun:
             self._begun = True
-            await self._function()
+            await self.function()
 
 
 class Stepper:
@@ -173,7 +173,9 @@ class Stepper:
                 return
         except Exception:
             logger.exception(
-                "client: the background task %s failed and has ended; please report the error", log_name(self._step)
+                "client: the background task %s failed and has ended; close this object and create another one; please "
+                "report the error",
+                task_name(self._step),
             )
         except BaseException:
             self._end()
@@ -237,7 +239,9 @@ async def _logged(function: Callable[..., Awaitable[Any]], *args: Any) -> None:
         raise
     except Exception:
         logger.exception(
-            "client: the background task %s failed and has ended; please report the error", log_name(function)
+            "client: the background task %s failed and has ended; close this object and create another one; please "
+            "report the error",
+            task_name(function),
         )
 
 

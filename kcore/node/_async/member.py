@@ -87,7 +87,8 @@ class AsyncMember:
             Revoked: on_revoked,
             Lost: on_lost if on_lost is not None else on_revoked,
         }
-        self._subscription = AsyncSubscription(calls, settings.topics, f"a member of group {settings.group_id!r}")
+        self._described = f"a member of group {settings.group_id!r}"
+        self._subscription = AsyncSubscription(calls, settings.topics, self._described)
         self._internal: Callable[[MemberEvent, bool], None] | None = None  # the consumer's own listener
         self._guard = guard()
         self._stepper = Stepper(self._step, self._ended)

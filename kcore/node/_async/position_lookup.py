@@ -46,6 +46,7 @@ class AsyncPositionLookup:
         fail: Callable[[Exception], None],
         changed: Callable[[], None],
     ) -> None:
+        self._described = f"a consumer of group {machine.settings.group_id!r}"
         self._calls = calls
         self._machine = machine
         self._positions = positions

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from kcore.client.aio.results import OnDone
 from kcore.embed import SyncEngine as EmbeddedEngine
 from kcore.errors import KcoreError
-from kcore.process_logging import log_name
+from kcore.node.task_names import described_owner, task_name
 from kcore_ext.util.lock import Lock, RLock
 
 __all__ = [
@@ -115,7 +115,7 @@ class SingleTask:
     """
 
     def __init__(self, function: Callable[[], object]) -> None:
-        self._function = function
+        self.function = function
         self._begun = Lock()  # the thread that runs the function acquires it
         self.__name__ = function.__name__
 
@@ -129,7 +129,7 @@ class SingleTask:
 
     def __call__(self) -> None:
         if self._begun.acquire(blocking=False):
-            self._function()
+            self.function()
 
 
 class Stepper:
@@ -146,6 +146,7 @@ class Stepper:
     def __init__(self, step: Callable[[], float | None], ended: Callable[[], None]) -> None:
         self._step = step
         self._ended = ended
+        self._described = described_owner(step)
         self._wakeup = Event()
         self._task = SingleTask(self._drive)
 
@@ -187,8 +188,9 @@ class Task:
             self._function(*self._args)
         except Exception:
             logger.exception(
-                "client: %s failed, and its background thread has ended; please report the error",
-                log_name(self._function),
+                "client: %s failed, and its background thread has ended; close this object and create another one; "
+                "please report the error",
+                task_name(self._function),
             )
 
     def join(self) -> None:

@@ -96,6 +96,7 @@ class Consumer:
         read_settings: ReadSettings,
         interceptors: Sequence[ConsumerInterceptor] = (),
     ) -> None:
+        self._described = f"a consumer of group {member._machine.settings.group_id!r}"
         self._calls = calls
         self.member = member
         self._positions = positions

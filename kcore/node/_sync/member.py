@@ -88,7 +88,8 @@ class Member:
             Revoked: on_revoked,
             Lost: on_lost if on_lost is not None else on_revoked,
         }
-        self._subscription = Subscription(calls, settings.topics, f"a member of group {settings.group_id!r}")
+        self._described = f"a member of group {settings.group_id!r}"
+        self._subscription = Subscription(calls, settings.topics, self._described)
         self._internal: Callable[[MemberEvent, bool], None] | None = None  # the consumer's own listener
         self._guard = guard()
         self._stepper = Stepper(self._step, self._ended)

@@ -47,6 +47,7 @@ class PositionLookup:
         fail: Callable[[Exception], None],
         changed: Callable[[], None],
     ) -> None:
+        self._described = f"a consumer of group {machine.settings.group_id!r}"
         self._calls = calls
         self._machine = machine
         self._positions = positions
