@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kcore.drivers.offload import call_on_thread
 from kcore.errors import LogError
-from kcore.process_logging import log_failure
+from kcore.process_logging import log_failure, next_step
 
 if TYPE_CHECKING:
     from kcore.drivers.event_loop import AsyncDriver
@@ -140,11 +140,12 @@ class WriteTask:
                 return
 
 
-def reclaim_on(writer: Writer, reclaim: Callable[[], bool]) -> None:
+def reclaim_on(writer: Writer, log_name: str, reclaim: Callable[[], bool]) -> None:
     """Runs `reclaim` on the writing thread until it returns False. The thread may write commits between two calls.
 
     Args:
         writer: the writing thread.
+        log_name: the name of the log, for log lines.
         reclaim: frees some of the space of deleted batches; returns True if more space remains to be freed.
     """
 
@@ -154,15 +155,19 @@ def reclaim_on(writer: Writer, reclaim: Callable[[], bool]) -> None:
                 writer.do(run)
         except LogError as error:  # for example, another node has become the controller
             logger.warning(
-                "driver: cannot free the space of deleted batches now; the thread tries again after the next "
-                "deletion: %s",
+                "driver: cannot free the space of deleted batches in the log %s now; the thread tries again after the "
+                "next deletion; if this repeats, check the disk or the database of the log: %s",
+                log_name,
                 error,
             )
         except Exception as error:
             log_failure(
                 logger,
                 error,
-                "driver: cannot free the space of deleted batches; the thread tries again after the next deletion",
+                "driver: cannot free the space of deleted batches in the log %s; the thread tries again after the next "
+                "deletion%s",
+                log_name,
+                next_step(error),
             )
 
     writer.do(run)
@@ -181,6 +186,7 @@ class LogThreads:
 
     def __init__(self, log: LogEngine) -> None:
         self.usable = log.durability == "fsync"
+        self._log_name = log.name
         self._writer: Writer | None = None
         self._mover = JournalMover(log)
 
@@ -207,7 +213,7 @@ class LogThreads:
         writer = self.started_writer()
         if writer is None:
             return False
-        reclaim_on(writer, reclaim)
+        reclaim_on(writer, self._log_name, reclaim)
         return True
 
     def stop(self) -> None:

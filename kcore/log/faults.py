@@ -39,6 +39,11 @@ class FaultInjectingEngine(LogEngine):
         self._crashes: dict[int, bool] = {}
         self._reclaim_failures = 0
 
+    @property
+    def name(self) -> str:
+        """Implements `LogEngine.name`."""
+        return self.inner.name
+
     def fail_commit(self, nth: int = 1, reason: FailureReason = FailureReason.INJECTED) -> None:
         """Makes the `nth` commit from now on (1: the next one) fail with `reason`. The failed commit stores nothing."""
         self._failures[self.commit_count + nth] = reason

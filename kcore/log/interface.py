@@ -279,6 +279,11 @@ class LogEngine(ABC):
 
     __slots__ = ("__weakref__",)
 
+    @property
+    def name(self) -> str:
+        """The name of the log in log lines: its data folder, if it has one."""
+        return "in memory"
+
     durability: str
     """The failure that a commit survives: `fsync` (power loss), `os` (the end of the process), `memory` (none)."""
     node_epoch: int

@@ -443,7 +443,7 @@ def move_file(txn: Any, environment: LmdbEnvironment, folder: str, stored: bytes
         JournalDamagedError: acknowledged batches are missing or damaged.
     """
     data = read_file(folder)
-    entries = load_entries(data, stored)
+    entries = load_entries(data, stored, folder)
     batches: Batches = {}
     for entry in entries:
         for number, base, batch in iter_batches(data, entry.start, entry.end, f"entry {entry.number}"):

@@ -218,7 +218,7 @@ def read_file(folder: str) -> bytes:
         return b""
 
 
-def load_entries(data: bytes, stored: bytes) -> list[Entry]:
+def load_entries(data: bytes, stored: bytes, folder: str) -> list[Entry]:
     """Returns the entries of the journal to which LMDB refers.
 
     A power failure may lose an entry that was not flushed, and keep later entries. The result then ends before the lost
@@ -227,6 +227,7 @@ def load_entries(data: bytes, stored: bytes) -> list[Entry]:
     Args:
         data: the bytes of the file.
         stored: the value of LMDB's reference.
+        folder: the folder of the file, for log lines.
 
     Raises:
         ForeignJournalError: the file does not belong to the reference.
@@ -246,9 +247,11 @@ def load_entries(data: bytes, stored: bytes) -> list[Entry]:
         if lost[1] & FLUSHED:
             raise JournalDamagedError(what)
         logger.warning(
-            "log: the file `%s` lacks %s. Either kcore.durability is not fsync and the power failed before the write, "
-            "or the file is damaged. The log keeps all commits before this one; this commit and all later ones are "
-            "lost. Clients may have to repeat their last writes",
+            "log %s: the file `%s` lacks %s. Either kcore.durability is not fsync and the power failed before the "
+            "write, or the file is damaged. The log keeps all commits before this one; this commit and all later ones "
+            "are lost. Clients may have to repeat their last writes. To check the rest of the log, run `kcore log "
+            "verify`",
+            folder,
             JOURNAL_NAME,
             what,
         )

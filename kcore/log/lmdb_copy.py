@@ -173,7 +173,7 @@ def _begin(env: lmdb.Environment, source: str) -> tuple[lmdb.Transaction, bytes 
                 unchanged = later.get(JOURNAL_KEY, db=meta) == stored
             damage = None
             if unchanged:
-                load_entries(data, stored)
+                load_entries(data, stored, source)
                 return txn, data, {}
         except JournalDamagedError as error:
             damage = error

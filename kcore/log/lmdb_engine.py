@@ -65,6 +65,11 @@ class LmdbLogEngine(StagedLogEngine):
         self.path = storage.path
         super().__init__(storage, tail_size_bytes)
 
+    @property
+    def name(self) -> str:
+        """Implements `LogEngine.name`."""
+        return self.path
+
 
 def open_engine(path: str | os.PathLike[str] | None, durability: str = "fsync") -> LogEngine:
     """Returns an engine with the given durability. `fsync` and `os` need a `path`; `memory` ignores `path`."""

@@ -429,7 +429,7 @@ class Salvage:
             self._journal += data
             return
         try:
-            entries = load_entries(data, references[0])
+            entries = load_entries(data, references[0], folder)
         except ForeignJournalError as error:  # its batches may be another folder's, of partitions with equal numbers
             self.problems.append(str(error))
             self._doubt_all()

@@ -82,7 +82,7 @@ def _read(source: str, node_id: int) -> bytes:
 
 def _check(source: str, node_id: int, journal: bytes, identity: bytes) -> None:
     try:
-        load_entries(journal, identity)
+        load_entries(journal, identity, node_folder(source, node_id))
     except JournalDamagedError as error:
         raise _damaged(source, node_id, error) from error
 

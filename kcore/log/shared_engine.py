@@ -44,6 +44,11 @@ class SharedLogEngine(StagedLogEngine):
         self._sweeps = False  # True if the store may have removed partitions that are not reclaimed
         super().__init__(storage, tail_size_bytes)
 
+    @property
+    def name(self) -> str:
+        """Implements `LogEngine.name`."""
+        return "in the cluster's store"
+
     # -- leadership
 
     def adopt(self, partitions: Sequence[Leadership]) -> list[PartitionLog]:

@@ -377,8 +377,9 @@ class CommitPipeline(PipelineCore):
         else:
             self._log_interrupted = False
             logger.warning(
-                "commit: after an interrupted commit, the log has read its file again; the shards of failed commits "
-                "load their state again, and commits are possible again"
+                "commit: an exception interrupted a commit to the log %s. kcore has read from the log which commits "
+                "are stored, and can commit again. The shards of failed commits load their state again",
+                self._log.name,
             )
             self._fail(participants, responses, _INTERRUPTED_CHANGE)
 
@@ -472,7 +473,8 @@ class CommitPipeline(PipelineCore):
             if refusal != self._last_refusal:
                 self._last_refusal = refusal
                 logger.error(
-                    "commit: the log refused a write, and the requests of this commit fail: %s%s",
+                    "commit: the log %s refused a write, and the requests of this commit fail: %s%s",
+                    self._log.name,
                     error,
                     _REMEDIES.get(error.reason, ""),
                 )
@@ -487,8 +489,9 @@ class CommitPipeline(PipelineCore):
         if not was_uncertain:
             with contextlib.suppress(Exception):  # no memory for the line
                 logger.error(
-                    "commit: it is unknown whether the last commit is in the log's file. Its requests fail, and all "
-                    "writes fail until kcore has read the file again: %s%s",
+                    "commit: it is unknown whether the last commit is in the log %s. Its requests fail, and all writes "
+                    "fail until kcore has read the log again: %s%s",
+                    self._log.name,
                     error,
                     _REMEDIES.get(error.reason, ""),
                 )

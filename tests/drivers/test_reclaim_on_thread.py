@@ -26,13 +26,13 @@ def test_the_end_of_the_leadership_is_logged_in_one_line(caplog: pytest.LogCaptu
 
     writer = Writer()
     with caplog.at_level(logging.WARNING):
-        reclaim_on(writer, reclaim)
+        reclaim_on(writer, "/data", reclaim)
         wait_until(lambda: len(results) == 1, "the second call")
         writer.stop()
     assert results == [True]
     (record,) = caplog.records
     assert record.exc_info is None
     assert record.getMessage() == (
-        "driver: cannot free the space of deleted batches now; the thread tries again after the next deletion: "
-        "node 1 does not lead t-0"
+        "driver: cannot free the space of deleted batches in the log /data now; the thread tries again after the next "
+        "deletion; if this repeats, check the disk or the database of the log: node 1 does not lead t-0"
     )

@@ -47,7 +47,7 @@ def stored_rounds(folder: Path) -> tuple[int | None, int]:
     with lmdb.open(str(folder), max_dbs=8, readonly=True, lock=False) as env, env.begin() as txn:
         batches = int(txn.stat(env.open_db(LOG_DB, txn=txn, create=False))["entries"])
         identity = txn.get(JOURNAL_KEY, db=env.open_db(META_DB, txn=txn, create=False))
-    return None if identity is None else len(load_entries(read_file(str(folder)), identity)), batches
+    return None if identity is None else len(load_entries(read_file(str(folder)), identity, str(folder))), batches
 
 
 def append_rounds(engine: LmdbLogEngine, rounds: int, size_bytes: int = 20) -> list[list[bytes]]:

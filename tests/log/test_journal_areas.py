@@ -67,7 +67,7 @@ def stored_rounds(folder: Path, tmp_path: Path) -> tuple[int, list[int], int]:
     with lmdb.open(str(copy), max_dbs=8, readonly=True, lock=False) as env, env.begin() as txn:
         batches = int(txn.stat(env.open_db(LOG_DB, txn=txn, create=False))["entries"])
         stored = txn.get(JOURNAL_KEY, db=env.open_db(META_DB, txn=txn, create=False))
-    entries = load_entries(read_file(str(copy)), stored)
+    entries = load_entries(read_file(str(copy)), stored, str(copy))
     shutil.rmtree(copy)
     return Reference.decode(stored).first_number, [entry.number for entry in entries], batches
 

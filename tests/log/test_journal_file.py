@@ -51,7 +51,7 @@ def stored(entries: list[bytes], before: bytes = b"") -> bytes:
 def test_a_journal_is_read_up_to_the_first_entry_that_is_not_its_own(sizes: list[int], earlier: list[int]) -> None:
     entries = journal_of(sizes)
     data = stored(entries, stored(journal_of(earlier, OTHER)))
-    found = load_entries(data, IDENTITY)
+    found = load_entries(data, IDENTITY, "/data")
     assert [data[one.start - 32 : one.end] for one in found] == entries
     assert [one.number for one in found] == list(range(len(sizes)))
 
@@ -72,7 +72,7 @@ def test_a_torn_last_entry_ends_the_journal(sizes: list[int], data: st.DataObjec
         assert (len(found), end) == (len(sizes), last + len(entries[-1]))
     else:
         assert (len(found), end) == (len(sizes) - 1, last)
-    assert load_entries(bytes(file), IDENTITY) == found
+    assert load_entries(bytes(file), IDENTITY, "/data") == found
 
 
 @given(sizes=st.lists(st.integers(0, 700), min_size=2, max_size=6), flags=st.sampled_from([0, FLUSHED]), data=st.data())
@@ -92,15 +92,15 @@ def test_damage_before_a_sound_entry_is_damage_only_if_entries_were_flushed(
         with pytest.raises(
             JournalDamagedError, match=f"commit {damaged} at position {start}, although the later commit"
         ):
-            load_entries(bytes(file), IDENTITY)
+            load_entries(bytes(file), IDENTITY, "/data")
     else:
-        assert load_entries(bytes(file), IDENTITY) == found
+        assert load_entries(bytes(file), IDENTITY, "/data") == found
 
 
 def test_a_round_that_does_not_follow_its_predecessor_ends_the_journal() -> None:
     first = entry(0, b"")
     for second in (entry(0, b""), entry(2, b"", flags=0), entry(1, b"", OTHER)):
-        assert [one.number for one in load_entries(stored([first, second]), IDENTITY)] == [0]
+        assert [one.number for one in load_entries(stored([first, second]), IDENTITY, "/data")] == [0]
     assert entry_at(stored([]), 0) is None, "zeros are no entry of any journal"
     assert entry_at(first[:-1], 0) is None
     assert entry_at(first, -1, IDENTITY) is None

@@ -409,7 +409,7 @@ def test_the_cause_of_a_failed_write_is_logged_once_in_a_row(
         bench.run("add", "a", 1)
         assert bench.pipeline.commit() is (cause is None)
         bench.slices.finish()
-    prefix = "commit: the log refused a write, and the requests of this commit fail: "
+    prefix = "commit: the log in memory refused a write, and the requests of this commit fail: "
     lines = [record.getMessage() for record in caplog.records if record.name == "kcore.runtime.commit"]
     assert lines == [prefix + full, prefix + other, prefix + full]
 
