@@ -423,7 +423,8 @@ class ClusterEngine(Engine):
                 self.log.adopt([Leadership(METADATA, lease.epoch)])
         except LogError as error:
             logger.warning(
-                "cluster: node %d, the controller in epoch %d, cannot take over the metadata log, and tries again: %s",
+                "cluster: node %d, the controller in epoch %d, cannot take over the metadata log, and tries again; if "
+                "this repeats, check the cluster's store: %s",
                 self.config.node_id,
                 lease.epoch,
                 error,

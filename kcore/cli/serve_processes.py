@@ -273,7 +273,8 @@ class Supervisor:
                 node_id = child.start.node_id
                 if child.is_serving and now_ms > max(self._deadline_ms(node_id) + HANGING_MS, patient_until_ms):
                     logger.error(
-                        "cluster: the process of node %d does not renew its lease; kcore kills it and starts it again",
+                        "cluster: the process of node %d does not renew its lease; kcore kills it and starts it again; "
+                        "if this repeats, check the load of the machine and its disk",
                         node_id,
                     )
                     child.kill()

@@ -383,7 +383,8 @@ class AsyncDriver:
                 logger,
                 error,
                 "driver: cannot pass the commit to the thread for background commits; the event loop's thread writes "
-                "the commit, which delays other requests",
+                "the commit, which delays other requests%s",
+                next_step(error),
             )
             task.write()
             pipeline.finish_background(task.background_commit)

@@ -17,7 +17,7 @@ from kcore.log.lmdb_layout import NODE_EPOCH_KEY, U64
 from kcore.log.lmdb_put import put_batches, put_metas, require_put
 from kcore.log.lmdb_reader import LmdbReader
 from kcore.log.write_set import WriteSet
-from kcore.process_logging import log_failure
+from kcore.process_logging import log_failure, next_step
 from kcore_ext.util.lock import Lock
 
 logger = logging.getLogger(__name__)
@@ -358,8 +358,9 @@ class LmdbWriter(LmdbReader):
             log_failure(
                 logger,
                 error,
-                "log %s: cannot start to move the full area of the journal to the log; a later commit moves it",
+                "log %s: cannot start to move the full area of the journal to the log; a later commit moves it%s",
                 self.path,
+                next_step(error),
             )
 
     def _move_full_area(self) -> None:
@@ -387,8 +388,9 @@ class LmdbWriter(LmdbReader):
                 logger,
                 error,
                 "log %s: an unexpected error while moving the full area of the journal to the log; a later commit "
-                "tries again",
+                "tries again%s",
                 self.path,
+                next_step(error),
             )
 
     def _transact_move(self) -> None:

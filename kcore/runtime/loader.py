@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kcore.log.batch_header import last_offset
-from kcore.process_logging import limited_logger, log_failure
+from kcore.process_logging import limited_logger, log_failure, next_step
 from kcore.protocol.compression import decompress
 from kcore_ext.batch import CorruptBatchError, iter_entries, parse_control, parse_header
 from kcore_ext.batch.run import simple_run
@@ -189,8 +189,9 @@ class ReadAhead:
                 logger,
                 error,
                 "%r: cannot read the log ahead of the leader change; this node reads the whole log when it becomes the "
-                "leader, so the change takes longer",
+                "leader, so the change takes longer%s",
                 shard,
+                next_step(error),
             )
 
     def finish(self) -> Replay | None:

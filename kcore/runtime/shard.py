@@ -556,9 +556,10 @@ class Shard(ShardCore, Generic[M]):
             log_failure(
                 logger,
                 error,
-                "shard %s-%d: an error while unloading the state; waiting requests fail, and their clients try again",
+                "shard %s-%d: an error while unloading the state; waiting requests fail, and their clients try again%s",
                 self.topic,
                 self.index,
+                next_step(error),
             )
         self._fail_waiting()
 

@@ -123,8 +123,8 @@ class ClusterMember:
                 log_failure(
                     logger,
                     error,
-                    "cluster: node %d was fenced, and kcore could not stop a program that runs with the node; the "
-                    "node starts again",
+                    "cluster: node %d was fenced, and kcore could not stop the services that run with it, such as its "
+                    "HTTP server; the node starts again; if it cannot listen, restart the process",
                     node_id,
                 )
             try:
@@ -133,14 +133,15 @@ class ClusterMember:
                 log_failure(
                     logger,
                     error,
-                    "cluster: node %d was fenced, and kcore could not stop its server; the node starts again",
+                    "cluster: node %d was fenced, and kcore could not stop its server; the node starts again; if it "
+                    "cannot listen, restart the process",
                     node_id,
                 )
             if interrupted and not self._survives_interrupts:
                 return
             logger.warning(
-                "cluster: node %d was fenced, or its engine was interrupted; the node starts again with a new "
-                "broker epoch",
+                "cluster: node %d was fenced, or its engine was interrupted; the node starts again with a new broker "
+                "epoch; the earlier log lines of the node have the cause",
                 node_id,
             )
             self.node = await self._next()

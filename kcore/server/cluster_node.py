@@ -153,7 +153,12 @@ class ClusterNode:
                 return ClusterEngine(store, lease, register_sent_ms, self.config, clock, timing=self._timing)
             except StoreUnavailableError as error:
                 if not warned:
-                    logger.warning("cluster: node %d waits for the store: %s", self.config.node_id, error)
+                    logger.warning(
+                        "cluster: node %d waits for the cluster's store, and tries again; check the store and the "
+                        "network to it: %s",
+                        self.config.node_id,
+                        error,
+                    )
                     warned = True
             await asyncio.sleep(RETRY_S)
             sent_ms = clock.monotonic_ms()

@@ -257,9 +257,10 @@ class Connection(ConnectionCore, asyncio.Protocol):
         log_failure(
             logger,
             error,
-            "connection %d from %s closed: cannot send responses; the client connects again",
+            "connection %d from %s closed: cannot send responses; the client connects again%s",
             self.connection_id,
             self.client_host,
+            next_step(error),
         )
 
     # ---- called by the request queue (Owner)

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kcore.process_logging import next_step
 from kcore.server.client_hello import HEADER_BYTES, FirstMessage, classify, record_bytes
 
 if TYPE_CHECKING:
@@ -440,8 +441,9 @@ class Handshakes:
             )  # fmt: skip
         elif not isinstance(error, OSError):
             self._log.log(
-                logging.ERROR, host, "TLS handshake with %s failed: %s", host, repr(error), listener=self._listener
-            )
+                logging.ERROR, host, "TLS handshake with %s failed: %s%s", host, repr(error), next_step(error),
+                listener=self._listener,
+            )  # fmt: skip
 
     # ---- shutdown
 

@@ -61,7 +61,7 @@ def _decoy_secret(engine: Engine) -> bytes:
         except LogError as error:
             logger.warning(
                 "SCRAM: cannot store the secret from which kcore derives salts for unknown users; these salts change "
-                "at the next start: %s",
+                "at the next start; check the disk: %s",
                 error,
             )
     return secret

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from kcore.process_logging import log_failure
+from kcore.process_logging import log_failure, next_step
 from kcore.protocol import MessageTooLargeError
 from kcore.server.size_classes import SizeClasses
 
@@ -108,9 +108,10 @@ class RequestMemory:
                     log_failure(
                         logger,
                         error,
-                        "connection %d from %s: cannot pause or resume the reading of requests, and tries again",
+                        "connection %d from %s: cannot pause or resume the reading of requests, and tries again%s",
                         connection.connection_id,
                         connection.client_host,
+                        next_step(error),
                     )
                     delay_s = CHECK_INTERVAL_S
                     break

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.client.aio.connection import AsyncConnection
 from kcore.errors import AuthenticationError, KafkaError, KcoreError
-from kcore.process_logging import log_failure
+from kcore.process_logging import log_failure, next_step
 from kcore.protocol.api_keys import api_name
 from kcore.runtime.peers import NODE_PREFIX, REQUEST_TIMEOUT_MS
 
@@ -74,15 +74,23 @@ class TcpPeers:
         except (KcoreError, KafkaError, TimeoutError, OSError) as error:
             # Wrong credentials need an operator; other failures end when the node is reachable again.
             level = logging.ERROR if isinstance(error, AuthenticationError) else logging.INFO
-            logger.log(level, "cluster: node %d did not respond to %s: %s", node_id, api_name(request.API_KEY), error)
+            logger.log(
+                level,
+                "cluster: node %d did not respond to %s: %s; if this repeats, check that the node runs, the network to "
+                "it, and the credentials",
+                node_id,
+                api_name(request.API_KEY),
+                error,
+            )
             self._forget(node_id)
         except Exception as error:  # the sender waits for `done`
             log_failure(
                 logger,
                 error,
-                "cluster: cannot send %s to node %d; the sender gets no response, as after a lost connection",
+                "cluster: cannot send %s to node %d; the sender gets no response, as after a lost connection%s",
                 api_name(request.API_KEY),
                 node_id,
+                next_step(error),
             )
             self._forget(node_id)
         if not self._closed:

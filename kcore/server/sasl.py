@@ -203,9 +203,15 @@ class SaslConnection(SecureConnection):
         else:
             # The error text may contain bytes that the client sent: log only the error's type.
             self.server.client_log.log(
-                logging.ERROR, self.client_host, "connection from %s: internal error in SASL mechanism %s (%s)",
-                self.client_host, self._exchange.mechanism_name, type(error).__name__, connection=self.connection_id,
-            )  # fmt: skip
+                logging.ERROR,
+                self.client_host,
+                "connection from %s: internal error in SASL mechanism %s (%s); the login fails; please report the "
+                "error",
+                self.client_host,
+                self._exchange.mechanism_name,
+                type(error).__name__,
+                connection=self.connection_id,
+            )
             self._not_authenticated(slot, AuthenticationError("the server could not check the credentials"))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -250,10 +256,14 @@ class SaslConnection(SecureConnection):
         self.abort()
         # The error text may contain bytes that the client sent: log only the error's type.
         self.server.client_log.log(
-            logging.ERROR, self.client_host,
-            "connection from %s closed: an internal error prevented the response to a login (%s)",
-            self.client_host, type(error).__name__, connection=self.connection_id,
-        )  # fmt: skip
+            logging.ERROR,
+            self.client_host,
+            "connection from %s closed: an internal error prevented the response to a login (%s); please report the "
+            "error",
+            self.client_host,
+            type(error).__name__,
+            connection=self.connection_id,
+        )
 
     def _not_authenticated(self, slot: ResponseSlot, error: AuthenticationError) -> None:
         self._exchange.fail()

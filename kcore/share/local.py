@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kcore.process_logging import limited_logger, log_failure
+from kcore.process_logging import limited_logger, log_failure, next_step
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.records.share_update import ShareUpdateKey
+from kcore.protocol.uuids import to_text
 from kcore.runtime.api import RequestContext
 from kcore.runtime.pending import Pending
 from kcore.share import apis
@@ -220,6 +221,12 @@ class _Operation(Pending):
         else:
             self._arrived(result)
 
+    def _name(self, position: int) -> str:
+        """Returns the topic id and the number of a requested partition, for log lines."""
+        names = [(topic.topic_id, each.partition) for topic in self.request.topics for each in topic.partitions]
+        topic_id, partition = names[position]
+        return f"{to_text(topic_id)}-{partition}"
+
     def _arrived(self, response: Any) -> None:
         """Completes the operation, or schedules a retry."""
         results = [result for topic in response.results for result in topic.partitions]
@@ -235,10 +242,14 @@ class _Operation(Pending):
         if not self._failed or self._retries >= MAX_RETRIES:
             if self._failed:
                 logger.warning(
-                    "share coordinator: %s of group %r failed for %d partitions with %s, also after %d retries",
+                    "share coordinator: %s for %d partitions of group %r (first: %s) failed with %s, also after %d "
+                    "retries; the sender of the request gets this error; look for errors of __share_group_state in the "
+                    "log",
                     self.api.name,
                     self.request.group_id,
                     len(self._failed),
+                    self.request.group_id,
+                    self._name(self._failed[0]),
                     ErrorCode(self._results[self._failed[0]].error_code).name,
                     self._retries,
                 )
@@ -255,9 +266,11 @@ class _Operation(Pending):
             log_failure(
                 logger,
                 error,
-                "share coordinator: a retry of %s of group %r failed; its caller gets UNKNOWN_SERVER_ERROR",
+                "share coordinator: a retry of %s for group %r failed; the sender of the request gets "
+                "UNKNOWN_SERVER_ERROR%s",
                 self.api.name,
                 self.request.group_id,
+                next_step(error),
             )
             if not self.done:
                 self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from kcore.log.errors import LogError
-from kcore.process_logging import log_failure
+from kcore.process_logging import log_failure, next_step
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -118,8 +118,9 @@ class _RemoteMarkers:
                 log_failure(
                     logger,
                     error,
-                    "transaction coordinator: cannot send transaction markers to node %d; it tries again",
+                    "transaction coordinator: cannot send transaction markers to node %d; it tries again%s",
                     node_id,
+                    next_step(error),
                 )
                 self._done(dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION))
 

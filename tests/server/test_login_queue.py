@@ -385,8 +385,8 @@ def test_a_login_without_memory_for_its_response_closes_the_connection(
     with log_in(live, "alice") as raw:
         assert raw.closed
     assert failures == ["SaslAuthenticateResponse"]
-    assert (
-        log_lines[-1]
-        == "connection from /127.0.0.1 closed: an internal error prevented the response to a login (MemoryError)"
+    assert log_lines[-1] == (
+        "connection from /127.0.0.1 closed: an internal error prevented the response to a login (MemoryError); please "
+        "report the error"
     )
     live.wait_for_connections(0)

@@ -130,7 +130,12 @@ class Controller:
                 if self._membership.controller == controller and controller is not None:
                     self._membership.resign_controller()
             elif isinstance(result, LogError):
-                logger.warning("controller: cannot fence node %d; the next poll tries again: %s", node_id, result)
+                logger.warning(
+                    "controller: cannot fence node %d; the next poll tries again; if this repeats, check the cluster's "
+                    "store: %s",
+                    node_id,
+                    result,
+                )
             elif result:
                 logger.warning(
                     "controller: fenced node %d, because its lease has expired; the node registers again when it runs "
@@ -159,7 +164,8 @@ class Controller:
             elif not broker.fenced:
                 records.append(fencing_record(broker, fenced=True))
                 logger.warning(
-                    "controller: node %d (broker epoch %d) is not alive; other nodes take over its partitions",
+                    "controller: node %d (broker epoch %d) is not alive; other nodes take over its partitions; unless "
+                    "the node was stopped on purpose, check or restart it",
                     *(node_id, broker.epoch),
                 )
         targets = {

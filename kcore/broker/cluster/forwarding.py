@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 from kcore.broker.cluster.node_access import REFUSED, log_refusal
 from kcore.broker.metadata.names import is_internal
 from kcore.errors import CloseConnectionError, KafkaError
-from kcore.process_logging import limited_logger, log_failure
+from kcore.process_logging import limited_logger, log_failure, next_step
 from kcore.protocol import DecodeError
 from kcore.protocol.api_keys import (
     ApiKey,
@@ -223,9 +223,10 @@ class Forwarder:
                     logger,
                     error,
                     "cluster: cannot forward %s of client %r to the controller again; the client gets NOT_CONTROLLER "
-                    "and tries again",
+                    "and tries again%s",
                     api_name(request.API_KEY),
                     context.client_id,
+                    next_step(error),
                 )
                 pending.fail(ErrorCode.NOT_CONTROLLER)
 

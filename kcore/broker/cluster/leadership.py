@@ -229,8 +229,9 @@ class LeadershipKeeper(MetadataListener):
             log_failure(
                 logger,
                 error,
-                "cluster: this node cannot put the new leaders of %d partitions (first: %r) into effect, and tries "
-                "again",
+                "cluster: node %d cannot put the new leaders of %d partitions (first: %r) into effect, and tries "
+                "again; if this repeats, report the error",
+                self._membership.lease.holder,
                 len(changed),
                 next(iter(changed), None),
             )
@@ -331,7 +332,9 @@ class LeadershipKeeper(MetadataListener):
                 continue
             except LogError as error:
                 logger.warning(
-                    "cluster: this node cannot take over the logs of %d partitions (first: %r), and tries again: %s",
+                    "cluster: node %d cannot take over the logs of %d partitions (first: %r), and tries again; if this "
+                    "repeats, check the cluster's store: %s",
+                    self._membership.lease.holder,
                     len(partitions),
                     partitions[0].key,
                     error,
@@ -367,7 +370,8 @@ class LeadershipKeeper(MetadataListener):
         del self._led[key]  # last, so that an interrupted release is repeated
         self.moves += 1
         logger.info(
-            "cluster: this node no longer leads partition %s-%d, which it led in leader epoch %d",
+            "cluster: node %d no longer leads partition %s-%d, which it led in leader epoch %d",
+            self._membership.lease.holder,
             topic,
             key.partition,
             epoch,
@@ -394,8 +398,9 @@ class LeadershipKeeper(MetadataListener):
             if key in self._led:
                 topic, epoch = self._led[key]
                 logger.warning(
-                    "cluster: the store refused a commit, because this node no longer leads partition %s-%d, which it "
+                    "cluster: the store refused a commit, because node %d no longer leads partition %s-%d, which it "
                     "led in leader epoch %d; the clients of the failed requests find the new leader and try again",
+                    self._membership.lease.holder,
                     topic,
                     key.partition,
                     epoch,

@@ -226,8 +226,8 @@ class Partitions(MetadataListener):
                 log_failure(
                     logger,
                     error,
-                    "partitions: out of memory while applying changed settings of topic %s; kcore tries again; reduce "
-                    "the load, or add memory to the machine",
+                    "topic %s: out of memory while applying its changed settings; kcore tries again; reduce the load, "
+                    "or add memory to the machine",
                     outdated[-1] if outdated else "",
                 )
             yield
@@ -259,8 +259,8 @@ class Partitions(MetadataListener):
                 log_failure(
                     logger,
                     error,
-                    "partitions: out of memory while opening the partitions of topic %s; kcore tries again; reduce the "
-                    "load, or add memory to the machine",
+                    "topic %s: out of memory while opening its partitions; kcore tries again; reduce the load, or add "
+                    "memory to the machine",
                     topic.name,
                 )
             yield

@@ -183,6 +183,10 @@ def _log_failures(reasons: dict[str, str]) -> None:
     """Logs one line about all topics of a request that were not created: a topology can name thousands."""
     name, reason = next(iter(reasons.items()))
     logger.warning(
-        "streams groups: cannot create %d internal topics of an application, for example %s: %s",
-        len(reasons), name, reason, extra=fields(topic=name),
-    )  # fmt: skip
+        "streams groups: cannot create %d internal topics of an application, for example %s: %s; correct the cause; a "
+        "later heartbeat of the application tries again",
+        len(reasons),
+        name,
+        reason,
+        extra=fields(topic=name),
+    )

@@ -477,7 +477,12 @@ class _UnreachableBrokers:
         elif now_s >= warn_at_s:
             self._warn_at_s[address] = now_s + WARN_INTERVAL_S
             cause = str(error).removeprefix(f"cannot connect to {broker.host}:{broker.port}: ")
-            logger.warning("client: cannot connect to %s:%d, trying again: %s", *address, cause)
+            logger.warning(
+                "client: cannot connect to %s:%d, trying again: %s; if this repeats, check that the broker runs and "
+                "can be reached",
+                *address,
+                cause,
+            )
 
     def reached(self, broker: Broker) -> None:
         """Forgets the failures of a broker."""

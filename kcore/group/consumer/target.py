@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kcore.assignors import Member as AssignorMember
 from kcore.errors import KafkaError
 from kcore.group.consumer import records as group_records
-from kcore.process_logging import limited_logger, log_failure
+from kcore.process_logging import limited_logger, log_failure, next_step
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.machine import Outcome
 
@@ -76,7 +76,8 @@ def update(change: MemberChange) -> tuple[int, Target]:
         assignment = job.compute()
     except Exception as error:
         logger.exception(
-            "group %s: assignor %s failed; the group keeps its target assignment, and the next heartbeat tries again",
+            "group %s: assignor %s failed; the group keeps its target assignment, and the next heartbeat tries again; "
+            "if this repeats, correct the assignor, or configure another one",
             group.group_id,
             job.assignor_name,
         )
@@ -142,8 +143,9 @@ def _in_slices(group: ConsumerGroup) -> Iterator[Outcome | None]:
         log_failure(
             logger,
             error,
-            "group %s: cannot compute a target assignment; the next heartbeat tries again",
+            "group %s: cannot compute a target assignment; the next heartbeat tries again%s",
             group.group_id,
+            next_step(error),
         )
         group.target_job = False
         return
@@ -381,8 +383,8 @@ class AssignmentJob:
         group = self.group
         if isinstance(result, BaseException):
             logger.error(
-                "group %s: assignor %s failed; the group keeps its target assignment, and the next heartbeat "
-                "tries again: %s",
+                "group %s: assignor %s failed; the group keeps its target assignment, and the next heartbeat tries "
+                "again; if this repeats, correct the assignor, or configure another one: %s",
                 group.group_id,
                 self.assignor_name,
                 result,

@@ -66,7 +66,8 @@ def compute(group: ShareGroup, member_id: str, metadata: MemberMetadata) -> tupl
         )
     except Exception as error:
         logger.exception(
-            "group %s: assignor %s failed; the group keeps its target assignment, and the next heartbeat tries again",
+            "group %s: assignor %s failed; the group keeps its target assignment, and the next heartbeat tries again; "
+            "if this repeats, correct the assignor, or configure another one",
             group.group_id,
             assignor.name,
         )

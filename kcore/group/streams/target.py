@@ -175,8 +175,8 @@ def _assign(group: StreamsGroup, configured: ConfiguredTopology, members: list[A
         return result
     except Exception as error:
         logger.exception(
-            "streams group %s: assignor %s failed; the group keeps its target assignment, and the next heartbeat "
-            "tries again",
+            "streams group %s: assignor %s failed; the group keeps its target assignment, and the next heartbeat tries "
+            "again; if this repeats, correct the assignor, or configure another one",
             group.group_id,
             assignor.name,
         )

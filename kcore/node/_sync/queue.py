@@ -389,7 +389,11 @@ class Queue:
                 raise
             self._assigned_version = -1
             if self._attempts == 0:
-                logger.warning("client: %s cannot fetch jobs, and tries again: %s", self._described, error)
+                logger.warning(
+                    "client: %s cannot fetch jobs, and tries again; if this repeats, check the brokers: %s",
+                    self._described,
+                    error,
+                )
             if self._fetched:
                 return
             sleep(min(wait_ms, backoff_ms(self._attempts)) / 1000)
@@ -436,7 +440,8 @@ class Queue:
         else:
             if not self._leaders_at_ms:
                 logger.warning(
-                    "client: %s gets no jobs of some partitions until these have leaders: %s",
+                    "client: %s gets no jobs of some partitions until these have leaders; check the brokers that lead "
+                    "them: %s",
                     self._described,
                     left_out,
                 )

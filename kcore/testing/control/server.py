@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 from kcore.errors import ConfigError, KafkaError, KcoreError
 from kcore.json_text import parse_json
+from kcore.process_logging import next_step
 from kcore.server.listeners import parse_address
 from kcore.testing.control.fields import InvalidRequestError, check_object, check_text
 from kcore.testing.control.openapi import text
@@ -243,7 +244,11 @@ def reply_to_error(error: Exception) -> Reply:
     elif isinstance(error, ValueError):
         status, kind = HTTPStatus.BAD_REQUEST, "bad_request"
     elif not isinstance(error, KcoreError | TimeoutError | OSError):
-        logger.error("control server: an internal error; the client gets status 500", exc_info=error)
+        logger.error(
+            "control server: an internal error; the client gets status 500%s",
+            next_step(error),
+            exc_info=error,
+        )
         status, kind = HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error"
     return status, {"error": kind, "message": message or kind}
 

@@ -18,6 +18,7 @@ from kcore.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbea
 from tests.group.streams.members import internal, subtopology, topology
 from tests.kit import make_topic
 
+ADVICE = "correct the cause; a later heartbeat of the application tries again"
 LOGGER = "kcore.broker.metadata.application_topics"
 
 
@@ -63,7 +64,7 @@ def test_a_topology_creates_at_most_ten_thousand_partitions(caplog: pytest.LogCa
     assert missing_detail(first) == detail
     reason = "the topics need 12000 new partitions; the maximum at a time is 10000"
     assert [record.getMessage() for record in caplog.records] == [
-        f"streams groups: cannot create 6 internal topics of an application, for example log0: {reason}"
+        f"streams groups: cannot create 6 internal topics of an application, for example log0: {reason}; {ADVICE}"
     ]
     second = join(engine, [f"log{number}" for number in range(6)])
     shown = ", ".join(f"log{number} ({reason})" for number in range(3))
@@ -84,7 +85,7 @@ def test_many_topics_that_cannot_be_created_take_one_log_line(caplog: pytest.Log
     engine.advance(1)
     assert [record.getMessage() for record in caplog.records] == [
         "streams groups: cannot create 1 internal topics of an application, for example a_b: a_b differs from an "
-        "existing topic only in dots and underscores"
+        f"existing topic only in dots and underscores; {ADVICE}"
     ]
     created = engine.engine.topics.by_name("log")
     assert created is not None
