@@ -60,7 +60,7 @@ class Node:
         return self.call_all([request], version)[0]
 
     def call_all(self, requests: list[Any], version: int) -> list[Any]:
-        """Decides requests in one round. Returns their responses."""
+        """Processes requests in one round. Returns their responses."""
         context = RequestContext(version)
         responses = [self.engine.submit(context, request) for request in requests]
         self.engine.turn()

@@ -68,7 +68,7 @@ class Node:
         self.engine.turn()
 
     def round(self, requests: list[tuple[Any, int]]) -> list[Any]:
-        """Decides one request of each producer, then commits. Returns the responses."""
+        """Processes one request of each producer, then commits. Returns the responses."""
         engine = self.engine
         engine.now.update()
         responses = [engine.submit(CONTEXTS[version], request) for request, version in requests]

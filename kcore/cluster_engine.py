@@ -457,7 +457,7 @@ class ClusterEngine(Engine):
     # ---- requests
 
     def submit(self, context: RequestContext, request: Any) -> Any:
-        """Decides one request like `Engine.submit`, if this node's lease is valid before and after the decision.
+        """Handles a request like `Engine.submit`, if this node's lease is valid before and after the call.
 
         Otherwise, refuses the request with a retriable error.
         """
@@ -468,7 +468,7 @@ class ClusterEngine(Engine):
         return self._guard.decide(self.apis[request.API_KEY], decide, context, request)
 
     def guard(self, api: Api[Any, Any]) -> Guard:
-        """Returns the functions that a server calls to decide requests of `api`, with the checks of `submit`."""
+        """Returns the functions that a server calls to handle requests of `api`, with the checks of `submit`."""
         return self._guard.guard(api)
 
     def send(self, node_id: int, request: Any, version: int, done: Callable[[Any | None], None]) -> None:

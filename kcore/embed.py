@@ -114,7 +114,7 @@ class SyncEngine(_Caller):
         client_id: str = "kcore",
         timeout_s: float | None = None,
     ) -> R:
-        """Decides a request and returns its response when its records are as durable as the settings require.
+        """Processes a request, and returns its response when its records are as durable as the settings require.
 
         Responses are read-only: the engine may return the same object again, or share parts of it with later responses.
         Copy a response before changing it (`copy.deepcopy`).
@@ -140,7 +140,7 @@ class SyncEngine(_Caller):
         return response
 
     def start(self, request: Request[R], version: int | None = None, *, client_id: str = "kcore") -> Pending | R:
-        """Decides a request as `send` does, but returns a `Pending` instead of waiting if the response is parked.
+        """Processes a request as `send` does, but returns a `Pending` instead of waiting if the response is parked.
 
         `Pending.on_complete` sets a callback. With a `ManualClock` and one thread, a test can let several members join
         a group. To do so, it starts the joins and then calls `advance`.
@@ -174,7 +174,7 @@ class AsyncEngine(_Caller):
         self._driver.start()
 
     async def send(self, request: Request[R], version: int | None = None, *, client_id: str = "kcore") -> R:
-        """Decides a request and returns its response when its records are as durable as the settings require.
+        """Processes a request, and returns its response when its records are as durable as the settings require.
 
         Cancelling the await does not undo the request, because the request is decided already. Responses are read-only:
         the engine may return the same object again, or share parts of it with later responses. Copy a response before

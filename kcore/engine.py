@@ -1,6 +1,6 @@
 """The engine: log, runtime, topics, groups and transactions wired together.
 
-The engine only decides requests. A driver (`kcore.drivers`) reads the clock, commits and fires timers.
+The engine only processes requests. A driver (`kcore.drivers`) reads the clock, commits and fires timers.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def random_uuid() -> bytes:
 class Engine:
     """The broker and the coordinators of one node, without sockets and threads.
 
-    It decides requests; a driver commits the decided records and fires the timers.
+    It processes requests. A driver commits the resulting records and fires the timers.
 
     Args:
         log: the log of all durable records; closed with the engine.
@@ -459,7 +459,7 @@ class Engine:
     # ---- requests
 
     def guard(self, api: Api[Any, Any]) -> Guard | None:
-        """Returns the functions that a server calls to decide requests of `api`.
+        """Returns the functions that a server calls to handle requests of `api`.
 
         None means that the server calls the API's own functions.
         """
@@ -471,7 +471,7 @@ class Engine:
         self.share_partitions.sessions.connection_closed(connection_id)
 
     def submit(self, context: RequestContext, request: Any) -> Any:
-        """Decides one request.
+        """Processes a request, without a commit.
 
         Args:
             context: the client and the version of the request.

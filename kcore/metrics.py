@@ -113,7 +113,7 @@ class RoundTimes:
         clock: returns seconds from any origin.
 
     Attributes:
-        processing: the times from the first bytes of a round to its end, for decoding and deciding its requests.
+        processing: the times from the first bytes of a round to its end, for decoding and processing its requests.
         flush: the times of commits: closing batches, writing them, making them durable, and completing the responses.
         purgatory: the times for which responses waited for a commit. Each response of a round counts with the longest
             time in the round.

@@ -107,7 +107,7 @@ class EngineHarness:
         self.engine.advance(ms)
 
     def start(self, request: Any, version: int, **context: Any) -> Any:
-        """Decides a request, encoded and decoded as on the wire, without a commit.
+        """Processes a request, encoded and decoded as on the wire, without a commit.
 
         Args:
             request: the request.
@@ -131,7 +131,7 @@ class EngineHarness:
         return type(response).decode(response.encode(version), version)
 
     def call(self, request: Any, version: int | None = None) -> Any:
-        """Decides a request and commits. Returns the response as a client decodes it.
+        """Processes a request and commits. Returns the response as a client decodes it.
 
         The version None selects the newest one.
         """

@@ -169,7 +169,11 @@ class FetchPositions:
         self.by_partition[partition].timestamp = timestamp
 
     def fall_back_to_end(self, partition: TopicPartition, version: int) -> bool:
-        """Handles a lookup by time that found no record: the next lookup sets the position to the end of the log.
+        """Handles a lookup by timestamp that found no record: the next lookup sets the position to the end of the log.
+
+        Args:
+            partition: the partition.
+            version: the version of the position at the time of the lookup.
 
         Returns:
             False if the position no longer depends on this lookup, or the lookup was not by a time. The caller then

@@ -461,7 +461,7 @@ class AsyncDriver:
             raise
 
     def submit(self, context: RequestContext, request: Any) -> asyncio.Future[Any]:
-        """Decides a request. Returns a future, which completes when the response is known and the decision is durable.
+        """Processes a request. Returns a future, which completes when the response exists and its records are durable.
 
         Raises:
             EngineClosedError: the engine was closed. Futures that wait at that time fail with the same error.
@@ -509,7 +509,7 @@ class AsyncDriver:
             future.add_done_callback(self._waiting.discard)
 
     def _decide_late(self, context: RequestContext, request: Any, future: asyncio.Future[Any]) -> None:
-        """Decides a request that has waited for the end of a pause."""
+        """Processes a request that has waited for the end of a pause."""
         if self._paused:
             self._backlog.append(partial(self._decide_late, context, request, future))
         elif not self._closed:

@@ -95,7 +95,7 @@ class ThreadDriver:
         raise EngineClosedError(self._refusal)
 
     def submit(self, context: RequestContext, request: Any, timeout_s: float | None = None) -> Any:
-        """Decides a request and returns its response once it is durable.
+        """Processes a request, and returns its response once its records are durable.
 
         Args:
             context: the client's context.
@@ -127,7 +127,7 @@ class ThreadDriver:
         return response.response
 
     def _decide_in_turn(self, context: RequestContext, request: Any) -> Any:
-        """Decides a request after the threads that are inside the engine or wait for it."""
+        """Processes a request after the threads that are inside the engine or wait for it."""
         self._check_before_waiting()
         self._queue[get_ident()] = None
         try:
@@ -189,7 +189,7 @@ class ThreadDriver:
         return True
 
     def start(self, context: RequestContext, request: Any) -> Any:
-        """Decides a request and commits its records, without waiting for a parked response.
+        """Processes a request and commits its records, without waiting for a parked response.
 
         Raises:
             EngineClosedError, EngineInterruptedError, ReentrantCallError: as in `submit`.
@@ -222,7 +222,7 @@ class ThreadDriver:
         self._inside = get_ident()
 
     def _decide(self, context: RequestContext, request: Any) -> Any:
-        """Decides a request, and commits the open round unless more threads are likely to join it."""
+        """Processes a request, and commits the open round unless more threads are likely to join it."""
         if self._inside:
             self._enter()
         engine = self.engine

@@ -40,7 +40,7 @@ class EmbeddedSend(Protocol):
         client_id: str = CLIENT_ID,
         timeout_s: float | None = None,
     ) -> R:
-        """Decides a request and returns its response once the records are durable."""
+        """Processes a request and returns its response once its records are durable."""
         ...
 
 
@@ -48,7 +48,7 @@ class AsyncEmbeddedSend(Protocol):
     """The type of `AsyncEmbeddedNode.send`; see `kcore.embed.AsyncEngine.send`."""
 
     async def __call__(self, request: Request[R], version: int | None = None, *, client_id: str = CLIENT_ID) -> R:
-        """Decides a request and returns its response once the records are durable."""
+        """Processes a request and returns its response once its records are durable."""
         ...
 
 
@@ -102,7 +102,7 @@ class EmbeddedNode(Node):
         return listening
 
     def start(self, request: Request[R], version: int | None = None, *, client_id: str = CLIENT_ID) -> Pending | R:
-        """Decides a request as `send` does, but returns a `Pending` instead of waiting if the response is parked."""
+        """Processes a request as `send` does, but returns a `Pending` instead of waiting if the response is parked."""
         return self._engine.start(request, version, client_id=client_id)
 
     def advance(self, ms: int) -> None:

@@ -219,7 +219,7 @@ class LoopThreadDriver:
         return _result(future, timeout_s)
 
     def submit(self, context: RequestContext, request: Any, timeout_s: float | None = None) -> Any:
-        """Decides a request and returns its response once the records are durable; see `ThreadDriver.submit`."""
+        """Processes a request and returns its response once its records are durable; see `ThreadDriver.submit`."""
         return self.run_on_loop(partial(self._submit, context, request), timeout_s)
 
     async def _submit(self, context: RequestContext, request: Any) -> Any:

@@ -44,7 +44,7 @@ Handler = Callable[[RequestContext, Any], Any]
 
 
 class Guard(NamedTuple):
-    """The functions with which the server of a cluster node decides the requests of an API.
+    """The functions with which the server of a cluster node handles the requests of an API.
 
     Attributes:
         fast: the API's fast path, or None. The server calls it only while `lease` is valid.
@@ -128,7 +128,7 @@ class Api(ABC, Generic[Request, Response]):
         """
 
     def decide(self, machine: Any, context: RequestContext, request: Request) -> Any:
-        """Decides a request within a shard: reads `machine`, changes nothing durable.
+        """Chooses the records and the response of a request, from the state in `machine`. It changes no durable state.
 
         Returns:
             A response, a parked `Pending`, or an `Outcome`, which has records and a response or `Pending`.

@@ -283,7 +283,7 @@ class CommitPipeline(PipelineCore):
 
         Args:
             gate: an open lock, for a caller that must wait until the round is written.
-            exclusive: True if the caller neither decides a request nor completes a response before `finish_background`.
+            exclusive: True if the caller neither handles a request nor completes a response before `finish_background`.
                 Then the background commit is possible without the consent of the participants.
 
         Returns:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Gathered", "Pending", "gather", "gather_each"]
 
 FEW_NAMES = 100
-"""Maximum number of names that a request looks up at once. Requests with more names are decided in slices."""
+"""Maximum number of names that a request looks up in one step. Requests with more names are handled in slices."""
 NAME_COST_US = 10
 """The default cost of the look-up of one name, in microseconds."""
 
@@ -76,7 +76,7 @@ def gather_each(
         names: the names in the request.
         look_up: returns the response about one name, or a `Pending`.
         build: builds the response from the responses about single names, in the order of `names`.
-        slices: runs a request about many names in slices; None: the request is decided at once.
+        slices: runs a request about many names in slices; None: the request is handled in one step.
         cost: returns the cost of one name, in microseconds; None: each name costs `NAME_COST_US`.
 
     Returns:

@@ -128,11 +128,11 @@ class SlicedRequests:
             api: the API of the request.
             context: the context of the request.
             request: the request.
-            work: decides the request in steps.
-            finish: called with the result of `work`, in a separate slice if the request was parked; returns the
-                response, or a `Pending` for it.
-            eager: True to run the first slice at once even if other long requests are running, for requests whose
-                length is not known before.
+            work: processes the request in steps. Its result is the response, or the argument of `finish`.
+            finish: makes the response, or a `Pending` for it, from the result of `work`. If the request was parked,
+                `finish` runs in a separate slice.
+            eager: True to run the first slice immediately, even if other long requests are running. It is for requests
+                whose length is not known in advance.
 
         Returns:
             The response, or a parked `Pending` of it.

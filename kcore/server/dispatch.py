@@ -89,7 +89,7 @@ class Dispatch:
     """The APIs that the server serves, and the responses to other requests.
 
     Args:
-        engine: decides the requests.
+        engine: processes the requests.
         note: claims memory for each long response; None disables accounting. Fetch responses do not use it, because
             they claim memory when they read the log.
 

@@ -1,6 +1,6 @@
 """Verification of transactional writes for partitions and groups (KIP-890).
 
-The coordinator and the writer are in one process, so a successful verification completes at once. The addition of a
+The coordinator and the writer are in one process, so a successful verification completes immediately. The addition of a
 partition and the first batch in it become durable together, or not at all. A refusal waits until the decision that
 caused it is durable, for example the new epoch that fences the producer.
 """

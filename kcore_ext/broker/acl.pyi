@@ -71,7 +71,7 @@ class AclTableCore:
         """
 
 class AclAuthorizerCore:
-    """The compiled base of the authorizer, which decides requests by the access control lists in the metadata.
+    """The compiled base of the authorizer, which allows or denies operations by the access control lists.
 
     Args:
         topics: gives access to the metadata image.

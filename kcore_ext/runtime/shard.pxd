@@ -43,7 +43,7 @@ cdef class ShardCore:
     cdef public object _compress        # (codec, data) -> bytes, if there is a codec
     cdef public list _outbox            # responses of the current decision to parked requests
     cdef public dict _parked            # requests that wait for something other than a commit, as an ordered set
-    cdef public bint _active            # whether it decides requests
+    cdef public bint _active            # whether it handles requests
     cdef public bint allows_background_commit  # see `Participant`
     cdef public bint dirty              # whether it enlisted in this round
     cdef public bint committing         # whether it is in the background commit
@@ -61,7 +61,7 @@ cdef class ShardCore:
 
 
 cdef inline ShardCore ready_shard(dict by_partition, object key, int partitions):
-    """Returns the shard of a key if a fast path may decide a request without calling `run`, else None.
+    """Returns the shard of a key if a fast path may handle a request without calling `run`, else None.
 
     The key must be a non-empty string. The shard must be active and have no responses to release, because `run` would
     complete these first.

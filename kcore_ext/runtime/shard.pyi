@@ -129,7 +129,7 @@ class ShardCore:
     _reload: bool
     leader_epoch: int
     def run(self, api: Any, context: Any, request: Any) -> Any:
-        """Decides one request.
+        """Handles a request of a client.
 
         Returns the response, or a `Pending` if the response is parked or must wait for the commit.
         """

@@ -27,7 +27,7 @@ class ApiEntry:
     Attributes:
         api: the API.
         fast: the API's fast path, called before `handle` with the same arguments; None if the API has no fast path.
-        handle: decides a request: (context, request) -> a response, a `Pending`, or None for no response.
+        handle: handles a request: (context, request) -> a response, a `Pending`, or None for no response.
         lease: the lease of a cluster's node; None if the node is not in a cluster. `fast` is called only while the
             lease is valid.
         checked: checks the lease again before a response of `fast` is sent: (context, request, response) -> the
@@ -80,7 +80,7 @@ class ApiEntry:
         slice_bytes: int = ...,
     ) -> None: ...
     def decide(self, context: Any, request: Any) -> Any:
-        """Decides a request by `fast`, or else by `handle`; returns the result of that function."""
+        """Handles a request by `fast`, or else by `handle`; returns the result of that function."""
     def whole_frame(self, response: Any, version: int, correlation_id: int) -> bytes:
         """Encodes a response of any length at once, and counts its errors.
 

@@ -67,7 +67,7 @@ cdef class ApiEntry:
         return read_message(plan, frame, size, position, self.max_request_elements)
 
     cdef object decided(self, object context, object request):
-        """Decides a request by the fast path; by the generic path if the fast path declines or the lease has ended."""
+        """Handles a request on the fast path, or on the generic path if the fast path declines or the lease ended."""
         cdef object response = None
         if self.fast is not None and (self.lease is None or self.lease.valid()):
             response = self.fast(context, request)

@@ -1,4 +1,7 @@
-"""The request queue of a connection: cuts frames, decides requests, and returns the responses in request order."""
+"""The request queue of a connection.
+
+It splits the received bytes into requests, handles each request, and returns the responses in request order.
+"""
 
 from collections.abc import Callable
 from typing import Any, Protocol

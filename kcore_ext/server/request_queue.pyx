@@ -1,6 +1,7 @@
-"""The request queue of a connection: cuts frames, decides requests, and returns the responses in request order.
+"""The request queue of a connection.
 
-This is the whole hot path of a server: for a heartbeat, only this module and the group's decision run.
+It splits the received bytes into requests, handles each request, and returns the responses in request order. This is
+the whole hot path of a server: for a heartbeat, only this module and the group's decision run.
 `tests.reference.request_queue` is the reference implementation in pure Python; a test compares both modules. This
 module does no I/O: its owner feeds received bytes and takes response bytes.
 

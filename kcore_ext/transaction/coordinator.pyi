@@ -35,7 +35,7 @@ class TransactionShardCore:
     Attributes:
         timers: the timers of open transactions by transactional id.
         interval_ms: the time in ms between two checks of timeouts. Checks happen at multiples of this time.
-        live: True if the shard decides requests; False during a load.
+        live: True if the shard handles requests; False during a load.
         counters: counts ends of transactions; a new object unless the subclass sets it.
     """
 
@@ -135,7 +135,7 @@ class CoordinatorCore:
         """
 
     def run(self, api: Any, context: Any, transactional_id: str, request: Any) -> Any:
-        """Decides a request in the shard of its transactional id.
+        """Handles a request in the shard of its transactional id.
 
         If the request ends a transaction, this call also writes the markers for partitions of this node, as a part of
         the same commit.

@@ -58,7 +58,7 @@ class Node:
         self.store.sessions.timeout_s = TIMEOUT_S
 
     def backend(self, server: Server) -> list[tuple[object, ...]]:
-        """Returns the backend process of the writer if it waits for the standby."""
+        """Returns the process id of the writer's PostgreSQL backend in a row, if the backend waits for the standby."""
         return server.query(
             "SELECT pid FROM pg_stat_activity WHERE application_name = 'kcore/1/writer' AND wait_event = 'SyncRep'"
         )

@@ -49,7 +49,7 @@ SLOW_PATTERN = "(?:[ab]?){1000}x"
 
 
 def listing(ids: list[str]) -> World:
-    """Returns a node that has these transactional ids and decides long requests in slices."""
+    """Returns a node that has these transactional ids and processes long requests in slices."""
     world = World({"transaction.state.log.num.partitions": 1})
     for transactional_id in ids:
         made = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)

@@ -100,7 +100,7 @@ class State:
             pass
 
     def send(self, request: Any, version: int | None = None) -> Any:
-        """Decides a request, commits, and returns its response."""
+        """Processes a request, commits, and returns its response."""
         engine = self.engine
         engine.turn()
         version = engine.newest_version(request) if version is None else version

@@ -43,7 +43,7 @@ class AlterClientQuotasApi(ControlApi[AlterClientQuotasRequest, AlterClientQuota
     versions: ClassVar[tuple[int, int]] = (0, 1)
 
     def handle(self, context: RequestContext, request: AlterClientQuotasRequest) -> Any:
-        """Decides the request in the metadata shard, in parts if it names many entities."""
+        """Handles the request in the metadata shard, in parts if it names many entities."""
         return self.in_parts(
             context,
             request,

@@ -45,7 +45,7 @@ class AlterUserScramCredentialsApi(ControlApi[AlterUserScramCredentialsRequest, 
     versions: ClassVar[tuple[int, int]] = (0, 0)
 
     def handle(self, context: RequestContext, request: AlterUserScramCredentialsRequest) -> Any:
-        """Decides the request, in parts if it names many users."""
+        """Handles the request, in parts if it names many users."""
         items: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
 
         def part(some: list[Any]) -> AlterUserScramCredentialsRequest:

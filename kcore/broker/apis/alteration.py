@@ -92,7 +92,7 @@ class AlterationApi(ControlApi[Request, Response]):
         return response
 
     def handle(self, context: RequestContext, request: Any) -> Any:
-        """Decides the request, in parts if it names many resources."""
+        """Handles the request, in parts if it names many resources."""
         make_request: Any = self.request_type
         make_response: Any = self.response_type
 

@@ -63,7 +63,7 @@ class ControlApi(Api[Request, Response]):
         self.quotas = quotas
 
     def handle(self, context: RequestContext, request: Request) -> Any:
-        """Decides the request in the metadata shard."""
+        """Handles the request in the metadata shard."""
         return self.shard.run(self, context, request)
 
     def mutations(self, context: RequestContext, strict_since: int) -> Mutations | None:
@@ -96,7 +96,7 @@ class ControlApi(Api[Request, Response]):
         weight: Callable[[Any], int] | None = None,
         cost: int = ITEM_COST_US,
     ) -> Any:
-        """Decides a request about many items in parts, so that other requests are served in between.
+        """Handles a request about many items in parts, so that other requests are served in between.
 
         Each part is its own decision, durable as a whole or not at all. The response has a result for each item.
 

@@ -71,7 +71,7 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
         self._creation = creation
 
     def handle(self, context: RequestContext, request: CreatePartitionsRequest) -> Any:
-        """Decides the request, in parts if it names many topics or adds many partitions.
+        """Handles the request, in parts if it names many topics or adds many partitions.
 
         A request that adds more partitions than allowed is not divided, so that the limit applies to all its topics.
         """

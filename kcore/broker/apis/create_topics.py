@@ -72,7 +72,7 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
         self._view = view
 
     def handle(self, context: RequestContext, request: CreateTopicsRequest) -> Any:
-        """Decides the request, in parts if it names many topics."""
+        """Handles the request, in parts if it names many topics."""
         names: Counter[str] = Counter(topic.name for topic in request.topics)
         requested = [topic for topic in request.topics if names[topic.name] == 1]
         if request.timeout_ms <= 0 or self._creation.total_partitions(requested) > MAX_PARTITIONS_PER_REQUEST:

@@ -65,7 +65,7 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
         self._config = config
 
     def handle(self, context: RequestContext, request: DeleteTopicsRequest) -> Any:
-        """Decides the request, in parts if it names many topics."""
+        """Handles the request, in parts if it names many topics."""
         items: list[Any] = [*request.topic_names, *request.topics]
 
         def part(some: list[Any]) -> DeleteTopicsRequest:

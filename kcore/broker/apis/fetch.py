@@ -154,7 +154,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         """Responds at once if there is enough data or an error; else parks the fetch.
 
         A parked fetch ends when there is enough data or an error, or at its timeout. If the request has many topics,
-        the handler first decides the permissions in slices.
+        this method first checks the client's permissions in slices.
         """
         version = context.api_version
         fetch_context = session = None
@@ -187,7 +187,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         fetch_context: FetchContext | None,
         readable: TopicPermissions,
     ) -> Work:
-        """Decides the permissions in steps, and then the request. Returns the response, or a `Pending` for it."""
+        """Checks the permissions in steps, then handles the request. Returns the response, or a `Pending` for it."""
         session = None if fetch_context is None else fetch_context.session
         yield from readable.steps(self._topic_names(request, context.api_version, session))
         if fetch_context is not None and session is not None and session.epoch != next_epoch(fetch_context.epoch):

@@ -40,7 +40,7 @@ class SplitAlteration(Pending):
         """Changes the levels of this node's loggers, and checks the changes of this node's settings.
 
         Args:
-            handle: decides a request on this node.
+            handle: handles a request on this node.
             name: the node id as text, which is the resource name of the node's loggers and settings.
         """
         loggers, settings = [], []
@@ -94,11 +94,11 @@ def _key(resource: Any) -> tuple[int, str]:
 def alter(
     api: Api[Any, Any], handle: Handler, context: RequestContext, request: Any, *, node_id: int, forwarder: Forwarder
 ) -> Any:
-    """Decides a change of settings at a node that is not the controller.
+    """Handles a request that changes settings, at a node that is not the controller.
 
     Args:
         api: the API.
-        handle: decides a request on this node.
+        handle: handles a request on this node.
         context: the context of the request.
         request: the request.
         node_id: this node.

@@ -328,7 +328,7 @@ class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
         self._max_elements = max_elements
 
     def handle(self, context: RequestContext, request: EnvelopeRequest) -> Any:
-        """Decides the client's request that an envelope contains, with the principal of the client.
+        """Handles the client's request that an envelope contains, with the principal of the client.
 
         An envelope without a principal contains a request of the node itself. For this request, creates the topics that
         the node needs.

@@ -73,7 +73,7 @@ class LeaseGuard:
         self._creates_topics = creates_topics
 
     def guard(self, api: Api[Any, Any]) -> Guard:
-        """Returns the functions that a server calls to decide the requests of an API.
+        """Returns the functions that a server calls to handle the requests of an API.
 
         On the generic path, `decide` checks the lease. On the fast path, the server itself checks the lease.
         """
@@ -82,7 +82,7 @@ class LeaseGuard:
         return Guard(fast, handle, self._lease, partial(self._checked, api))
 
     def decide(self, api: Api[Any, Any], handle: Handler, context: RequestContext, request: Any) -> Any:
-        """Decides one request with `handle`. The lease must be valid before and after the decision.
+        """Handles a request with `handle`. The lease must be valid before and after this call.
 
         Returns:
             The result of `handle`, or a retriable error, because another node may serve the request.

@@ -52,13 +52,13 @@ class Timing(NamedTuple):
 
     @property
     def controller_margin_ms(self) -> int:
-        """The time before the end of the controller's lease at which the controller stops deciding requests."""
+        """The time before the end of the controller's lease at which the controller stops handling requests."""
         return self.controller_ttl_ms // 8
 
 
 class Runner(Protocol):
     """The interface of a function that runs a blocking call of the store. It passes the result to a callback on the
-    thread that decides requests.
+    engine's thread.
     """
 
     def __call__(self, call: Callable[[], Any], done: Callable[[Any], None]) -> None:

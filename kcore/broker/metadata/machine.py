@@ -408,14 +408,14 @@ class MetadataMachine:
     # ---- lifecycle
 
     def on_loaded(self) -> None:
-        """Publishes the image of the loaded log. If this node is the controller, it begins to decide requests."""
+        """Publishes the image of the loaded log. If this node is the controller, it begins to handle requests."""
         self._loaded = True
         self.topics.replace(self.image)
         if self.leads():
             self.take_over()
 
     def take_over(self) -> None:
-        """Begins to decide requests.
+        """Begins to handle requests as the controller.
 
         Called after the whole log was replayed: at the start, or when this node becomes the controller.
         """

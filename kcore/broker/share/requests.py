@@ -37,7 +37,7 @@ MAX_PARTITIONS: Final = 10_000
 """Maximum number of partitions of one request, and of one session. A partition takes about 5 µs."""
 
 FEW_PARTITIONS: Final = 200
-"""Maximum number of partitions in a request whose acknowledgements are handled at once, without slices."""
+"""Maximum number of partitions in a request whose acknowledgements are handled in one step, without slices."""
 
 CHECK_COST_US: Final = 5
 """The cost of a partition whose acknowledgements are refused, in microseconds."""

@@ -69,7 +69,7 @@ class LeaveGroupApi(GroupApi[LeaveGroupRequest, LeaveGroupResponse]):
         return slices.requests.run(self, context, request, self._parts(context, request), join)
 
     def _parts(self, context: RequestContext, request: LeaveGroupRequest) -> Work:
-        """Decides the request in parts, each for some of its members. Each part has its own commit."""
+        """Handles the request in parts, each for some of its members. Each part has its own commit."""
         parts = []
         for first in range(0, len(request.members), FEW_MEMBERS):
             some = LeaveGroupRequest(group_id=request.group_id, members=request.members[first : first + FEW_MEMBERS])

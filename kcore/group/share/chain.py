@@ -74,11 +74,11 @@ def chain(api: Api[Any, Any], context: RequestContext, request: Any, first: Any,
 
 
 def with_result(api: Api[Any, Any], decided: BeginAlterResult | BeginDeleteResult, result: Any) -> Any:
-    """Adds the share coordinator's response to the result of the first decision of a request.
+    """Adds the share coordinator's response to the result of the first step of a request.
 
     Args:
         api: the API of the request.
-        decided: the result of the first decision.
+        decided: the result of the first step, in which the group coordinator decided the change.
         result: the share coordinator's response, or a `Pending` for it.
 
     Returns:

@@ -39,7 +39,7 @@ def send(world: EngineHarness, topic: str, partition: int = 0) -> int:
 
 
 def fail(world: EngineHarness, request: Any, version: int) -> Any:
-    """Decides a request whose commit fails; returns the response."""
+    """Processes a request whose commit fails; returns the response."""
     pending = world.start(request, version)
     world.log.failures_left = 1
     assert not world.engine.commit()

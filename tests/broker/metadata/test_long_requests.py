@@ -78,7 +78,7 @@ def _short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Node:
-    """An engine that decides requests in slices, or at once."""
+    """An engine that processes each request in slices, or in one step."""
 
     def __init__(self, sliced: bool) -> None:
         self.engine = Engine(MemoryLogEngine(), Config.of(SETTINGS), ManualClock(1_700_000_000_000))

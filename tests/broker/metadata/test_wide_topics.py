@@ -26,7 +26,7 @@ PARTITIONS = 2 * OPENED_AT_ONCE + 300
 
 
 def sliced_world(settings: dict[str, Any] | None = None) -> World:
-    """Makes a node that decides long requests in slices, as a server on an event loop does."""
+    """Makes a node that processes long requests in slices, as a server on an event loop does."""
     world = World(settings)
     world.engine.slices.requests.enabled = True
     return world

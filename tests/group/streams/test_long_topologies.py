@@ -74,7 +74,7 @@ def join(member: str, requested: Topology = LONG) -> StreamsGroupHeartbeatReques
 
 
 def decided(world: World, request: Any, hook: Callable[[int], None] | None = None) -> Any:
-    """Decides a request, with a commit after each slice. Returns the response."""
+    """Processes a request, with a commit after each slice. Returns the response."""
     engine = world.engine
     response = world.start(request, 0)
     engine.commit()
