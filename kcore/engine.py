@@ -350,7 +350,7 @@ class Engine:
         return any(shard.state is ShardState.LOADING for shard in self._coordinator_shards())
 
     def when_loaded(self, callback: Callable[[], None]) -> None:
-        """Calls `callback` once the load of every coordinator has succeeded or failed; at once if none is loading."""
+        """Calls `callback` once the load of every coordinator has succeeded or failed: immediately if none loads."""
         if self.loading:
             self._when_loaded.append(callback)
         else:

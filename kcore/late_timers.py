@@ -41,7 +41,7 @@ Otherwise a flood of requests could block timers. A turn serves requests for 20 
 
 
 class LateTimers:
-    """The timers of an event loop. They fire at once, or after a read of all sockets if the loop was late.
+    """The timers of an event loop. They fire immediately, or after a read of all sockets if the loop was late.
 
     The loop counts as late if no round began for more than `LATE_MS`. It still counts as late for `LATE_MS` after such
     a gap, until all sockets have been read. The reason: the first request after the gap begins a round, but other

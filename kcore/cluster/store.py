@@ -246,7 +246,7 @@ class ClusterStore(ABC):
 
     @abstractmethod
     def release_controller(self, lease: Lease) -> None:
-        """Ends the lease `controller` at once, so that another node can take it.
+        """Ends the lease `controller` immediately, so that another node can take it.
 
         Has no effect if this node has lost the lease.
         """

@@ -219,7 +219,7 @@ class PartitionLog(ABC):
     def index_steps(self) -> Iterator[int]:
         """Reads batch headers for `find_by_timestamp`, `max_timestamp_batch` and `size_bytes` in steps.
 
-        Without this call, the next search reads these headers at once, which may take long.
+        Without this call, the next call of one of these methods reads all the headers in one step, which may take long.
 
         Yields the cost of each step in microseconds, except for the last step.
         """

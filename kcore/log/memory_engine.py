@@ -127,7 +127,7 @@ class MemoryStorage(Storage):
                 raise
 
     def resolve_write(self) -> None:
-        """Implements `Storage.resolve_write`. It does nothing, since an interrupted `write` is completed at once."""
+        """Implements `Storage.resolve_write`: does nothing, because `write` itself completes an interrupted write."""
 
     def _check(self, write_set: WriteSet) -> None:
         """Refuses invalid appends before the first change."""

@@ -122,7 +122,7 @@ class SlicedRequests:
         *,
         eager: bool = False,
     ) -> Any:
-        """Runs `work`: at once if it is short, else in slices.
+        """Runs the work of a request: in one step if it is short, else in slices.
 
         Args:
             api: the API of the request.

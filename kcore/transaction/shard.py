@@ -160,10 +160,10 @@ class TransactionShard(TransactionShardCore):
         self.take_prepared()
         self.completions.clear()
 
-    # ---- marker phases that do not end at once
+    # ---- marker phases that do not end immediately
 
     def complete_later(self, transactional_id: str, results: Results | None) -> None:
-        """Starts the marker phase of a prepared transaction that could not be completed at once.
+        """Starts the marker phase of a prepared transaction that could not be completed in its own commit.
 
         Args:
             transactional_id: the transactional id.

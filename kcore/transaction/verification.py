@@ -47,7 +47,7 @@ class TransactionVerifier:
     ) -> None:
         """Verifies that partitions are in a transaction, or adds them (Produce v12+); calls `done` with the codes.
 
-        Calls `done` at once, unless a refusal depends on a decision that is not durable yet.
+        Calls `done` immediately, unless a refusal depends on a decision that is not durable yet.
         """
         results: Results
         if add:
@@ -84,7 +84,7 @@ class TransactionVerifier:
         return self._refused(transactional_id, code)
 
     def _refused(self, transactional_id: str, code: ErrorCode) -> ErrorCode | Pending:
-        """Returns NONE at once; delays an error code until the decision that caused it is durable.
+        """Returns NONE immediately; delays an error code until the decision that caused it is durable.
 
         NONE needs no wait: if the commit of the decision fails, the producer's batch in the same round fails too.
         """

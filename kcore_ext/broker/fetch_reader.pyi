@@ -208,7 +208,7 @@ class FetchReader:
     def pending_appends(self, items: list[Any], include_all: bool) -> list[tuple[Any, int]]:
         """Returns the partitions whose latest appends must become durable before the fetch is completed.
 
-        In Kafka with one replica, a consumer can read an append at once. In kcore, it can read only durable appends.
+        In Kafka with one replica, a consumer can read an append immediately. In kcore, it can read only durable data.
         The fetch must wait for appends with acks=0, because its client may have sent them immediately before the fetch.
 
         Args:

@@ -93,7 +93,7 @@ class PartitionCore:
 
     @abstractmethod
     def finish_recovery(self) -> None:
-        """Completes the recovery of the producers' state at once, instead of in slices."""
+        """Completes the recovery of the producers' state in one step, instead of in slices."""
 
     @abstractmethod
     def _settle_producers(self) -> None:

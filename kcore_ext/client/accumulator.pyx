@@ -1,4 +1,4 @@
-"""Open batches of a producer: `Accumulator.append` encodes a record into the batch of its partition at once."""
+"""Open batches of a producer: `Accumulator.append` encodes a record into the batch of its partition immediately."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE

@@ -3,7 +3,7 @@
 from typing import Any
 
 class LongFrame:
-    """The frame of a long response: length, header, body. `encode_response` makes the same frame at once.
+    """The frame of a long response: length, header, body. `encode_response` makes the same frame in one step.
 
     A step can end between two elements of an array of structs, if the array is a field of the response itself. Other
     code must not change the response until the last step.

@@ -80,7 +80,10 @@ class Pending:
         """Completes the response with an error response of the request's API, whose error code is `code`."""
 
     def on_complete(self, callback: Callable[[Any], Any]) -> None:
-        """Sets the callback. `callback(response)` is called at completion, or at once if the response is complete."""
+        """Sets the callback, which receives the response.
+
+        It is called at completion, or immediately if the response is complete.
+        """
 
     def abandon(self) -> None:
         """Removes the callback, because the connection was closed.

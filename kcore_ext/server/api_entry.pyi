@@ -22,7 +22,7 @@ class ApiEntry:
             than this.
         max_request_elements: the largest number of array elements and tagged fields in a request.
         slice_bytes: the size in bytes above which the request queue passes a response to `Owner.write_later`, which
-            encodes it in slices. 0: all responses are encoded at once. An API with `caches_responses` always has 0.
+            encodes it in slices. 0: all responses are encoded in one step. An API with `caches_responses` always has 0.
 
     Attributes:
         api: the API.
@@ -82,7 +82,7 @@ class ApiEntry:
     def decide(self, context: Any, request: Any) -> Any:
         """Handles a request by `fast`, or else by `handle`; returns the result of that function."""
     def whole_frame(self, response: Any, version: int, correlation_id: int) -> bytes:
-        """Encodes a response of any length at once, and counts its errors.
+        """Encodes a response of any length in one step, and counts its errors.
 
         Raises:
             MessageTooLargeError: the response exceeds `limit_bytes`, or the memory for responses.

@@ -85,7 +85,7 @@ cdef class ApiEntry:
         return self._decode(<const unsigned char*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame), version, position)
 
     cdef bytes frame_of(self, object response, int version, int correlation_id):
-        """Encodes a response and counts its errors; returns None if it is too long to be encoded at once."""
+        """Encodes a response and counts its errors; returns None if it is too long to be encoded in one step."""
         if self._sent is not NULL:
             return self._frame_again(response, version, correlation_id)
         if self.walk is not None:

@@ -103,7 +103,7 @@ class TransactionShardCore:
 
     @abstractmethod
     def complete_later(self, transactional_id: str, results: Any) -> None:
-        """Starts writing the missing markers of a prepared transaction that could not be completed at once."""
+        """Starts writing the missing markers of a prepared transaction that was not completed in its own commit."""
 
 class CoordinatorCore:
     """The compiled base of `TransactionCoordinator`: passes requests to the shard of a transactional id.

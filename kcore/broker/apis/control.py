@@ -213,7 +213,7 @@ class SlicedReadApi(ControlApi[Request, Response]):
         return shard.slices.requests.run(self, context, request, work, finish, eager=True)
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: Request) -> Any:
-        """Makes the whole response at once, without slices."""
+        """Makes the whole response in one step, without slices."""
         return step(self.steps(machine, context, request), -1)[1]
 
 

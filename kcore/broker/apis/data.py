@@ -61,14 +61,14 @@ class ReadApi(DataApi[Request, Response]):
 
     @abstractmethod
     def read(self, context: RequestContext, request: Request) -> Response:
-        """Makes the response at once from the current durable state."""
+        """Makes the response in one step, from the current durable state."""
 
     @abstractmethod
     def steps(self, context: RequestContext, request: Request) -> Work:
         """Makes the response in steps, each from the durable state at the time of the step."""
 
     def handle(self, context: RequestContext, request: Request) -> Any:
-        """Responds at once, or after the commit if a requested partition has an uncommitted append with acks=0."""
+        """Responds immediately, or after the commit if a requested partition has an uncommitted append with acks=0."""
         for topic, index in self.requested_partitions(request):
             partition = self._partitions.get(topic, index)
             if partition is not None and partition.unacknowledged:

@@ -151,7 +151,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         return FetchResponse(responses=self.reader.by_topic(items, results))
 
     def handle(self, context: RequestContext, request: FetchRequest) -> Any:
-        """Responds at once if there is enough data or an error; else parks the fetch.
+        """Responds immediately if the partitions have enough data or an error; else parks the fetch.
 
         A parked fetch ends when there is enough data or an error, or at its timeout. If the request has many topics,
         this method first checks the client's permissions in slices.

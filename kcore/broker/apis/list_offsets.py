@@ -73,7 +73,7 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
         )
 
     def read(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        """Makes the response at once. If the request names a partition twice, the response has one entry for this
+        """Makes the response in one step. If the request names a partition twice, the response has one entry for this
         partition, with an error.
         """
         counts = Counter(self.requested_partitions(request))

@@ -76,7 +76,7 @@ class OffsetForLeaderEpochApi(ReadApi[OffsetForLeaderEpochRequest, OffsetForLead
         return ((topic.topic, entry.partition) for topic in request.topics for entry in topic.partitions)
 
     def read(self, context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-        """Makes the whole response at once, without slices."""
+        """Makes the whole response in one step, without slices."""
         results = []
         for topic in request.topics:
             allowed = self.allowed(context, Operation.DESCRIBE, topic.topic)

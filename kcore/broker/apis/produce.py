@@ -401,7 +401,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         failed: bool,
         partitions: Iterable[Partition | None],
     ) -> ProduceResponse | Pending | None:
-        """Returns the response at once if all partitions are durable, else a response that waits for the commit.
+        """Returns the response immediately if all partitions are durable, else a response that waits for the commit.
 
         After a commit with an unknown result, the log may have discarded batches that the states of producers in memory
         still include. If a client repeats such a batch, the partition treats it as a duplicate. The response to a

@@ -81,7 +81,7 @@ counts as a number of bytes that takes the same time.
 """
 
 FEW_FETCHED: Final = 1_000
-"""Maximum number of partitions of a session that are fetched at once; more are fetched in slices."""
+"""Maximum number of partitions of a session that are fetched in one step; more are fetched in slices."""
 
 STEP_COST_US: Final = 500
 """The cost after which a step of a long fetch ends, in microseconds."""
@@ -298,7 +298,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         )
 
     def _refuse_later(self, context: RequestContext, request: ShareFetchRequest, code: ErrorCode) -> Pending:
-        """Refuses a request after its wait time, so that the client does not repeat it at once."""
+        """Refuses a request after its wait time, so that the client does not repeat it immediately."""
         shares = self.share_partitions
         return RefusedLater(self, context, request, code, shares.wheel, shares.now.now_ms + request.max_wait_ms)
 

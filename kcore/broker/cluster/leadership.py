@@ -56,7 +56,7 @@ class LeadershipKeeper(MetadataListener):
             more.
     """
 
-    # The round with new leaders has decisions of the metadata shard, which every component sees at once.
+    # The round with new leaders has decisions of the metadata shard, which every component sees before the commit.
     allows_background_commit = False
 
     __slots__ = (

@@ -62,7 +62,7 @@ class Runner(Protocol):
     """
 
     def __call__(self, call: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Runs `call` at once or on another thread.
+        """Runs `call` immediately, or on another thread.
 
         Args:
             call: the blocking call.

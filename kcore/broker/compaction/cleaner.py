@@ -452,7 +452,7 @@ class CompactionPass:
         return not (self._interrupted or self._staged or self._partition.dirty)
 
     def seal(self) -> None:
-        """Does nothing, because a pass stages its changes at once."""
+        """Does nothing, because a pass stages its changes immediately."""
 
     def committed(self) -> None:
         """Forgets the aborted transactions whose markers the durable slice removed."""

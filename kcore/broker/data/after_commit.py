@@ -1,6 +1,6 @@
 """Read requests that wait for the current commit, so that their responses include the staged appends.
 
-In Kafka, with one replica, every append is readable at once.
+In Kafka, with one replica, every append is readable immediately.
 """
 
 from __future__ import annotations

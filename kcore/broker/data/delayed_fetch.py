@@ -36,11 +36,11 @@ Each partition takes about a microsecond. Further fetches are checked in slices.
 MAX_BATCHES: Final = 15_000
 """Maximum number of batches that one check of a parked fetch examines.
 
-If a check finds this many batches, the fetch is completed at once. A response contains hardly more batches than this.
+If a check finds this many batches, the fetch is completed immediately. A response rarely contains more batches.
 """
 MAX_WATCHED: Final = 500_000
 """Limit for the total number of partitions that parked operations wait for. Above it, a fetch with many partitions is
-not parked, but completed at once.
+not parked, but completed immediately.
 
 A watched partition takes about 350 bytes.
 """
@@ -64,7 +64,7 @@ class ParkedFetch(Protocol):
 
 
 class DueFetches:
-    """The parked fetches to check because an append has added data. Some are checked at once, the others in slices.
+    """The parked fetches to check because an append has added data. Some are checked immediately, the others in slices.
 
     A check examines every partition of the fetch. If a round of requests appends to many partitions, each fetch would
     be checked once for each of these partitions. A thousand clients could block the event loop for seconds. So fetches
@@ -87,7 +87,7 @@ class DueFetches:
         self._due: dict[ParkedFetch, int] = {}  # deferred fetch -> the number of its partitions
 
     def may_try(self, operation: ParkedFetch, partitions: int) -> bool:
-        """Returns True if the caller may check a parked fetch at once. Otherwise, schedules the check in a slice.
+        """Returns True if the caller may check a parked fetch immediately. Otherwise, schedules the check in a slice.
 
         Args:
             operation: the fetch.

@@ -64,7 +64,7 @@ def searches_log(timestamp: int) -> bool:
 
 
 def find_offset(partition: Partition, timestamp: int, limit: int) -> FoundOffset:
-    """Finds the offset for a timestamp at once; arguments as for `find_offset_in_steps`."""
+    """Finds the offset for a timestamp in one step. The arguments are those of `find_offset_in_steps`."""
     found: FoundOffset = step(find_offset_in_steps(partition, timestamp, limit), -1)[1]
     return found
 

@@ -156,7 +156,7 @@ class Partition(PartitionCore):
     # ---- recovery
 
     def recovery(self) -> Iterator[None]:
-        """Recovers in slices; ends at once if the recovery is complete.
+        """Recovers in slices; ends immediately if the recovery is complete.
 
         The generator also ends if the log cannot be read. The partition then stays `recovering` and serves no requests.
         `RecoveryRetry` later calls `begin_recovery` and runs a new recovery.

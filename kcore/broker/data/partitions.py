@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OPENED_AT_ONCE = 500
-"""Maximum number of logs that are opened at once; the other logs of a topic are opened in slices."""
+"""Maximum number of logs that are opened in one step; the other logs of a topic are opened in slices."""
 
 CONFIGURED_AT_ONCE = 500
 """Number of topics that a slice configures after a change of the broker's settings."""

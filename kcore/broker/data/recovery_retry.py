@@ -50,7 +50,7 @@ class _Recovery:
     def run(self) -> Iterator[None]:
         """Recovers the partition in slices.
 
-        Ends at once if another attempt, which began while this one was queued, is running.
+        Ends immediately if another attempt, which began while this one was queued, is running.
         """
         if self._running:
             return

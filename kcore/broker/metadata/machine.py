@@ -493,7 +493,7 @@ class Truncation:
     __slots__ = ("_log", "_offset", "_pipeline")
 
     # Neither commit may run in the background: the first has decisions of the metadata shard, which every component
-    # sees at once, and the second moves the log's start.
+    # sees before the commit, and the second moves the log's start.
     allows_background_commit = False
 
     def __init__(self, log: PartitionLog, pipeline: CommitPipeline, offset: int) -> None:

@@ -45,7 +45,7 @@ class Endings:
         self._count = 0  # of the share partitions that have ended in this round
 
     def add(self, work: Work, count: int, subject: object) -> None:
-        """Runs `work` at once if it is short and no other work waits; else in slices.
+        """Runs `work` in one step if it is short and no other work waits; else in slices.
 
         Args:
             work: yields the cost of each step in microseconds.

@@ -127,7 +127,7 @@ class DescribeShareGroupOffsetsApi(
     versions = (0, 1)
     differs: ClassVar[str] = (
         f"{TOO_MANY[0].upper()}{TOO_MANY[1:]}; a request with more is refused with INVALID_REQUEST. "
-        "Kafka delays the response by 31 seconds if a partition does not exist; kcore responds at once."
+        "Kafka delays the response by 31 seconds if a partition does not exist; kcore responds immediately."
     )
 
     __slots__ = ()

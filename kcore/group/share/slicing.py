@@ -35,10 +35,10 @@ def in_slices(
     names: int,
     finish: Callable[[Any], Any],
 ) -> Any:
-    """Runs all steps of `work` at once if the request has at most `FEW_PARTITIONS` names, else in slices.
+    """Runs all steps of `work` without a pause if the request has at most `FEW_PARTITIONS` names, else in slices.
 
     Args:
-        slices: runs the slices; None: all steps run at once.
+        slices: runs the slices; None: all steps run without a pause.
         api: the API of the request.
         context: the context of the request.
         request: the request.
