@@ -34,10 +34,10 @@ __all__ = [
 
 
 class Group:
-    """A group as arrays. Immutable: create a new one when members or topics change.
+    """The members and topics of a group as arrays. The object is immutable: create a new one when they change.
 
     Args:
-        topic_partitions: partitions of every topic, shape (topics,).
+        topic_partitions: the number of partitions of each topic, shape (topics,).
         members: number of members; may be omitted if `kind_of` is set.
         kind_of: for each member, the index of its subscription in `kinds`, shape (members,). None: 0 for all members.
         kinds: the different subscriptions, each an ascending sequence of topic numbers. None: a single subscription to
@@ -46,7 +46,7 @@ class Group:
             1, 2, ...
         generations: the generation of each member's assignment, shape (members,); for the sticky assignors.
         member_racks: rack number of every member, -1 for none, shape (members,).
-        partition_racks: pair (first, racks): the racks of partition p are racks[first[p]:first[p + 1]].
+        partition_racks: the pair of arrays (first, racks). Partition p has the racks racks[first[p]:first[p + 1]].
 
     Raises:
         ValueError: shapes or numbers do not fit together.

@@ -176,8 +176,8 @@ class FetchPositions:
             version: the version of the position at the time of the lookup.
 
         Returns:
-            False if the position no longer depends on this lookup, or the lookup was not by a time. The caller then
-            repeats the lookup unchanged.
+            False if this method changed nothing, because the position has changed since the lookup, or the lookup was
+            not by timestamp. The caller then repeats the lookup.
         """
         state = self.by_partition.get(partition)
         if state is None or state.version != version or state.timestamp is None or state.timestamp < 0:

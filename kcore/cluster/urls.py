@@ -68,11 +68,11 @@ def initialise(url: str, node_role: str | None = None) -> Initialised:
 
     Args:
         url: the store's URL, with a user who may create tables.
-        node_role: the role as which nodes connect, if the store distinguishes roles.
+        node_role: the database role with which nodes connect, if the store has roles.
 
     Raises:
-        ConfigError: this kind of store needs no initialisation, because its first node creates it; or the schema is
-            newer than this version of kcore.
+        ConfigError: the first node creates this kind of store, so it needs no initialisation; or a newer version of
+            kcore has written the schema.
         LogError: the store cannot be reached, or refuses a change.
     """
     module, _ = _module(url)

@@ -151,7 +151,7 @@ def consume_aiokafka(bootstrap: str, group: str, topic: str, pause_s: float, sto
 
 
 def consume_kcore(bootstrap: str, group: str, topic: str, pause_s: float, stop: threading.Event) -> None:
-    """Consumes with kcore's own client, as a member of the same classic group."""
+    """Consumes with kcore's own client, which joins the same classic group as the aiokafka client."""
     import kcore  # noqa: PLC0415
     from kcore.errors import KafkaError, KcoreError, PartitionErrors  # noqa: PLC0415
 

@@ -181,7 +181,10 @@ class StagedLogEngine(EngineCore, LogEngine):
         return sealed
 
     def _refuse_round(self) -> NoReturn:
-        """Raises an error, because no write set can be made now. Recovers first if an earlier call was interrupted."""
+        """Raises the error of a call that requests a write set at a time when the log cannot make one.
+
+        If an earlier call was interrupted, the method recovers the log before it raises the error.
+        """
         if self._closed is not None:
             raise LogClosedError(self._closed)
         if self._interrupted_change & COMMITTING or (self._interrupted_change and self._in_flight is None):

@@ -217,11 +217,12 @@ class PartitionLog(ABC):
 
     @abstractmethod
     def index_steps(self) -> Iterator[int]:
-        """Reads batch headers for `find_by_timestamp`, `max_timestamp_batch` and `size_bytes` in steps.
+        """Reads the batch headers that `find_by_timestamp`, `max_timestamp_batch` and `size_bytes` need, in steps.
 
         Without this call, the next call of one of these methods reads all the headers in one step, which may take long.
 
-        Yields the cost of each step in microseconds, except for the last step.
+        Yields:
+            The cost of each step in microseconds, except for the last step.
         """
 
     @abstractmethod

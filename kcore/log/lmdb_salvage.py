@@ -98,7 +98,7 @@ class Batches:
         self.tiers.append(tier)
 
     def in_order(self) -> list[int]:
-        """Returns the indices of the batches in the arrays, sorted by base offset and then by tier."""
+        """Returns the array indices of the batches in the order of their base offsets, the most reliable tier first."""
         return sorted(range(len(self.bases)), key=lambda place: (self.bases[place], self.tiers[place]))
 
 
@@ -444,13 +444,21 @@ class Salvage:
             self._take_entry(f"entry {entry.number}", place, entry.size, Tier.LIVE, True)
 
     def _scan_journal(self) -> None:
-        """Adds the batches of every sound entry in the journal files, as older copies."""
+        """Adds the batches of all valid entries in the journal files, with the tier FREE.
+
+        FREE is the least reliable tier: some entries were moved to the log long ago.
+        """
         for entry, _ in _sound_entries(self._journal):
             self._take_entry(f"entry {entry.number}", JOURNAL_POSITION + entry.start, entry.size, Tier.FREE, False)
 
 
 def _waiting_entries(data: bytes, stored: bytes) -> list[Entry]:
-    """Returns the valid entries of a damaged journal that were not moved to the log; none if `stored` is damaged."""
+    """Returns the valid entries of a damaged journal that were not moved to the log.
+
+    Args:
+        data: the bytes of the journal file.
+        stored: LMDB's reference to the file. If it is damaged, the result is empty.
+    """
     try:
         reference = Reference.decode(stored)
     except JournalDamagedError:

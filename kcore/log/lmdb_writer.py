@@ -379,7 +379,7 @@ class LmdbWriter(LmdbReader):
         except LogError as error:
             logger.error(
                 "log %s: the full area of the journal could not be moved to the log (%s); the next commit that finds "
-                "the journal full tries again",
+                "the journal full tries again; if this repeats, check the disk",
                 self.path,
                 error,
             )

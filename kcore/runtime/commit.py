@@ -203,10 +203,10 @@ class CommitPipeline(PipelineCore):
 
     @property
     def uncertain(self) -> bool:
-        """True if the log does not know the result of a commit, or an exception interrupted the discarding of a round.
+        """True if it is unknown whether the changes of an earlier round are in the log.
 
-        In the second case, `LogEngine.uncertain` may still be False, because the exception may have come before the
-        log's method was called.
+        This is the case if `LogEngine.uncertain` is True. It is also the case if an exception interrupted the method
+        that discards a round, perhaps before that method called the log.
         """
         return self._log_interrupted or self._log.uncertain
 

@@ -165,12 +165,15 @@ class ReadAhead:
         self.replay: Replay | None = None
 
     def begin(self, log: ReadableLog, replay: Replay, shard: object) -> Iterator[None]:
-        """Sets the replay, and returns the work that reads the log, in slices.
+        """Begins to read the log ahead of the leader change.
 
         Args:
             log: the log.
-            replay: a new replay.
+            replay: a new replay; it becomes the attribute `replay`.
             shard: the shard, for log lines.
+
+        Returns:
+            An iterator that reads the log with `replay`. Each step reads one part, so the caller can run it in slices.
         """
         self.replay = replay
         return self._run(log, replay, shard)

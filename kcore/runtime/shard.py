@@ -302,7 +302,7 @@ class Shard(ShardCore, Generic[M]):
             logger,
             error,
             "shard %s-%d: the log cannot store a batch or a marker of a transaction; the sender gets "
-            "KAFKA_STORAGE_ERROR and tries again",
+            "KAFKA_STORAGE_ERROR and tries again; if this repeats, check the disk",
             self.topic,
             self.index,
         )

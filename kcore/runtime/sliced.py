@@ -135,7 +135,7 @@ class SlicedRequests:
                 whose length is not known in advance.
 
         Returns:
-            The response, or a parked `Pending` of it.
+            The response, or a parked `Pending` for it.
 
         Raises:
             KafkaError: the first slice refuses the request.

@@ -57,7 +57,7 @@ class SaltForm(NamedTuple):
 
     @classmethod
     def of(cls, credential: ScramCredential) -> SaltForm:
-        """Returns the form of a user's credential."""
+        """Returns the length and kind of the salt, and the iteration count, of a user's credential."""
         salt = credential.salt
         if _KAFKA_SALT.fullmatch(salt):
             return cls(0, credential.iterations, SaltKind.KAFKA)

@@ -290,7 +290,10 @@ class Handshakes:
         client.needed_bytes = received_bytes + 1
 
     def _look_again(self, client: _Client, needed_bytes: int) -> None:
-        """Closes a ready client whose stream has ended."""
+        """Checks a ready client whose socket has become readable: it ended its stream, or sent more than one message.
+
+        Closes the client, unless a failing handshake can log the reason.
+        """
         try:
             ended = len(client.socket.recv(needed_bytes, socket.MSG_PEEK)) < needed_bytes
         except (BlockingIOError, InterruptedError):

@@ -45,7 +45,8 @@ class ShareStateTopic(CoordinatorTopic):
     def on_topic_deleted(self, topic: TopicInfo) -> None:
         """Deletes the state of the share partitions of a deleted topic.
 
-        If the topic is `__share_group_state`, unloads the shards, because the creation of that topic has failed.
+        The topic `__share_group_state` itself counts as deleted only if its creation fails. In this case, the method
+        unloads the shards.
         """
         super().on_topic_deleted(topic)
         for shard in self._coordinator.shards or ():

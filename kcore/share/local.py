@@ -246,7 +246,6 @@ class _Operation(Pending):
                     "retries; the sender of the request gets this error; look for errors of __share_group_state in the "
                     "log",
                     self.api.name,
-                    self.request.group_id,
                     len(self._failed),
                     self.request.group_id,
                     self._name(self._failed[0]),

@@ -21,7 +21,7 @@ def add(
     """Adds partitions to a transaction. Begins the transaction if none is open or prepared.
 
     Args:
-        transaction: the current value of the transactional id; None for an unknown id.
+        transaction: the current state of the transactional id; None for an unknown id.
         producer_id: the producer id of the request.
         producer_epoch: the producer epoch of the request.
         partitions: (topic, partition) of each partition.
@@ -29,7 +29,7 @@ def add(
         wall_ms: the time, in ms since the epoch.
 
     Returns:
-        The next value of the transactional id, or a code: an error, or NONE if the transaction already has all
+        The next state of the transactional id, or a code: an error, or NONE if the transaction already has all
         partitions.
     """
     result = add_partitions(transaction, producer_id, producer_epoch, partitions, client_version, wall_ms)

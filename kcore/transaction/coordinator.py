@@ -67,7 +67,10 @@ class TransactionCoordinator(CoordinatorCore, LateShards[TransactionShard]):
         return result
 
     def get(self, transactional_id: str) -> Transaction | None:
-        """Returns the current value of an id, for inspection; None if the id is unknown or not on this node."""
+        """Returns the current state of a transactional id, for inspection.
+
+        Returns None if the id is unknown, or another node coordinates it.
+        """
         try:
             shard = self.of(transactional_id)
         except KafkaError:

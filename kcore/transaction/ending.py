@@ -138,7 +138,7 @@ def prepare(transaction: Transaction, commit: bool, version: int, wall_ms: int, 
     """Returns the prepared end of a transaction. Once its record is in the log, the end cannot change any more.
 
     Args:
-        transaction: the current value of the transactional id.
+        transaction: the current state of the transactional id.
         commit: True to commit, False to abort.
         version: the transaction.version of the request; from version 2 on, the end increases the epoch.
         wall_ms: the time, in ms since the epoch.
@@ -159,7 +159,7 @@ def fence(transaction: Transaction, version: int, wall_ms: int, take: TakeProduc
     The epoch increases, so the old producer is fenced.
 
     Args:
-        transaction: the current value of the transactional id; its state is Ongoing.
+        transaction: the current state of the transactional id; its state is Ongoing.
         version: the cluster's transaction.version.
         wall_ms: the time, in ms since the epoch.
         take: returns a producer id; called if `version` is 2 and the epoch is exhausted (KAFKA-20090).

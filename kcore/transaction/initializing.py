@@ -27,7 +27,7 @@ def check(transaction: Transaction | None, expected: Identity | None) -> ErrorCo
     """Returns NONE if a producer may be (re-)initialised, else the error code.
 
     Args:
-        transaction: the current value of the transactional id; None for a new id. A new id accepts every producer,
+        transaction: the current state of the transactional id; None for a new id. A new id accepts every producer,
             because the id may have expired.
         expected: the producer id and epoch in the request (v3+); None if it has none.
     """
@@ -46,10 +46,10 @@ def check(transaction: Transaction | None, expected: Identity | None) -> ErrorCo
 def initialize(
     transaction: Transaction | None, expected: Identity | None, timeout_ms: int, wall_ms: int, take: TakeProducerId
 ) -> Transaction | ErrorCode:
-    """Returns the next value of an id without an open transaction, for which `check` returned NONE.
+    """Returns the next state of a transactional id without an open transaction, for which `check` returned NONE.
 
     Args:
-        transaction: the current value of the id; None for a new id.
+        transaction: the current state of the transactional id; None for a new id.
         expected: the producer id and epoch in the request; None if it has none.
         timeout_ms: the timeout of its transactions.
         wall_ms: the time, in ms since the epoch.

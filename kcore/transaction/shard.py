@@ -75,7 +75,7 @@ class TransactionShard(TransactionShardCore):
         services: the components of the node that it uses.
 
     Attributes:
-        transactions: the current value of every transactional id.
+        transactions: the current state of every transactional id.
         completions: the running marker phases by transactional id. No record stores them; a load begins them again.
         timeouts: the timers of open transactions.
         expiry: the timer of the next expiry run.

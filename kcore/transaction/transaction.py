@@ -1,4 +1,4 @@
-"""The value of a transactional id (`Transaction`), which is immutable: every transition makes a new value."""
+"""The state of a transactional id: `Transaction`. It is immutable, so every transition makes a new object."""
 
 from __future__ import annotations
 

@@ -98,7 +98,8 @@ class ControlApi(Api[Request, Response]):
     ) -> Any:
         """Handles a request about many items in parts, so that other requests are served in between.
 
-        Each part is its own decision, durable as a whole or not at all. The response has a result for each item.
+        Each part is a separate decision, which becomes durable as a whole or not at all. The response has a result for
+        each item.
 
         Args:
             context: the context of the request.

@@ -68,10 +68,11 @@ class Placement:
         return racks
 
     def best(self, topic: TopicInfo) -> int:
-        """Returns the target that leads the fewest partitions of a topic; -1 if there is no target.
+        """Chooses the node that becomes the leader of a partition of a topic; returns -1 if there is no such node.
 
-        If several targets lead equally few, the method prefers targets in the rack that leads the fewest partitions of
-        the topic. Among these, it prefers the node that leads the fewest partitions of all topics.
+        The method chooses the node that leads the fewest partitions of the topic. If several nodes lead equally few, it
+        prefers the rack whose nodes lead the fewest partitions of the topic. In this rack, it prefers the node that
+        leads the fewest partitions of all topics.
         """
         if not self._targets:
             return -1

@@ -1,7 +1,7 @@
 """The controller: registers and fences nodes, and places the leaders of partitions.
 
-Every decision is a batch of the metadata log. The store applies the leaders in the transaction that stores the batch.
-If the controller dies after a decision, the next controller continues from the metadata log.
+The controller writes each decision as a batch to the metadata log. The cluster's store changes the leaders in the
+transaction that stores the batch. If the controller fails, the next controller continues from the metadata log.
 """
 
 from __future__ import annotations

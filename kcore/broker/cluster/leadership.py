@@ -192,7 +192,7 @@ class LeadershipKeeper(MetadataListener):
         """Does nothing: the changes are staged with the decision."""
 
     def committed(self) -> None:
-        """Schedules `apply`, which must not run before the current round of requests has ended."""
+        """Schedules `apply`, which runs after the current round of requests has ended."""
         self._wheel.add(self._wheel.now_ms, self.apply)
 
     def failed(self, error: LogError) -> None:

@@ -30,16 +30,15 @@ class Rate:
         return not self._samples or now_ms - self._samples[-1][1] >= count * window_ms
 
     def excess_ms(self, bound: float, now_ms: int, window_ms: int, count: int) -> int:
-        """Returns the time after which the rate would fall to `bound` without further values; 0 if the rate is not
-        above the bound.
+        """Returns the time in which the rate falls to `bound` if no further values are added.
 
-        The time is at most INT_MAX, because responses carry it as an int32.
+        Returns 0 if the rate is not above the bound, and at most INT_MAX, because responses carry the time as an int32.
 
         Args:
             bound: the allowed rate, per second.
             now_ms: the current time.
-            window_ms: the time of a sample.
-            count: the number of samples.
+            window_ms: the duration of a sample.
+            count: the maximum number of samples over which the rate is measured.
         """
         samples = self._samples
         while samples and now_ms - samples[0][1] >= count * window_ms:

@@ -425,7 +425,7 @@ class MetadataMachine:
             self._consider_compaction()
 
     def rewrite(self) -> None:
-        """Starts to replace the log by its image, in slices."""
+        """Starts a compaction in slices, which replaces the records of the log by the current image."""
         self._records = image_size(self.image)
         self.context.in_slices(self._compaction())
 

@@ -88,6 +88,7 @@ class PostgresClusterStore(ClusterStore):
             "cluster: node %s has locked its row in PostgreSQL for too long; node %s ends the database connections of "
             "node %s and continues with %s",
             node_id,
+            self._sessions.node_id,
             node_id,
             doing,
         )

@@ -168,5 +168,5 @@ def to_target_topics(target: Mapping[bytes, Sequence[int]]) -> list[TargetTopic]
 
 
 def from_target_topics(topics: Iterable[Any]) -> Target:
-    """Converts the target assignment in a record."""
+    """Converts the topics in a record to a target assignment."""
     return {topic.topic_id: tuple(sorted(topic.partitions)) for topic in topics if topic.partitions}

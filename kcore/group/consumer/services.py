@@ -188,9 +188,9 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
         return cached
 
     def matches(self, topics: frozenset[str]) -> frozenset[str]:
-        """Returns a set equal to `topics`, the matches of a pattern.
+        """Returns a set equal to `topics`, the topics that match a pattern.
 
-        Groups with equal matches share one object if it has many topics.
+        If many topics match, all groups with the same matches get the same object, which saves memory.
         """
         return topics if len(topics) <= MAX_KEPT_NAMES else self._long_set(topics)[0]
 

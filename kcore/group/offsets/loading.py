@@ -35,7 +35,10 @@ class _Target:
         return shard.offsets.partitions_of(group.group_id, topic)
 
     def other(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """Replays a record that the decoder has not decoded; counts it if its type is unknown."""
+        """Replays a record that the compiled decoder leaves to the codec, for example a tombstone.
+
+        Counts the record if its type is unknown.
+        """
         typed = self.shard.decode(key, value)
         if typed is None:
             self.unknown += 1

@@ -172,7 +172,7 @@ def _finish(shard: GroupShard, group_id: str, topics: StateTopics, response: Any
     if errors:
         logger.warning(
             "group %s: the share coordinator failed to initialize share partitions of %d topics (%s); the next "
-            "heartbeat tries again",
+            "heartbeat tries again; if this repeats, look for errors in the log of the share coordinator's node",
             group_id,
             len(topics),
             ", ".join(sorted(code_name(error) for error in errors)),

@@ -59,16 +59,16 @@ Row = tuple[int, bytes | None, bytes | None, HeaderList]
 
 
 class TransactionalProducer:
-    """The producer of one transactional id: producer id, epoch and sequences.
+    """The state of the producer with one transactional id: its producer id, its epoch and its sequences.
 
     Args:
-        calls: the node's requests.
-        transactional_id: the id; a new producer of the same id fences the earlier producer.
+        calls: sends the requests of the node.
+        transactional_id: the transactional id. A new producer with the same id fences the earlier producer.
         timeout_s: the time after which the coordinator aborts an open transaction.
 
     Attributes:
-        turns: the queue of transactions of this producer. The first transaction in the queue uses the producer, the
-            others wait.
+        turns: the queue of transactions of this producer. The first transaction uses the producer, and the others
+            wait.
         unfinished: True from the first request of a transaction until the response that ends it.
     """
 

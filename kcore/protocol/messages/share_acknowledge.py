@@ -83,7 +83,7 @@ class NodeEndpoint(Struct):
 
 
 class ShareAcknowledgeResponse(Message, api_key=79, versions="1-2", flexible="0+"):
-    """One error code per partition; v2 adds the lock's timeout (KIP-1222)."""
+    """An error code for each partition. v2 adds the timeout of acquisition locks (KIP-1222)."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

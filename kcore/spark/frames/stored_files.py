@@ -128,11 +128,11 @@ class _Export(NamedTuple):
 
 
 class FileRows:
-    """The files of a task, one after another: at most one batch of rows is in memory.
+    """The files of a Spark task, which are read one after another. At most one batch of rows is in memory.
 
     Args:
-        batches: rows of `FILE_DDL`, by partition and number. The first row of each partition is a placeholder with an
-            empty name.
+        batches: rows with the columns `FILE_DDL`, sorted by `part` and then by `number`. The first row of each
+            partition is a placeholder with an empty name.
         present: the names of all files.
     """
 

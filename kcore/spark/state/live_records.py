@@ -28,11 +28,11 @@ The cleanup removes the records of ended transactions.
 """
 
 TOMBSTONES: Final = 1_000
-"""Number of tombstones that `LiveRecords` keeps: the newest ones.
+"""Maximum number of tombstones that `LiveRecords` keeps. A new tombstone then replaces the oldest one.
 
-A rebuild may stop between the records of one decision. For example, a member may lose its assignment with a tombstone
-and its membership with a later record. Between these records, the member has no assignment. Its other records are still
-live, so a replay of the live records needs the tombstone, too.
+A replay of the live records may need the last tombstones. For example, the coordinator removes a member with several
+records: first a tombstone for its assignment, later a tombstone for the member. A rebuild may stop between the two. The
+member is then live, and a replay removes its assignment only if it contains the first tombstone.
 """
 
 COMMITTED: Final = pa.schema(

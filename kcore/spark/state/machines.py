@@ -20,8 +20,9 @@ from kcore.transaction.markers import Marker
 from kcore.transaction.shard import Services, TransactionShard
 
 TRANSACTION_VERSION: Final = 2
-"""The `transaction.version` of the rebuilt transaction coordinator: the newest (KIP-890). Records of earlier versions
-are readable, too.
+"""The `transaction.version` of the rebuilt transaction coordinator: the newest version (KIP-890).
+
+A coordinator of this version can also read the records of earlier versions.
 """
 
 

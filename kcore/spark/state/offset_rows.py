@@ -68,12 +68,14 @@ def groups_without_state(state: PartitionState) -> list[str]:
 
 
 def load_committed(state: PartitionState, structs: Iterable[pa.StructArray], deleted: Collection[str]) -> None:
-    """Adds committed offsets to a partition whose other records were replayed.
+    """Adds committed offsets to the state of a partition, after all other records were replayed.
+
+    If a group does not exist, the function creates a simple group, unless the group is in `deleted`.
 
     Args:
-        state: the partition.
+        state: the state of the partition.
         structs: the offsets, as `committed_of` yields them.
-        deleted: the ids of groups that were deleted, but have offsets. Other unknown groups become simple groups.
+        deleted: the ids of deleted groups that still have offsets.
     """
     shard = state.groups
 
