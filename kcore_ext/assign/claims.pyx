@@ -86,7 +86,7 @@ cdef class ClaimReader:
         return -1 if found == NULL else self.local[<int>(<object>found)]
 
     cdef int topic_of_utf8(self, const unsigned char* name, Py_ssize_t size) except -2:
-        """Returns the local number of a topic whose name is in UTF-8; see `topic`."""
+        """Returns the local number of a topic like `topic`, but takes the name as UTF-8 bytes."""
         cdef Topics topics = self.topics
         cdef const char* text
         cdef Py_ssize_t length

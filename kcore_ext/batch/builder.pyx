@@ -233,7 +233,10 @@ cdef class BatchBuilder:
         return True
 
     cdef unsigned char* begin_record(self, int64_t timestamp_ms, Py_ssize_t key_size, Py_ssize_t value_size) except? NULL:
-        """Adds a record whose caller writes key and value in place; builder.pxd documents the layout."""
+        """Adds a record without its key and value. The caller then writes both at the returned position.
+
+        `builder.pxd` documents the layout. Returns NULL if the batch is full.
+        """
         cdef int64_t timestamp_delta = <int64_t>(<uint64_t>timestamp_ms - <uint64_t>self.base_timestamp_ms)
         cdef int32_t offset_delta = self.last_offset_delta + 1
         cdef Py_ssize_t size = 2 + varint_size(timestamp_delta) + varint_size(offset_delta)

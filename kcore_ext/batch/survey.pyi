@@ -49,7 +49,11 @@ class BatchSurvey:
 def survey(
     buffer: Any, *, decompress: Callable[[int, Any, int], bytes] | None = None, max_decompressed_bytes: int = ...
 ) -> tuple[int, int, int, bool]:
-    """Checks a client's batch; returns the tuple (earliest_ms, latest_ms, keyless, consecutive)."""
+    """Checks a batch that a client sent.
+
+    Returns:
+        The tuple (earliest_ms, latest_ms, keyless, consecutive), with the values of the properties of the class.
+    """
 
 def find_by_timestamp(
     batch: Any, timestamp_ms: int, min_offset: int, decompress: Callable[[int, Any, int], bytes]

@@ -102,12 +102,13 @@ cdef struct Source:
 
 
 def reuse_memory(type record_type not None):
-    """Makes `take` reuse the memory of freed records of one type. A later call replaces the type.
+    """Sets the type of records whose memory `FetchedRecords.take` reuses. A later call replaces the type.
 
-    The memory of other records, for example of subclasses or with another number of fields, is freed as before.
+    When Python deletes a record of exactly this type, its memory is kept for a new record. The memory of all other
+    objects, for example of a subclass, is freed.
 
     Args:
-        record_type: a NamedTuple without finalizer; see `FetchedRecords`.
+        record_type: a NamedTuple without a finalizer, which is also an argument of `FetchedRecords`.
 
     Raises:
         TypeError: the type is not a NamedTuple of the fields of a record.

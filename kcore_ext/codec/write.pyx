@@ -582,7 +582,7 @@ cdef int write_end(Writer* writer, Plan* plan, PyObject* instance) noexcept:
 
 
 cdef int write_struct(Writer* writer, Plan* plan, PyObject* instance) noexcept:
-    """Writes an object of the plan's class; NULL stands for an object with defaults only."""
+    """Writes an object of the plan's class. If `instance` is NULL, writes the default value of every field."""
     cdef Op* op = plan.ops
     cdef Op* end = op + plan.n_ops
     while op < end:

@@ -11,7 +11,7 @@ class StateUpdate:
 
     @property
     def size_bytes(self) -> int:
-        """The maximum size of the record in a batch."""
+        """An upper bound of the bytes that the record takes in a batch."""
 
     def __len__(self) -> int: ...
     def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:

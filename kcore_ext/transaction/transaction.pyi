@@ -7,7 +7,7 @@ R = TypeVar("R")
 
 @final
 class Transaction:
-    """The current value of a transactional id. It is immutable; a transition makes another object.
+    """The current state of a transactional id. It is immutable; a transition makes another object.
 
     The log has all fields (`encode_value`) except `last_producer_epoch`, which is unknown after a load, as in Kafka.
 
@@ -154,10 +154,10 @@ def check_since_v5(
     """Returns the result of checking an EndTxn v5, like `kcore.transaction.ending.check_since_v5`.
 
     Args:
-        table: the possible results. The first result is for an unknown producer. Six results for each state follow, in
-            the order of the states' numbers: abort and commit with the current epoch, abort and commit with the epoch
-            before the last increase, and abort and commit with any other epoch.
-        transaction: the current value of the id; None for an unknown id.
+        table: the possible results. The first result is for an unknown producer. Then each transaction state has six
+            results, in the order of the states' numbers. They are for abort and commit with the current epoch, with
+            the epoch before the last increase, and with any other epoch.
+        transaction: the current state of the transactional id; None for an unknown id.
         producer_id: the producer id of the request.
         producer_epoch: the producer epoch of the request.
         commit: True to commit, False to abort.

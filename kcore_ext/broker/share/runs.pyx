@@ -48,9 +48,10 @@ cdef Run new_run(int64_t first, int64_t last, int state, int64_t count):
     return run
 
 cdef bint may_join(Run left, Run right) noexcept:
-    """Returns True if two adjacent runs can be joined.
+    """Returns True if two adjacent runs can be merged into one.
 
-    Complete runs are never delivered again, so their origins may differ.
+    Their states and locks must be equal. If their records may be delivered again, the delivery counts and the origins
+    (the ranges in which the records were first acquired) must be equal, too.
     """
     if left.state != right.state or left.changing or right.changing or left.lock is not right.lock:
         return False
