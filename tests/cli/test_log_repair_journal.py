@@ -94,7 +94,9 @@ def test_sound_rounds_around_a_damaged_one_are_recovered(run: Run, folder: Path)
 
 
 def test_the_areas_of_a_damaged_journal_are_read_in_the_order_of_their_rounds(run: Run, folder: Path) -> None:
-    """The journal has rounds 1 to 3 after the newer round 4. Round 2 is damaged, and the repair restores the others."""
+    """A journal has two areas, and the first one has the newest entry. The repair restores all entries except a damaged
+    one, in the order of their rounds: entry 4 is in the first area, entries 1 to 3 are in the second.
+    """
     rounds = [encoded([one]) for one in appended(folder, 4)]
     edit(folder, META_DB, (JOURNAL_KEY, IDENTITY + U32.pack(1)))
     older = bytearray(entry(1, rounds[0]) + entry(2, rounds[1]) + entry(3, rounds[2]))

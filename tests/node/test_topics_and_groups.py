@@ -1,4 +1,4 @@
-"""Topics, records, committed offsets and groups by the client API."""
+"""Tests of the client API for topics, records, committed offsets and groups."""
 
 from __future__ import annotations
 

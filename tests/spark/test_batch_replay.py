@@ -191,8 +191,8 @@ def test_batches_and_rows_of_a_real_broker_give_the_same_state(kafka_logs: Path,
 
 
 def test_missing_columns_have_defaults() -> None:
-    """Batches without the columns of batch headers, as Spark's own Kafka source yields them, give the same result. The
-    columns may also have types for large values.
+    """Spark's own Kafka source yields batches without the columns of batch headers. A replay of such batches gives the
+    same result. So does a replay of columns with Arrow types for large values, such as large_binary.
     """
     chance = random.Random(5)
     rows = [row for row in random_log(chance, CONSUMER_OFFSETS) if row.producer_id < 0]

@@ -57,7 +57,10 @@ def tables_in(folder: Path) -> dict[str, list[str]]:
 
 
 def check_marked(spark: Any, out: Path) -> None:
-    """Checks that readers and later runs refuse a mixture of tables."""
+    """Checks that `out` is marked as incomplete after the job was killed while it replaced the tables.
+
+    Readers and later runs must refuse the folder, because it may contain tables of both runs.
+    """
     assert not (out / REBUILD_DONE).exists()
     with pytest.raises(KcoreError, match=r"the tables in .*out are incomplete, because a job writes them or did not"):
         register_views(spark, state=out)

@@ -62,10 +62,12 @@ class OffsetWriter(Worker):
 
 
 class IdempotentWriter(Worker):
-    """A client that writes batches to its own partition, up to five at a time, and retries unacknowledged batches.
+    """A client that writes batches to its own partition of the topic `PLAIN`.
+
+    It sends up to five batches at a time, and retries unacknowledged batches. The value of batch n is n as text.
 
     Attributes:
-        index: its partition of `PLAIN`; the value of batch n is n as text.
+        index: the number of its partition.
         offsets: the acknowledged offset of each batch.
     """
 

@@ -122,8 +122,8 @@ def test_compaction_after_a_deletion_keeps_the_sequences() -> None:
 
 
 def test_compaction_after_a_deletion_opens_no_transaction_again() -> None:
-    """Compaction may have removed the marker. If recovery opened the transaction again, readers would wait for the
-    marker forever.
+    """A transaction has ended, and compaction may have removed its marker. A recovery must not open the transaction
+    again: `read_committed` consumers would wait forever for the marker.
     """
     plane = written(1)
     produce(plane, transactional(producer=(8, 0)), tid="tid")

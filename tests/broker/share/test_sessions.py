@@ -42,7 +42,9 @@ def test_a_session_adds_partitions_up_to_the_limit() -> None:
 
 @pytest.mark.parametrize("limit", ["group.share.max.share.sessions", "kcore.max.fetch.session.partitions"])
 def test_a_client_with_many_sessions_locks_out_no_other(limit: str) -> None:
-    """The oldest session of the connection with the most sessions is evicted, and its records are released."""
+    """One connection holds all share sessions. When a client on another connection opens a session, the server evicts
+    the oldest session of the connection with the most sessions, and releases its records.
+    """
     world = World({limit: 4})
     world.produce(1)
     for index in range(9):

@@ -72,7 +72,9 @@ class World(ClassicWorld):
     def request(self, who: str, **fields: Any) -> HeartbeatRequest:
         """Returns a Heartbeat request.
 
-        `who` is an attribute of the world that has a member id (such as `leader` or `follower`), or a member id.
+        Args:
+            who: a member id, or the name of the attribute that has the member id, such as "leader" or "follower".
+            fields: fields of the request that replace the defaults.
         """
         group = self.context.machine.groups.get("g") if self.context.shards.get(0) else None
         generation = group.generation_id if isinstance(group, ClassicGroup) else GENERATION

@@ -1,4 +1,7 @@
-"""The reconciliation table, and KIP-848's worked example of a rebalance."""
+"""Tests of reconciliation: the steps in which a member of a consumer group reaches its target assignment.
+
+The tests check the table of steps, KIP-848's worked example of a rebalance, and random groups.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """A view of the engine's memory, which it never changes."""
+    """A read-only view of the state that the engine has in memory."""
 
     def __init__(self, world: World) -> None:
         self._world = world
