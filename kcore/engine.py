@@ -92,7 +92,7 @@ class Engine:
         fetch_memory_budget: the limit on the memory of Fetch responses.
         fetch_sessions: the fetch sessions; `connection_closed` ends the sessions of a connection.
         pipeline: commits the decided records.
-        now: the clock, which is read once per round.
+        now: the clock, which the driver reads once per round.
         slices: the queue of long work, of which the driver runs a short part at a time.
         cluster: this node and its addresses.
         topics: the topics.
@@ -108,8 +108,7 @@ class Engine:
         transactions: the transaction coordinator, and the shards of `__transaction_state`.
         markers: writes the end markers of transactions.
         transaction_verifier: verifies transactions with their coordinator.
-        partition_verifier: verifies the partitions of a Produce request with the transaction coordinator, and retries
-            if necessary.
+        partition_verifier: verifies the partitions of a Produce request with the transaction coordinator.
         share: the share coordinator, and the shards of `__share_group_state`.
         share_partitions: the delivery of records to share groups, and the share sessions.
         share_persister: the durable state of share partitions, for groups and partition leaders.

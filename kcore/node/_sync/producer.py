@@ -34,8 +34,7 @@ REQUEST_TIMEOUT_MS = 30_000
 NO_TIMEOUT_MS = 0x7FFFFFFF
 NO_PRODUCER = (-1, -1)
 GATHER_S = 0.01
-"""Minimum time in seconds between two requests to a broker that has not responded to the first request. Batches that
-become due in this time go into the second request."""
+"""Minimum time in seconds between two requests to a broker that has not responded to the first one."""
 SHORTEST_PAUSE_S = 0.0001  # of the send loop: a timer may fire early, and the loop would then run many times
 NOT_STORED = frozenset(
     {
