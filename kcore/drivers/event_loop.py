@@ -336,6 +336,7 @@ class AsyncDriver:
         if pipeline.committing and (pipeline.allows_background_commit or in_background):
             if not pipeline.allows_background_commit:
                 self._pause()
+            self._polled_again = True  # the round waits for the background commit, and then for no further turn
             if self._times is not None:
                 self._times.ended_before_commit()
             return

@@ -67,3 +67,27 @@ async def test_all_requests_of_a_round_fail_with_the_write() -> None:
     assert codes == {int(ErrorCode.NOT_COORDINATOR)}
     node.log.fails = False
     node.close()
+
+
+async def test_a_round_that_has_waited_for_a_background_commit_waits_for_no_further_turn() -> None:
+    """Commits arrive while a thread writes a round. The first turn after that commit writes the next round."""
+    node = Node()
+    await node.begin()
+    first = await node.write_in_background(commit("g", {("t", 0): 1}), 9)
+    others = [node.send(commit(f"g{n}", {("t", 0): n}), 9) for n in range(POLL_AGAIN.start)]
+    await asyncio.sleep(0)
+    assert node.engine.pipeline.committing
+    pipeline, write_round = node.engine.pipeline, node.driver._write_round
+    turns: list[int] = []
+
+    def counted() -> None:
+        if not pipeline.committing:
+            turns.append(pipeline.waiting)
+        write_round()
+
+    node.driver._write_round = counted  # type: ignore[method-assign]
+    node.let_through()
+    responses = await asyncio.wait_for(asyncio.gather(first, *others), LONG_S)
+    assert {p.error_code for r in responses for t in r.topics for p in t.partitions} == {int(ErrorCode.NONE)}
+    assert turns == [POLL_AGAIN.start]
+    node.close()
