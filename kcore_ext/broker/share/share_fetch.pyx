@@ -124,7 +124,7 @@ cdef class FetchRun:
             except Exception as error:
                 response = self.path._failure
                 try:
-                    self.path._api.fetch_failed(error)
+                    self.path._api.fetch_failed(self.context, error)
                 except Exception:
                     pass  # no memory for the call: completing the response is more important
         # The list refers to this object. Without this statement, only the garbage collector would free the two.

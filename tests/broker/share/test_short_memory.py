@@ -81,6 +81,30 @@ def test_two_memory_errors_in_a_row_leave_no_fetch_without_a_response(
     assert len(world.engine.purgatory) == 0
 
 
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_fetch_that_fails_after_its_acknowledgements_is_logged(
+    fast: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    world.produce(1)
+    world.acquire("m", 0, [0])
+
+    def fail(operation: DelayedShareFetch) -> None:
+        raise RuntimeError("a bug")
+
+    request = world.fetch_request("m", 1, {0: [(0, 0, ACCEPT)]}, max_wait_ms=5_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(DelayedShareFetch, "watch", fail)
+        if not fast:
+            patch.setattr(world.engine.apis[ApiKey.SHARE_FETCH], "fast", None)
+        response = world.call(request, 2)
+    assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    (line,) = [record for record in caplog.records if record.exc_info]
+    assert line.getMessage().startswith("ShareFetch of client ")
+    assert line.exc_info is not None
+    assert str(line.exc_info[1]) == "a bug"
+
+
 def test_two_memory_errors_in_a_row_leave_no_load_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second error interrupts the handling of the failed load. If the load ended there, the share partition would
     stay in the state INITIALIZING forever.
