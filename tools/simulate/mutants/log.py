@@ -58,12 +58,12 @@ def _journal_not_flushed() -> list[Patch]:
 
 
 def _journal_not_replayed() -> list[Patch]:
-    return [(journal, "load_entries", lambda data, identity: [])]
+    return [(journal, "load_entries", lambda data, stored, folder: [])]
 
 
 def _last_entry_not_replayed() -> list[Patch]:
     original = journal_file.load_entries
-    return [(journal, "load_entries", lambda data, identity: original(data, identity)[:-1])]
+    return [(journal, "load_entries", lambda data, stored, folder: original(data, stored, folder)[:-1])]
 
 
 def _torn_entry_accepted() -> list[Patch]:
