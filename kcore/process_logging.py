@@ -141,8 +141,9 @@ def next_step(error: BaseException) -> str:
 def log_name(subject: object) -> str:
     """Returns the name of a function, a generator or another object for log lines, such as `Periodic._run`.
 
-    The name of an object whose class defines no `__repr__` is the name of its class. The function never raises an
-    `Exception`, because handlers of errors call it.
+    An object of kcore whose class defines `__repr__` has this text as its name. Any other object has the name of its
+    class, because the text of a user's object may contain credentials. The function never raises an `Exception`:
+    handlers of errors call it.
 
     Args:
         subject: the object.
@@ -153,7 +154,8 @@ def log_name(subject: object) -> str:
         name = getattr(subject, "__qualname__", None)
         if isinstance(name, str):
             return name
-        return type(subject).__qualname__ if type(subject).__repr__ is object.__repr__ else repr(subject)
+        own = type(subject).__module__.partition(".")[0] in ("kcore", "kcore_ext")
+        return repr(subject) if own and type(subject).__repr__ is not object.__repr__ else type(subject).__qualname__
     return "an unknown object"
 
 

@@ -23,8 +23,9 @@ def task_name(function: Callable[..., Any]) -> str:
 
     It never raises an `Exception`, because handlers of errors call it.
     """
-    function = getattr(function, "function", function)  # the function of a `SingleTask`
-    owner = None
     with contextlib.suppress(Exception):
+        function = getattr(function, "function", function)  # the function of a `SingleTask`
         owner = described_owner(function)
-    return log_name(function) if owner is None else f"{log_name(function)} of {owner}"
+        if owner is not None:
+            return f"{log_name(function)} of {owner}"
+    return log_name(function)

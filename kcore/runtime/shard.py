@@ -218,15 +218,17 @@ class Shard(ShardCore, Generic[M]):
         return refused
 
     def _unwritten(self, action: object, refused: ErrorCode) -> None:
-        logger.error(
-            "shard %s-%d: the records of %s were refused with %s, and none of them is written; an earlier line of this "
-            "shard has the cause",
-            self.topic,
-            self.index,
-            f"the action {action}" if isinstance(action, str | ShardTimer) else "a component of this node",
-            refused.name,
-        )
-        self._refuse_pending(refused)
+        try:
+            logger.error(
+                "shard %s-%d: the records of %s were refused with %s, and none of them is written; an earlier line of "
+                "this shard has the cause",
+                self.topic,
+                self.index,
+                f"the action {action}" if isinstance(action, str | ShardTimer) else "a component of this node",
+                refused.name,
+            )
+        finally:
+            self._refuse_pending(refused)
 
     def _release(self) -> None:
         """Completes the responses in the outbox, or adds them to the commit on which they depend.

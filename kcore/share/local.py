@@ -240,6 +240,7 @@ class _Operation(Pending):
             self._results[at] = result
         self._failed = [at for at in self._failed if self._results[at].error_code in RETRIED]
         if not self._failed or self._retries >= MAX_RETRIES:
+            self.complete(self.api.join(self.request, self._results))
             if self._failed:
                 logger.warning(
                     "share coordinator: %s for %d partitions of group %r (first: %s) failed with %s, also after %d "
@@ -252,7 +253,6 @@ class _Operation(Pending):
                     ErrorCode(self._results[self._failed[0]].error_code).name,
                     self._retries,
                 )
-            self.complete(self.api.join(self.request, self._results))
             return
         self._persister.later(FIRST_RETRY_MS << self._retries, self._repeat)
         self._retries += 1

@@ -38,9 +38,16 @@ def test_functions_methods_and_generators_have_their_qualified_names() -> None:
     assert log_name(Named().method) == log_name(partial(partial(Named().method), 1)) == "Unnamed.method"
 
 
-def test_objects_have_the_name_of_their_repr_or_class() -> None:
+def test_objects_of_kcore_have_the_name_of_their_repr_or_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    for own in (Named, Unnamed, Broken):
+        monkeypatch.setattr(own, "__module__", "kcore.broker.partition")
     assert (log_name(Named()), log_name(Unnamed())) == ("t-0", "Unnamed")
     assert log_name(Broken()) == "an unknown object"
+
+
+def test_objects_of_the_user_have_the_name_of_their_class() -> None:
+    """The `repr` of a user's callback may contain a password."""
+    assert (log_name(Named()), log_name(Broken())) == ("Named", "Broken")
 
 
 def test_the_advice_depends_on_the_error() -> None:

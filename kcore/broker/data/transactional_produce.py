@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -179,14 +180,7 @@ class TransactionalProduce:
                 raise
             result = None
             if not isinstance(error, CloseConnectionError):
-                log_failure(
-                    logger,
-                    error,
-                    "%s failed after the transaction coordinator verified the transaction; the client gets "
-                    "UNKNOWN_SERVER_ERROR%s",
-                    request_name(self._api, self._context),
-                    next_step(error),
-                )
+                self._log_failure(error)
             if self._request.acks:  # with acks=0 there is no response, and the connection stays open after the wait
                 result = self._api.error(self._context, self._request, ErrorCode.UNKNOWN_SERVER_ERROR)
         pending = self._pending
@@ -196,6 +190,17 @@ class TransactionalProduce:
             result.on_complete(pending.complete)
         else:
             pending.complete(result)
+
+    def _log_failure(self, error: Exception) -> None:
+        with contextlib.suppress(Exception):  # no memory for the name of the request: the client gets a response anyway
+            log_failure(
+                logger,
+                error,
+                "%s failed after the transaction coordinator verified the transaction; the client gets "
+                "UNKNOWN_SERVER_ERROR%s",
+                request_name(self._api, self._context),
+                next_step(error),
+            )
 
     def _settle(self, results: Results) -> None:
         """Ends each verification with the coordinator's result for its partition."""
