@@ -259,14 +259,16 @@ class AsyncDriver:
             if self._written is not None:  # a lack of memory has interrupted `background_ended`
                 pipeline.finish_background(self._written)
                 self._written = None
+            scheduled = False
             if pipeline.dirty:
-                self._write_round()
+                scheduled = self._write_round()
             else:
+                self._polled_again = False
                 if served:
                     self._offload_policy.served()
                 if self._times is not None:
                     self._times.ended_without_commit()
-            self._round = False
+            self._round = scheduled
             if self.round_clock.read:
                 self.schedule_round_end()
             for callback in self._ends:
@@ -329,8 +331,12 @@ class AsyncDriver:
                 for callback in self._pauses:
                     callback(False)
 
-    def _write_round(self) -> None:
-        """Commits the round inline or on the thread, or leaves it open until the previous round is written."""
+    def _write_round(self) -> bool:
+        """Commits the round inline or on the thread, or leaves it open for a later turn.
+
+        Returns:
+            True if the end of the round is scheduled for the next turn.
+        """
         pipeline = self.engine.pipeline
         in_background = self._writes_on_thread()
         if pipeline.committing and (pipeline.allows_background_commit or in_background):
@@ -339,28 +345,42 @@ class AsyncDriver:
             self._polled_again = True  # the round waits for the background commit, and then for no further turn
             if self._times is not None:
                 self._times.ended_before_commit()
-            return
+            return False
         now_s = time.perf_counter()
         if in_background:
             if self._gathering.should_wait(pipeline.waiting, now_s, self._offload_policy.average_write_s):
                 if self._times is not None:
                     self._times.ended_before_commit()
-                return
+                return False
             self._gathering.end(pipeline.waiting)
-        elif pipeline.waiting in POLL_AGAIN and not self._polled_again:
-            self._polled_again = True  # the end of this turn schedules the end of the round for the next turn
+        elif pipeline.waiting in POLL_AGAIN and self._waits_for_next_turn():
             if self._times is not None:
                 self._times.ended_before_commit()
-            return
+            return True
         self._polled_again = False
         should_offload = self._threads.usable and self._offload_policy.should_offload(now_s)
         if (should_offload or in_background) and self._start_background(now_s):
-            return
+            return False
         if self._times is None:
             pipeline.commit()
         else:
             self._times.commit_inline(pipeline.waiting, pipeline.commit)
         self._offload_policy.wrote(time.perf_counter() - now_s)
+        return False
+
+    def _waits_for_next_turn(self) -> bool:
+        """Schedules the end of a round of many requests for the next turn. Returns False if the round must end now.
+
+        A round ends now if it has waited before, or if requests can see its records before these are durable.
+        """
+        if self._polled_again or self._shared or not self.engine.pipeline.allows_background_commit:
+            return False
+        try:
+            self.loop.call_soon(self._end_round)
+        except Exception:  # no memory, or the loop is closed: nothing else would end the round
+            return False
+        self._polled_again = True
+        return True
 
     def _start_background(self, now_s: float) -> bool:
         """Starts to write the round on the thread. Returns False if the round forbids this or no thread exists."""

@@ -13,7 +13,7 @@ cdef class Traffic:
 
 cdef class FlushQueue:
     cdef dict _connections                  # in the order in which their responses were completed; the values are None
-    cdef object _round_is_open
+    cdef object _schedule_round_end
     cdef bint _scheduled                    # the end of the round is scheduled
     cdef int64_t _until_ns                  # from this time on, further connections wait for a later turn
     cdef public int64_t time_budget_ns

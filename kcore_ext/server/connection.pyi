@@ -30,7 +30,7 @@ class FlushQueue:
     """The connections that send responses at the end of the round.
 
     Args:
-        round_is_open: schedules the end of the round.
+        schedule_round_end: schedules the end of the round.
 
     Attributes:
         time_budget_ns: the maximum time in ns for requests in one turn of the event loop, for all connections that are
@@ -40,7 +40,7 @@ class FlushQueue:
 
     time_budget_ns: int
 
-    def __init__(self, round_is_open: Callable[[], None]) -> None: ...
+    def __init__(self, schedule_round_end: Callable[[], None]) -> None: ...
     def __len__(self) -> int: ...
     def discard(self, connection: ConnectionCore) -> None:
         """Removes a connection from the queue, if it is queued."""

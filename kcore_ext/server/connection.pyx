@@ -30,9 +30,9 @@ cdef class Traffic:
 cdef class FlushQueue:
     """Documented in the stub."""
 
-    def __init__(self, round_is_open):
+    def __init__(self, schedule_round_end):
         self._connections = {}
-        self._round_is_open = round_is_open
+        self._schedule_round_end = schedule_round_end
         self.time_budget_ns = TIME_BUDGET_NS
 
     cpdef void renew_time_budget(self) noexcept:
@@ -44,7 +44,7 @@ cdef class FlushQueue:
     cdef int put(self, object connection) except -1:
         self._connections[connection] = None
         if not self._scheduled:
-            self._round_is_open()
+            self._schedule_round_end()
             self._scheduled = True      # last: if scheduling raised, the next call tries again
         return 0
 

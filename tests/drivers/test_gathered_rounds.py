@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+import kcore
 from kcore.drivers.offload import POLL_AGAIN
 from kcore.protocol.error_codes import ErrorCode
 from tests.drivers.test_background_commits import LONG_S, Node
-from tests.kit import commit
+from tests.kit import QUICK, commit, create
 
 
 @pytest.mark.parametrize("requests", [POLL_AGAIN.start, POLL_AGAIN.stop - 1])
@@ -91,3 +93,66 @@ async def test_a_round_that_has_waited_for_a_background_commit_waits_for_no_furt
     assert {p.error_code for r in responses for t in r.topics for p in t.partitions} == {int(ErrorCode.NONE)}
     assert turns == [POLL_AGAIN.start]
     node.close()
+
+
+async def test_a_round_with_a_record_that_requests_can_already_see_is_committed_in_its_own_turn() -> None:
+    """One turn has commits and a CreateTopics request. Requests of the next turn may see the topic."""
+    node = Node()
+    await node.begin()
+    rounds = node.engine.pipeline.rounds
+    futures = [node.send(commit(f"g{n}", {("t", 0): n}), 9) for n in range(POLL_AGAIN.start)]
+    created = node.send(create("new"))
+    await asyncio.sleep(0)
+    assert node.engine.pipeline.rounds == rounds + 1
+    await asyncio.wait_for(asyncio.gather(*futures, created), LONG_S)
+    node.close()
+
+
+async def test_a_round_that_others_can_see_is_committed_in_its_own_turn_during_a_background_commit() -> None:
+    """A thread writes a round when commits and a CreateTopics request arrive. Their turn waits for the thread, and then
+    writes their round."""
+    node = Node()
+    await node.begin()
+    first = await node.write_in_background(commit("g", {("t", 0): 1}), 9)
+    rounds = node.engine.pipeline.rounds
+    futures = [node.send(commit(f"g{n}", {("t", 0): n}), 9) for n in range(POLL_AGAIN.start)]
+    created = node.send(create("new"))
+    node.let_through()
+    await asyncio.sleep(0)
+    assert (node.engine.pipeline.rounds, node.engine.pipeline.committing) == (rounds + 2, False)
+    await asyncio.wait_for(asyncio.gather(first, *futures, created), LONG_S)
+    node.close()
+
+
+async def test_a_round_is_committed_in_its_own_turn_if_no_memory_is_left_to_schedule_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Node()
+    await node.begin()
+    rounds = node.engine.pipeline.rounds
+    futures = [node.send(commit(f"g{n}", {("t", 0): n}), 9) for n in range(POLL_AGAIN.start)]
+    loop = asyncio.get_running_loop()
+    call_soon = loop.call_soon
+
+    def fail(callback: Any, *arguments: Any, **named: Any) -> Any:
+        if callback == node.driver._end_round:
+            raise MemoryError
+        return call_soon(callback, *arguments, **named)
+
+    monkeypatch.setattr(loop, "call_soon", fail)
+    await asyncio.sleep(0)
+    monkeypatch.undo()
+    assert node.engine.pipeline.rounds == rounds + 1
+    await asyncio.wait_for(asyncio.gather(*futures), LONG_S)
+    node.close()
+
+
+async def test_a_round_on_a_shared_loop_without_flushes_waits_for_no_callbacks_of_other_code() -> None:
+    async with kcore.open_async(config=QUICK) as node:
+        await node.send(create("t"))
+        rounds = node.engine.pipeline.rounds
+        futures = [asyncio.ensure_future(node.send(commit(f"g{n}", {("t", 0): n}), 9)) for n in range(POLL_AGAIN.start)]
+        await asyncio.sleep(0)  # the tasks send
+        await asyncio.sleep(0)  # the end of their round
+        assert node.engine.pipeline.rounds == rounds + 1
+        await asyncio.wait_for(asyncio.gather(*futures), LONG_S)
