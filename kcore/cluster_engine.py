@@ -423,8 +423,8 @@ class ClusterEngine(Engine):
                 self.log.adopt([Leadership(METADATA, lease.epoch)])
         except LogError as error:
             logger.warning(
-                "cluster: node %d, the controller in epoch %d, cannot take over the metadata log, and tries again; if "
-                "this repeats, check the cluster's store: %s",
+                "cluster: node %d, the controller in epoch %d, cannot take over the metadata log: %s; it tries again; "
+                "if this repeats, check the cluster's store",
                 self.config.node_id,
                 lease.epoch,
                 error,
@@ -494,7 +494,7 @@ class ClusterEngine(Engine):
             self.store.unregister(self.membership.lease)
         except LogError as error:
             logger.warning(
-                "cluster: node %d ends without unregistering; its partitions move when its lease expires: %s",
+                "cluster: node %d ends without unregistering: %s; its partitions move when its lease expires",
                 self.config.node_id,
                 error,
             )

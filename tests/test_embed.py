@@ -468,6 +468,7 @@ def test_a_partition_count_that_differs_from_an_existing_internal_topic_is_logge
     with kcore.open(tmp_path / "data", config={"offsets.topic.num.partitions": "5"}) as engine:
         assert engine.engine.groups.partitions == 3
     assert warnings_in(caplog) == [
-        "broker: offsets.topic.num.partitions=5 has no effect, because the topic __consumer_offsets exists with 3 "
-        "partitions; the number of partitions of an internal topic cannot change"
+        "broker: offsets.topic.num.partitions=5 has no effect, because the internal topic __consumer_offsets already "
+        "exists with 3 partitions, and this number cannot change; set the setting to the number of partitions, or "
+        "remove it"
     ]

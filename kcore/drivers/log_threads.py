@@ -79,9 +79,10 @@ class JournalMover:
                 thread = self._thread = Writer("kcore-journal")
             except RuntimeError as error:
                 logger.warning(
-                    "driver: cannot start the thread that moves journal entries to the log: %s; from now on, the next "
-                    "commit after the journal is full moves them, and takes longer; check the process's limit of "
+                    "driver: cannot start the thread that moves journal entries to the log %s: %s; from now on, the "
+                    "next commit after the journal is full moves them, and takes longer; check the process's limit of "
                     "threads (ulimit -u), and restart kcore",
+                    self._log.name,
                     error,
                 )
                 self._log.move_beside(None)
@@ -155,8 +156,8 @@ def reclaim_on(writer: Writer, log_name: str, reclaim: Callable[[], bool]) -> No
                 writer.do(run)
         except LogError as error:  # for example, another node has become the controller
             logger.warning(
-                "driver: cannot free the space of deleted batches in the log %s now; the thread tries again after the "
-                "next deletion; if this repeats, check the disk or the database of the log: %s",
+                "driver: cannot free the space of deleted batches in the log %s now: %s; the thread tries again after "
+                "the next deletion; if this repeats, check the disk or the database of the log",
                 log_name,
                 error,
             )
@@ -197,8 +198,9 @@ class LogThreads:
                 self._writer = Writer()
             except RuntimeError as error:
                 logger.warning(
-                    "driver: cannot start the thread for background commits: %s; from now on, every commit blocks the "
-                    "event loop; check the process's limit of threads (ulimit -u), and restart kcore",
+                    "driver: cannot start the thread for background commits to the log %s: %s; from now on, every "
+                    "commit blocks the event loop; check the process's limit of threads (ulimit -u), and restart kcore",
+                    self._log_name,
                     error,
                 )
                 self.usable = False

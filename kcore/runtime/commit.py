@@ -221,8 +221,9 @@ class CommitPipeline(PipelineCore):
             logger,
             error,
             "commit: a change cannot be added to the commit of %s; kcore does not write this commit, and the clients "
-            "of its requests get an error and try again",
+            "of its requests get an error and try again%s",
             _names(self._participants),
+            "; if this repeats, check the disk of the log" if isinstance(error, LogError) else next_step(error),
         )
 
     def commit(self) -> bool:
@@ -377,8 +378,9 @@ class CommitPipeline(PipelineCore):
         else:
             self._log_interrupted = False
             logger.warning(
-                "commit: an exception interrupted a commit to the log %s. kcore has read from the log which commits "
-                "are stored, and can commit again. The shards of failed commits load their state again",
+                "commit: an exception, such as KeyboardInterrupt or MemoryError, interrupted an earlier commit to the "
+                "log %s. kcore has read from the log which commits are stored, and can commit again. The shards of "
+                "failed commits load their state again",
                 self._log.name,
             )
             self._fail(participants, responses, _INTERRUPTED_CHANGE)

@@ -47,11 +47,11 @@ def internal_error_response(api: Api[Any, Any], context: RequestContext, request
     """
     if isinstance(error, LogError):
         logger.error(
-            "%s failed because of an error of the log; the client gets %s and tries again; if this repeats, check the "
-            "disk: %s",
+            "%s failed, because the log reported an error: %s; the client gets %s and tries again; if this "
+            "repeats, check the disk of the log",
             request_name(api, context),
-            api.storage_error.name,
             error,
+            api.storage_error.name,
         )
         return api.error(context, request, api.storage_error)
     logger.error(

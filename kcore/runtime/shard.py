@@ -282,11 +282,13 @@ class Shard(ShardCore, Generic[M]):
 
     def _too_large(self, size_bytes: int) -> ErrorCode:
         logger.error(
-            "shard %s-%d: the records of a request or a timer take %d bytes, more than the topic's max.message.bytes; "
-            "none of them is written; raise the setting if the group or transaction is this large on purpose",
+            "shard %s-%d: one change of the state needs records of %d bytes, more than max.message.bytes of the topic; "
+            "kcore writes none of them; if a group or transaction is this large on purpose, raise max.message.bytes of "
+            "the topic %s",
             self.topic,
             self.index,
             size_bytes,
+            self.topic,
         )
         return ErrorCode.UNKNOWN_SERVER_ERROR  # Kafka's mapping of MESSAGE_TOO_LARGE
 
@@ -355,8 +357,8 @@ class Shard(ShardCore, Generic[M]):
         log_failure(
             logger,
             error,
-            "shard %s-%d: a request failed after it changed the state in memory; the shard loads its state again "
-            "after the next commit%s",
+            "shard %s-%d: after an error, the state in memory may differ from the log; the shard refuses requests "
+            "until it has loaded its state again, after the next commit%s",
             self.topic,
             self.index,
             next_step(error),

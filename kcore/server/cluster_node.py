@@ -213,7 +213,7 @@ class ClusterNode:
             store.unregister(self._lease)
         except LogError as error:
             logger.warning(
-                "cluster: node %d ends without unregistering; its partitions move when its lease expires: %s",
+                "cluster: node %d ends without unregistering: %s; its partitions move when its lease expires",
                 self.config.node_id,
                 error,
             )

@@ -336,7 +336,8 @@ class Connection(ConnectionCore, asyncio.Protocol):
             self._refuse(str(error))
         else:
             logger.error(
-                "connection %d from %s closed: cannot encode a response; the client connects again%s",
+                "connection %d from %s closed: cannot encode a response (the traceback shows which message); the "
+                "client connects again%s",
                 self.connection_id,
                 self.client_host,
                 next_step(error),

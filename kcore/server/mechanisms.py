@@ -60,8 +60,8 @@ def _decoy_secret(engine: Engine) -> bytes:
                 engine.log.commit()
         except LogError as error:
             logger.warning(
-                "SCRAM: cannot store the secret from which kcore derives salts for unknown users; these salts change "
-                "at the next start; check the disk: %s",
+                "SCRAM: cannot store the secret from which kcore derives salts for unknown users: %s; these salts "
+                "change at the next start; check the disk",
                 error,
             )
     return secret

@@ -227,7 +227,8 @@ class Interceptor:
         log_failure(
             logger,
             error,
-            "testing: the function %r of a fault (%s) raised an error; the request is served without this fault",
+            "testing: the function in the argument `%s` of a fault (%s) raised an error; the test broker serves the "
+            "request without this fault; correct the function",
             name,
             fault,
         )

@@ -111,8 +111,8 @@ class LocalMarkers(LocalMarkersCore):
             return error.code
         except LogError as error:
             logger.error(
-                "transaction coordinator: the end marker of producer id %d could not be written to partition %r; the "
-                "coordinator tries again; if this repeats, check the disk: %s",
+                "transaction coordinator: the end marker of producer id %d could not be written to partition %r: %s; "
+                "the coordinator tries again; if this repeats, check the disk",
                 producer_id,
                 partition,
                 error,

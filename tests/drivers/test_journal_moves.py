@@ -73,9 +73,9 @@ def test_if_no_thread_can_be_started_commits_move_the_journal(
     stored = [one for _ in range(12) for one in fill(log, engine, 1)]
     assert (contents(log), moved_by) == (stored, [])
     assert [record.getMessage() for record in caplog.records] == [
-        "driver: cannot start the thread that moves journal entries to the log: can't start new thread; from now on, "
-        "the next commit after the journal is full moves them, and takes longer; check the process's limit of threads "
-        "(ulimit -u), and restart kcore"
+        f"driver: cannot start the thread that moves journal entries to the log {tmp_path / 'data'}: can't start new "
+        "thread; from now on, the next commit after the journal is full moves them, and takes longer; check the "
+        "process's limit of threads (ulimit -u), and restart kcore"
     ]
     mover.stop()
     engine.close()

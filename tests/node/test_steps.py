@@ -18,7 +18,7 @@ from kcore.node._sync import backend as threads
 from kcore.node.types import OffsetAndMetadata
 from kcore.protocol.messages.heartbeat import HeartbeatResponse
 
-ADVICE = "close this object and create another one; please report the error"
+ADVICE = "close the client object that ran it, and create another one; please report the error"
 
 
 class Steps:
@@ -308,5 +308,5 @@ async def test_the_log_line_of_a_failed_task_names_its_owner(caplog: pytest.LogC
     owner = "of a worker of queue 'q'"
     assert [record.message for record in caplog.records] == [
         f"client: the background task Worker.work {owner} failed and has ended; {ADVICE}",
-        f"client: Worker.work_on_thread {owner} failed, and its background thread has ended; {ADVICE}",
+        f"client: the background task Worker.work_on_thread {owner} failed, and its thread has ended; {ADVICE}",
     ]

@@ -87,7 +87,7 @@ def test_a_failed_commit_names_its_shards(caplog: pytest.LogCaptureFixture) -> N
     bench.pipeline.commit()
     assert caplog.messages[0] == (
         "commit: a change cannot be added to the commit of shard __counters-0; kcore does not write this commit, and "
-        "the clients of its requests get an error and try again"
+        "the clients of its requests get an error and try again; if this repeats, check the disk of the log"
     )
 
 

@@ -332,8 +332,8 @@ class LeadershipKeeper(MetadataListener):
                 continue
             except LogError as error:
                 logger.warning(
-                    "cluster: node %d cannot take over the logs of %d partitions (first: %r), and tries again; if this "
-                    "repeats, check the cluster's store: %s",
+                    "cluster: node %d cannot take over the logs of %d partitions (first: %r): %s; it tries again; if "
+                    "this repeats, check the cluster's store",
                     self._membership.lease.holder,
                     len(partitions),
                     partitions[0].key,

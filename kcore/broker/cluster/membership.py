@@ -87,7 +87,8 @@ def log_error_of(error: BaseException) -> LogError:
     log_failure(
         logger,
         error,
-        "cluster: an unexpected error in a call to the cluster's store; the call fails, and its caller tries again%s",
+        "cluster: this node's call to the cluster's store failed with an unexpected error (the traceback shows which "
+        "call); the node tries again later%s",
         next_step(error),
     )
     return LogError(f"unexpected: {error}")

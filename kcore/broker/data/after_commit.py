@@ -33,9 +33,9 @@ def complete_with(pending: Pending, read: Callable[..., Any], *arguments: Any) -
         response = read(*arguments)
     except LogError as error:  # no traceback: damage is no error of kcore's code, and each retry of a client repeats it
         logger.error(
-            "%s: the data cannot be read, and the client gets %s; if this repeats, check the log with `kcore log "
-            "verify`: %s",
-            request_name(pending.api, pending.context), pending.api.storage_error.name, error,
+            "%s: the data cannot be read: %s; the client gets %s; if this repeats, check the log with `kcore log "
+            "verify`",
+            request_name(pending.api, pending.context), error, pending.api.storage_error.name,
         )  # fmt: skip
         pending.fail(pending.api.storage_error)
     except Exception:

@@ -226,9 +226,9 @@ class Partitions(MetadataListener):
                 log_failure(
                     logger,
                     error,
-                    "topic %s: out of memory while applying its changed settings; kcore tries again; reduce the load, "
-                    "or add memory to the machine",
-                    outdated[-1] if outdated else "",
+                    "broker: out of memory while applying the changed broker settings to topics; %d topics still have "
+                    "the previous settings; kcore tries again; reduce the load, or add memory to the machine",
+                    len(outdated),
                 )
             yield
 

@@ -179,8 +179,8 @@ class Housekeeping:
                     until_pause = 0
             except LogError as error:
                 logger.warning(
-                    "retention: cannot write the producer snapshot of partition %r; a later check tries again; if this "
-                    "repeats, check the disk: %s",
+                    "retention: cannot write the producer snapshot of partition %r: %s; a later check tries again; if "
+                    "this repeats, check the disk",
                     partition,
                     error,
                 )
@@ -200,8 +200,8 @@ class Housekeeping:
                     yield from self._retain(partition)
                 except LogError as error:
                     logger.warning(
-                        "retention: cannot delete old records of partition %r; the next check tries again; if this "
-                        "repeats, check the disk: %s",
+                        "retention: cannot delete old records of partition %r: %s; the next check tries again; if "
+                        "this repeats, check the disk",
                         partition,
                         error,
                     )

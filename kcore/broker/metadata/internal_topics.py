@@ -91,8 +91,8 @@ def report_fixed_partitions(config: Config, find: Callable[[str], TopicInfo | No
         count = config.get(setting)
         if topic is not None and topic.partitions != count and config.source(setting) != "default":
             logger.warning(
-                "broker: %s=%d has no effect, because the topic %s exists with %d partitions; the number of partitions "
-                "of an internal topic cannot change",
+                "broker: %s=%d has no effect, because the internal topic %s already exists with %d partitions, and "
+                "this number cannot change; set the setting to the number of partitions, or remove it",
                 setting,
                 count,
                 name,

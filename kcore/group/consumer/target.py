@@ -383,8 +383,8 @@ class AssignmentJob:
         group = self.group
         if isinstance(result, BaseException):
             logger.error(
-                "group %s: assignor %s failed; the group keeps its target assignment, and the next heartbeat tries "
-                "again; if this repeats, correct the assignor, or configure another one: %s",
+                "group %s: assignor %s failed: %s; the group keeps its target assignment, and the next heartbeat tries "
+                "again; if this repeats, correct the assignor, or configure another one",
                 group.group_id,
                 self.assignor_name,
                 result,

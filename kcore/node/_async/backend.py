@@ -173,8 +173,8 @@ class Stepper:
                 return
         except Exception:
             logger.exception(
-                "client: the background task %s failed and has ended; close this object and create another one; please "
-                "report the error",
+                "client: the background task %s failed and has ended; close the client object that ran it, and create "
+                "another one; please report the error",
                 task_name(self._step),
             )
         except BaseException:
@@ -239,8 +239,8 @@ async def _logged(function: Callable[..., Awaitable[Any]], *args: Any) -> None:
         raise
     except Exception:
         logger.exception(
-            "client: the background task %s failed and has ended; close this object and create another one; please "
-            "report the error",
+            "client: the background task %s failed and has ended; close the client object that ran it, and create "
+            "another one; please report the error",
             task_name(function),
         )
 

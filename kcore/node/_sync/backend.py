@@ -188,8 +188,8 @@ class Task:
             self._function(*self._args)
         except Exception:
             logger.exception(
-                "client: %s failed, and its background thread has ended; close this object and create another one; "
-                "please report the error",
+                "client: the background task %s failed, and its thread has ended; close the client object that ran it, "
+                "and create another one; please report the error",
                 task_name(self._function),
             )
 

@@ -32,6 +32,7 @@ from kcore.node.arguments import check_wait
 from kcore.node.requests import acquired_batches, list_offsets_request, read_acquired
 from kcore.node.types import TopicPartition
 from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.uuids import to_text
 
 WAIT_MS = 500
 ISOLATION = "read_uncommitted"
@@ -280,9 +281,9 @@ class Queue:
             records = read_acquired(fetched.batch)
         except KafkaError as error:
             logger.warning(
-                "client: %s cannot read a batch of %s-%d; the group delivers the jobs again when their locks end: %s",
+                "client: %s cannot read a batch of %s-%d: %s; the group delivers the jobs again when their locks end",
                 self._described,
-                self._names.get(fetched.share_partition.topic_id, "an unknown topic"),
+                self._topic(fetched.share_partition.topic_id),
                 fetched.share_partition.partition,
                 error,
             )
@@ -390,7 +391,7 @@ class Queue:
             self._assigned_version = -1
             if self._attempts == 0:
                 logger.warning(
-                    "client: %s cannot fetch jobs, and tries again; if this repeats, check the brokers: %s",
+                    "client: %s cannot fetch jobs: %s; it tries again; if this repeats, check the brokers",
                     self._described,
                     error,
                 )
@@ -440,8 +441,8 @@ class Queue:
         else:
             if not self._leaders_at_ms:
                 logger.warning(
-                    "client: %s gets no jobs of some partitions until these have leaders; check the brokers that lead "
-                    "them: %s",
+                    "client: %s cannot find the leaders of some partitions: %s; it gets no jobs of them until it finds "
+                    "their leaders; check that these topics exist and all brokers run",
                     self._described,
                     left_out,
                 )
@@ -499,11 +500,15 @@ class Queue:
                 ]
         return fetched, errors
 
+    def _topic(self, topic_id: bytes) -> str:
+        """Returns the name of a topic for log lines, or its id if the name is not known."""
+        return self._names.get(topic_id) or f"topic id {to_text(topic_id)}"
+
     def _log_lost(self, jobs: int, reason: object) -> None:
         """Logs that the acceptance of processed jobs may be lost, so that the group may deliver these jobs again."""
         if jobs:
             logger.warning(
-                "client: no broker acknowledged %d finished jobs of %s; the group may deliver them again: %s",
+                "client: no broker acknowledged %d finished jobs of %s: %s; the group may deliver them again",
                 jobs,
                 self._described,
                 str(reason) or repr(reason),  # a CancelledError has no text
@@ -516,9 +521,10 @@ class Queue:
                 code = getattr(row, field)
                 if code:
                     logger.warning(
-                        "client: %s: %s-%d refused acknowledgements; the group delivers the jobs again: %s",
+                        "client: %s: the broker refused acknowledgements of %s-%d: %s; the group delivers the jobs "
+                        "again",
                         self._described,
-                        self._names.get(topic.topic_id, "an unknown topic"),
+                        self._topic(topic.topic_id),
                         row.partition_index,
                         KafkaError.of(code),
                     )

@@ -35,14 +35,15 @@ def test_only_a_failed_read_by_a_defect_has_a_traceback(caplog: pytest.LogCaptur
     (record,) = caplog.records
     assert (record.exc_info is None) == damaged
     assert record.getMessage() == (
-        "ListOffsets of client 'client': the data cannot be read, and the client gets "
+        "ListOffsets of client 'client': the data cannot be read"
         + (
             (
-                "KAFKA_STORAGE_ERROR; if this repeats, check the log with `kcore log verify`: t-0 at offset 3: magic "
-                "46 instead of 2"
+                ": t-0 at offset 3: magic 46 instead of 2; the client gets KAFKA_STORAGE_ERROR; if this repeats, check "
+                "the log with `kcore log verify`"
             )
             if damaged
-            else "UNKNOWN_SERVER_ERROR, because of an internal error of kcore; please report the error"
+            else ", and the client gets UNKNOWN_SERVER_ERROR, because of an internal error of kcore; please report the "
+            "error"
         )
     )
     engine.close()
