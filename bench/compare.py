@@ -228,7 +228,10 @@ def tcp_table(measured: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]],
 
 
 def flush_table(measured: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]) -> str:
-    """Renders the duration of the device's own flush at 200 flushes per second, measured before each turn of a case."""
+    """Renders a table of the times that the device takes for a small write and its flush.
+
+    Before each turn of a case, the program measures these times at 200 flushes per second.
+    """
     lines = ["", "| flush of the device before it, µs | p50 | p99 | p99.9 |", "|---|---|---|---|"]
     for case in CASES:
         probes = measured.get(case.arguments, {}).get(FLUSH, ())

@@ -55,7 +55,7 @@ RESERVE: Final = DescriptorReserve()
 
 
 def import_late(name: str) -> ModuleType:
-    """Imports a module. Closes the descriptors of the reserve during the import.
+    """Imports a module. Closes the descriptors of `RESERVE` before the import, and opens them again after it.
 
     Args:
         name: the module's full name.

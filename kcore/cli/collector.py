@@ -46,7 +46,10 @@ class SteppedCollector:
         self.freeze()
 
     def freeze(self) -> None:
-        """Freezes all objects: imported modules, or the loaded state."""
+        """Freezes all objects that exist now with `gc.freeze`: no later collection visits them.
+
+        `start` calls this method after the imports. The server calls it again after it has loaded the state.
+        """
         gc.freeze()
 
     def stop(self) -> None:

@@ -183,8 +183,8 @@ PACKERS: Final[dict[int, Callable[[int | None], Any]]] = {
     CompressionType.LZ4: lambda level: cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False),
     CompressionType.ZSTD: lambda level: cramjam.zstd.Compressor(level=level),
 }
-"""Codec -> function that returns a compressor with the methods `compress(piece)` and `finish()`. Its argument is the
-level.
+"""Codec -> function that returns a compressor with the methods `compress(piece)` and `finish()`. The function's
+argument is the compression level.
 """
 
 DECOMPRESSORS: Final[dict[int, Callable[[Buffer, int], Decompression]]] = {
@@ -192,6 +192,6 @@ DECOMPRESSORS: Final[dict[int, Callable[[Buffer, int], Decompression]]] = {
     CompressionType.LZ4: _lz4,
     CompressionType.ZSTD: _zstd,
 }
-"""Codec -> function that returns a `Decompression`. Its arguments are the complete compressed block and the maximum
-number of output bytes.
+"""Codec -> function that returns a `Decompression`. The function's arguments are the complete compressed block and the
+maximum number of output bytes.
 """

@@ -40,7 +40,9 @@ class RawResponseSlot(ResponseSlot):
     __slots__ = ()
 
     def arrive(self, response: Any) -> None:
-        """Sends the token, or an empty frame if authentication failed: SaslHandshake v0 has no error field."""
+        """Sends the server's token as a frame. If authentication failed, sends nothing, because this frame has no field
+        for an error code.
+        """
         if response is None or response.error_code:
             self.complete(b"")
         else:

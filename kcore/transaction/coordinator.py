@@ -57,7 +57,7 @@ class TransactionCoordinator(CoordinatorCore, LateShards[TransactionShard]):
     # ---- shards
 
     def run_generic(self, api: Api[Any, Any], context: RequestContext, transactional_id: str, request: Any) -> Any:
-        """Runs a request like `run`. If the shard is not active, the result is an error response."""
+        """Handles a request like `run`. Returns an error response if this node has no active shard for the id."""
         try:
             shard = self.of(transactional_id)
         except KafkaError as error:

@@ -107,17 +107,17 @@ class OffsetMap:
         """
 
     def next_sequence(self, index: int, shortest: int) -> tuple[int, bool]:
-        """Finds the end of a sequence of batches that the sweep can treat alike: remove all, or read all.
+        """Finds the end of a sequence of batches of which the sweep removes all, or reads all.
 
         A batch without live records can be removed without reading it.
 
         Args:
             index: index of the first batch of the sequence.
-            shortest: the smallest number of removable batches that form a sequence to remove. Fewer adjacent removable
-                batches belong to a sequence to read.
+            shortest: the smallest number of adjacent removable batches that the sweep removes unread. It reads a
+                shorter series of them with the batches around it.
 
         Returns:
-            The index after the sequence, and True if all its batches can be removed unread.
+            The index after the sequence. True if the sweep removes its batches unread, False if it reads them.
         """
 
     def remove(self, start: int, stop: int, changes: dict[int, bytes | None]) -> None:

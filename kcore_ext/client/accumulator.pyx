@@ -191,27 +191,27 @@ cdef class TopicQueues:
 cdef class Accumulator:
     """The batches of a producer that no broker has acknowledged yet.
 
-    `append` needs no lock. From its look-up of the open batch to the end of the encoding, it runs no Python code and
-    holds the interpreter's lock. So no other thread runs meanwhile. All other methods need the producer's lock.
+    `append` needs no lock. It looks up the open batch and encodes the record without running Python code. Meanwhile it
+    holds the GIL, so no other thread can change the batch. All other methods need the producer's lock.
 
     Args:
         delivery_type: a subclass of DeliveryBase without attributes.
-        partition_type: makes a partition's name from a topic and a number.
-        event_type: makes the event of a batch.
-        batch_bytes: the size at which a batch is full.
-        buffer_bytes: the size of all batches at which `append` returns None.
+        partition_type: called with a topic and a partition number; returns the topic partition.
+        event_type: called without arguments for each new batch; returns the event of this batch.
+        batch_bytes: the size in bytes at which a batch is full.
+        buffer_bytes: the total size of all batches in bytes at which `append` returns None.
         burst_bytes: after records of this total size, `append` returns None once, so that the sending thread can run.
-        compression: the codec.
+        compression: the number of the codec.
         compress: `compress(codec, data) -> bytes`.
         to_bytes: converts a key or a value that is neither bytes, str nor None, or raises TypeError.
-        measure: returns an upper bound of the size of a record with headers, or raises TypeError.
+        measure: returns an upper bound of the size of a record with headers in bytes, or raises TypeError.
         on_batch: called after the first record was added to a new batch.
         monotonic: returns the time in seconds.
         clock_ms: returns the timestamp of a record that has none, in ms since the epoch; None: the system's clock.
 
     Attributes:
         queues: the queues of the partitions.
-        size: the size of all batches.
+        size: the total size of all batches in bytes.
         closed: True if no more records are accepted.
     """
 

@@ -1,27 +1,31 @@
-"""A hierarchical timer wheel in milliseconds: exact, tickless, O(1) to arm, cancel, move and find the next deadline.
+"""A hierarchical timer wheel in milliseconds. It is exact and needs no periodic tick.
+
+To arm, cancel and move a timer and to find the next deadline takes O(1).
 
 Structure
     The wheel has eleven levels of 64 slots. The level of a deadline is the highest 6-bit digit in which it differs
     from the wheel's clock. Its slot is the value of that digit (Varghese and Lauck's wheel, with tokio's placement).
     Eleven digits of 6 bits cover an int64, so there is no horizon. A slot is a circular list of nodes inside the
-    timers; a 64-bit word per level has a bit for each occupied slot. The first occupied slot of the lowest occupied
-    level is the next slot of all, found with two bit scans. `advance` jumps from one such slot to the next and skips
-    empty ones. A slot above level 0 is distributed to finer levels when the clock enters it, so no timer is ever late.
+    timers. A 64-bit word per level has a bit for each occupied slot. The first occupied slot of the lowest occupied
+    level has the earliest timers; two bit scans find it. `advance` moves the clock from one such slot to the next and
+    skips empty ones. When the clock enters a slot above level 0, the wheel moves the slot's timers to lower levels. So
+    no timer is ever late.
 
 Lazy re-arm
-    `Timer.extend` to a later deadline is one store: the timer stays in its slot, and moves to its new slot when the
-    clock reaches the old one. A session that every heartbeat renews is re-linked about once per session timeout, not
-    once per heartbeat. Extending to an earlier deadline moves the timer at once.
+    `Timer.extend` to a later deadline only stores the deadline. The timer stays in its slot, and moves to its new slot
+    when the clock reaches the old one. If every heartbeat extends a session, its timer moves about once per session
+    timeout, not once per heartbeat. `Timer.extend` to an earlier deadline moves the timer immediately.
 
 Delivery
     `advance` moves the clock, collects the expired timers and returns an iterator that *delivers* them. A timer is
-    armed until the iterator returns it. So if an action cancels or extends another expired timer, that timer is not
-    returned. Leaving the iteration early (a break, an exception) loses no timer: the next `advance` begins with the
-    rest. Timers that are armed for the past during delivery wait for the next `advance`, so that an action that re-arms
-    itself cannot block the loop forever.
+    armed until the iterator returns it. So if an action cancels or extends another expired timer, the iterator skips
+    that timer. If the iteration ends early (a break, an exception), no timer is lost: the next `advance` begins with
+    the rest. Timers that are armed for the past during delivery wait for the next `advance`. Otherwise an action that
+    always arms its timer again would block the loop forever.
 
 Order
-    By deadline, equal deadlines in the order of arming (an `extend` counts as arming).
+    The iterator returns timers by deadline, and timers with equal deadlines in the order of arming. `extend` counts as
+    arming.
 
 A timer takes 80 bytes (header and GC 32, links 16, wheel 8, payload 8, deadline 8, arming order 8). The wheel reads no
 clock, keeps armed timers alive, and is for one thread.
@@ -239,15 +243,15 @@ cdef class TimerWheel:
         return self.arm(deadline_ms, payload)
 
     def advance(self, int64_t now_ms):
-        """Moves the clock and delivers the expired timers.
+        """Moves the clock, and returns an iterator that delivers the expired timers.
 
         Args:
             now_ms: the current time. A time before `now_ms` of the wheel does not move the clock back.
 
         Returns:
-            An iterator over the expired timers, `deadline_ms <= now_ms`, in order of deadline, then of arming. A timer
-            has fired (is no longer armed) once the iterator returns it. The iterator skips timers that are cancelled or
-            extended before.
+            An iterator over the timers with `deadline_ms <= now_ms`, in order of deadline, then of arming. A timer
+            stays armed until the iterator returns it. The iterator skips a timer that was cancelled or extended after
+            this call.
         """
         cdef ExpiredTimers expired
         self.move_clock(now_ms)

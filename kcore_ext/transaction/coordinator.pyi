@@ -153,11 +153,11 @@ class CoordinatorCore:
         partitions: Iterable[tuple[str, int]],
         client_version: int,
     ) -> Any:
-        """Adds partitions like `add`. If the shard is not active, the result is an error code."""
+        """Adds partitions like `add`. Returns an error code if this node has no active shard for the id."""
 
     @abstractmethod
     def run_generic(self, api: Any, context: Any, transactional_id: str, request: Any) -> Any:
-        """Runs a request like `run`. If the shard is not active, the result is an error response."""
+        """Handles a request like `run`. Returns an error response if this node has no active shard for the id."""
 
     @abstractmethod
     def add_failed(self, shard: Any, transactional_id: str, error: Exception) -> Any:

@@ -1,1 +1,1 @@
-"""Compiled helpers: byte order, Java hashes, limits of records, and access to the slots of Python objects from C."""
+"""Compiled helpers: byte order, Java hashes, size limits of records, locks, shared texts, slots of Python objects."""

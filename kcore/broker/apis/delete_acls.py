@@ -56,10 +56,10 @@ class Selection(NamedTuple):
     response: DeleteAclsResponse
 
     def merged(self, decided: list[DeleteAclsResponse]) -> DeleteAclsResponse:
-        """Returns the response to the request: `response`, or the first error response in `decided`.
+        """Returns the response to the request: the first error response in `decided`, or else `response`.
 
         Args:
-            decided: the responses of the decisions that deleted the entries.
+            decided: the response of each decision. Each decision deletes a part of the entries.
         """
         return next((response for response in decided if response is not self.response), self.response)
 

@@ -114,11 +114,11 @@ class Placement:
                     yield self.move(topic, partition, target)
 
     def cancelled_plans(self, alive: Collection[int]) -> Iterator[Move]:
-        """Yields moves that cancel planned moves to a node that is no longer a target. The current leader stays the
-        leader.
+        """Yields a move for each partition whose planned new leader is no longer a target. It cancels the plan: the
+        current leader keeps the partition.
 
-        The method omits partitions without a live leader, because `leaderless` moves them. A decision must not move a
-        partition twice.
+        The method omits partitions without a live leader, because `leaderless` moves them, and a decision must not move
+        a partition twice.
         """
         for topic in self._image.all():
             for partition, successor in self._image.successors.get(topic.topic_id, {}).items():

@@ -1,4 +1,4 @@
-"""Quotas of clients (KIP-546): the quotas that exist, and checks of entities and values."""
+"""Client quotas (KIP-546): the names and maximum values of all quotas, and checks of requested entities and values."""
 
 from __future__ import annotations
 

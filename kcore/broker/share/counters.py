@@ -37,7 +37,11 @@ class ShareCounters(DeliveryCounters):
         count_types(batches, self.acknowledgements)
 
     def expired(self, batches: Iterable[tuple[int, int, int, int]]) -> None:
-        """Counts the records of an expired lock. `batches` are the new states of these records."""
+        """Counts the records whose lock has expired.
+
+        Args:
+            batches: the new states of these records, as `StateBatch`.
+        """
         for first, last, state, _ in batches:
             self.expired_locks += last - first + 1
             if state == ARCHIVED_STATE:

@@ -100,7 +100,7 @@ class ReceiveBuffer:
         return 4 + size
 
     def add(self, size: int) -> None:
-        """Counts bytes that were written to the memory of `space`."""
+        """Adds `size` received bytes to the buffer. The caller has written them to the memory that `space` returned."""
         self._end += size
 
     def next_frame(self) -> memoryview | None:

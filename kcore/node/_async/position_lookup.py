@@ -72,9 +72,9 @@ class AsyncPositionLookup:
             self._spawn(self._run, missing)
 
     def _spawn(self, function: Callable[..., Any], versions_before: dict[TopicPartition, int], *args: Any) -> None:
-        """Runs a function of this class in the background.
+        """Starts a background task that runs `function`, a method of this class.
 
-        The function itself ends the lookup of the partitions. If it cannot start, this method ends the lookup.
+        `function` ends the lookup of the partitions with `_end`. If the task cannot start, this method calls `_end`.
         """
         try:
             spawn(function, versions_before, *args)

@@ -1,4 +1,7 @@
-"""Checks and counts of acknowledgement batches, for other compiled modules; acknowledgements.pyi documents them."""
+"""Checks and counts of acknowledgement batches, for other compiled modules.
+
+Their documentation is in acknowledgements.pyi.
+"""
 
 from libc.stdint cimport int64_t
 

@@ -1,4 +1,4 @@
-"""Acquiring records of a share partition, for other compiled modules; acquire.pyi documents it."""
+"""Declarations of `AcquiringRuns` and its results, for other compiled modules. Their documentation is in acquire.pyi."""
 
 cimport cython
 from libc.stdint cimport int64_t

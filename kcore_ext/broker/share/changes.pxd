@@ -1,4 +1,4 @@
-"""Acknowledging records of a share partition, for other compiled modules; changes.pyi documents it."""
+"""Declarations of `Change` and `ShareRuns`, for other compiled modules. Their documentation is in changes.pyi."""
 
 cimport cython
 from libc.stdint cimport int64_t

@@ -1,4 +1,4 @@
-"""Runs of offsets of a share partition, for other compiled modules; runs.pyi documents them."""
+"""Runs of offsets of a share partition, for other compiled modules. Their documentation is in runs.pyi."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t

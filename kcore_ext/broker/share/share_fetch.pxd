@@ -1,4 +1,4 @@
-"""Fast path of ShareFetch, for other compiled modules; share_fetch.pyi documents it."""
+"""The fast path of ShareFetch, for other compiled modules. Its documentation is in share_fetch.pyi."""
 
 cimport cython
 from libc.stdint cimport int64_t
