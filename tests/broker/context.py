@@ -158,7 +158,7 @@ class BrokerContext:
         self._boot()
 
     def finish(self) -> None:
-        """Runs all queued slices and, with `auto_commit`, commits their changes."""
+        """Runs all queued slices. With `auto_commit`, also commits until no change is left."""
         self.slices.finish()
         while self.auto_commit and self.pipeline.dirty:
             self.commit()

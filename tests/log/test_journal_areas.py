@@ -23,7 +23,7 @@ from tests.log.test_journal_failures import FailingFile, after_a_kill
 from tests.seeds import SEED
 
 ROUNDS = 4
-"""Number of rounds in an area of the journal in these tests."""
+"""Number of rounds that fill an area of the journal in these tests."""
 
 
 class Later:

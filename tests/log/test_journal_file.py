@@ -305,8 +305,8 @@ def check_recovered(folder: Path, written: list[list[bytes]], least: int, most: 
 def test_any_damage_of_the_file_is_refused_or_leaves_a_prefix(
     seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Only the newest rounds may be missing without an error, because damage of these rounds looks like an interrupted
-    write.
+    """The engine refuses a journal with damage before its last round. Damage of the last round looks like an
+    interrupted write, so the engine opens without this round.
     """
     chance = random.Random(seed)
     root = tmp_path_factory.mktemp("damage")

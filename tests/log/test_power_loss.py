@@ -120,8 +120,8 @@ def test_rounds_acknowledged_with_fsync_survive_a_power_failure(tmp_path: Path) 
 @pytest.mark.crash
 @pytest.mark.usefixtures("needs_root")
 def test_the_simulated_power_cut_loses_unflushed_rounds(tmp_path: Path) -> None:
-    """Validates the simulation: with durability `os`, the same power cut loses acknowledged commits, or the folder is
-    refused.
+    """Checks the simulation itself. With durability `os`, the same power cut loses acknowledged commits, or the engine
+    cannot open the folder.
     """
     ((image, acknowledged),) = power_cuts(tmp_path, "os", [300])
     with mounted(image, tmp_path / "after") as where:

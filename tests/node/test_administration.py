@@ -290,7 +290,7 @@ class TwoBrokers(TargetTransport):
         return response
 
     def by_leader(self, partitions: Sequence[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
-        """Groups partitions by the names of their topics."""
+        """Groups partitions by the broker to which their topics belong."""
         grouped: dict[Broker, list[TopicPartition]] = {}
         for partition in partitions:
             grouped.setdefault(self._of(partition.topic), []).append(partition)

@@ -239,10 +239,9 @@ def test_a_client_that_ends_while_it_waits_for_a_slot_is_closed_at_once(
 def test_a_client_that_sends_more_while_it_waits_for_a_slot_does_not_keep_the_loop_busy(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A TLS client sends further bytes while it waits until the server begins its handshake. The server closes this
-    client.
+    """The server closes a TLS client that sends more than its first message before its handshake begins.
 
-    A client that does not speak TLS is examined only once, and stays open.
+    The server examines a client that does not use TLS only once, and does not close it.
     """
     monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 0)
     monkeypatch.setattr(Handshakes, "_abort_oldest", lambda _: NEVER_S)

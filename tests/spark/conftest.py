@@ -18,9 +18,9 @@ from tests.spark import oracle
 from tests.spark.traffic import HISTORY, QUICK_ENDS
 
 TIMEOUT_S = 900
-"""Timeout in seconds of tests that use the shared session, unless a test has its own timeout.
+"""Timeout in seconds of tests that use the shared Spark session, unless a test has its own timeout.
 
-An interrupted call of the JVM would make all later tests fail, too.
+It is long, because a timeout during a call of the JVM would make all later tests fail, too.
 """
 
 

@@ -39,8 +39,8 @@ def test_missing_partition_numbers_are_found() -> None:
 
 
 def test_ids_exclude_smaller_partition_counts() -> None:
-    """Two of seven partitions exist. Their ids fit no partition count below seven, so the job finds all five missing
-    ones.
+    """Only two of the seven partitions of a topic exist. The ids of the groups in these two partitions fit no partition
+    count below seven, so the job finds the five missing partitions.
     """
     there = {1, 3}
     assert absent_partitions({CONSUMER_OFFSETS: there}, ids(7, 200, there)) == [

@@ -407,7 +407,7 @@ def damaged_copy(kafka_logs: Path, folder: Path) -> Path:
 
 
 def faults_of(source: Source) -> list[tuple[int, LogFault]]:
-    """Returns the faults of a source, each with the number of rows before it."""
+    """Returns the faults of a source. Each has the number of rows that the source returned before the fault."""
     found: list[tuple[int, LogFault]] = []
     rows: list[EventRow] = []
     (part,) = source.parts()

@@ -343,7 +343,7 @@ def test_adding_an_existing_partition_writes_nothing() -> None:
 
 @pytest.mark.parametrize("state", STORED)
 def test_verification_depends_on_state_and_producer(state: TransactionStatus) -> None:
-    """The producer is checked first, then a pending completion. A verification changes nothing."""
+    """`adding.verify` first checks the producer id and epoch. Then it refuses a transaction that is being completed."""
     found = transaction(state)
     assert adding.verify(None, PID, 5) is E.INVALID_PRODUCER_ID_MAPPING
     assert adding.verify(found, PID + 1, 5) is E.INVALID_PRODUCER_ID_MAPPING

@@ -15,7 +15,7 @@ def offset(record_offset: int, committed: int = 0) -> OffsetAndMetadata:
 
 
 def dump(store: OffsetStore) -> dict[tuple[str, str, int], int]:
-    """Returns the committed offsets by group, topic and partition, each as the log offset of its record."""
+    """Returns the group, topic and partition of each committed offset -> the position of its record in the log."""
     return {
         (group, topic, partition): entry.record_offset
         for group in store.groups()
