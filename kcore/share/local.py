@@ -243,7 +243,7 @@ class _Operation(Pending):
             self.complete(self.api.join(self.request, self._results))
             if self._failed:
                 logger.warning(
-                    "share coordinator: %s for %d partitions of group %r (first: %s) failed with %s, also after %d "
+                    "share coordinator: %s for %d partitions of group %r (first: %s) failed with %s, even after %d "
                     "retries; the sender of the request gets this error; look for errors of __share_group_state in the "
                     "log",
                     self.api.name,

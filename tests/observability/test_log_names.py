@@ -9,7 +9,9 @@ import pytest
 
 from kcore.log.errors import LogError
 from kcore.process_logging import log_name, next_step
-from kcore.runtime import Outcome, Record
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime import Outcome, Pending, Record, RequestContext
+from kcore.runtime.shard_timer import ShardTimer
 from kcore.runtime.slices import Slices
 from tests.runtime.machines import Bench, Count, Name
 
@@ -98,3 +100,21 @@ def test_refused_records_of_a_component_are_not_in_the_log_line(caplog: pytest.L
         "shard __counters-0: the records of a component of this node were refused with UNKNOWN_SERVER_ERROR, and none "
         "of them is written; an earlier line of this shard has the cause"
     )
+
+
+class Unnameable(ShardTimer):
+    """A timer whose name cannot be made, because memory is short."""
+
+    def __repr__(self) -> str:
+        raise MemoryError
+
+    def fire(self) -> None: ...
+
+
+def test_responses_of_refused_records_are_replaced_although_the_action_has_no_name() -> None:
+    bench = Bench()
+    pending = Pending(bench.api, RequestContext(0), ("add", "a", 1), parked=True)
+    bench.shard.respond(pending, "success")
+    with pytest.raises(MemoryError):
+        bench.shard._unwritten(Unnameable(), ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert [response for _, response in bench.shard._outbox] == [("error", ErrorCode.UNKNOWN_SERVER_ERROR, None)]

@@ -19,7 +19,7 @@ from kcore.protocol.messages.write_share_group_state import (
     WriteStateData,
 )
 from kcore.runtime import Pending
-from kcore.share.local import LocalPersister
+from kcore.share.local import LocalPersister, _Operation
 from kcore.share.persister import share_key, when_complete
 from kcore.share.state import key_of
 from tests.broker.share.world import World
@@ -279,6 +279,29 @@ def test_the_persister_gives_up_after_its_retries() -> None:
     assert isinstance(pending, Pending)
     world.settle()
     world.advance(12_000)
+    assert pending.response.results[0].partitions[0].error_code in {14, 16}
+
+
+def test_an_operation_that_gives_up_is_complete_without_memory_for_a_log_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.log.failures_left = 10**6
+    data = WritePartition(partition=0, state_epoch=1, leader_epoch=-1, start_offset=3)
+    request = WriteShareGroupStateRequest(
+        group_id="g", topics=[WriteStateData(topic_id=world.topic_id(), partitions=[data])]
+    )
+    names = []
+
+    def fail(operation: _Operation, position: int) -> str:
+        names.append(position)
+        raise MemoryError
+
+    monkeypatch.setattr(_Operation, "_name", fail)
+    pending = world.engine.share_persister.write(request)
+    assert isinstance(pending, Pending)
+    world.settle()
+    world.advance(12_000)
+    assert names == [0]
+    assert pending.done
     assert pending.response.results[0].partitions[0].error_code in {14, 16}
 
 

@@ -10,6 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from kcore.broker.apis.produce import ProduceApi
+from kcore.broker.data import transactional_produce
 from kcore.broker.data.transaction_verifier import UNDECIDED
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode as E
@@ -125,6 +127,29 @@ def test_forged_requests_do_not_fail_one_that_is_being_verified() -> None:
     plane.commit()
     assert own.response == response(taken(0))
     assert plane.partition("t").producers.verifications == {}
+
+
+def test_a_request_that_fails_after_its_verification_has_a_response_without_memory_for_a_log_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A bug interrupts the append, and the name of the request for the log line cannot be made."""
+    coordinator = Coordinator()
+    plane = DataPlane(verifier=coordinator)
+    plane.topic("t")
+    own = plane.send(request(("t", 0, transactional(producer=(7, 1))), tid="tid"), 12)
+    failures = []
+
+    def fail(*arguments: Any) -> Any:
+        failures.append(arguments)
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ProduceApi, "finish", fail)
+        patch.setattr(transactional_produce, "request_name", fail)
+        coordinator.respond(E.NONE)
+    assert len(failures) == 2
+    assert own.done
+    assert own.response == response(refused_with(E.UNKNOWN_SERVER_ERROR))
 
 
 @pytest.mark.parametrize("code", sorted(UNDECIDED))
