@@ -24,7 +24,7 @@ from kcore.errors import EngineInterruptedError
 from kcore.log.errors import FailureReason, FencedWriteError, LogError
 from kcore.process_logging import log_failure, log_name, next_step
 from kcore.protocol.error_codes import ErrorCode
-from kcore.runtime.failed_requests import request_name
+from kcore.runtime.failed_requests import log_failed_request
 from kcore_ext.runtime.shard import PipelineCore, ShardCore
 
 if TYPE_CHECKING:
@@ -405,14 +405,8 @@ class CommitPipeline(PipelineCore):
         )
 
     def _response_failed(self, pending: Pending, error: Exception) -> None:
-        with contextlib.suppress(Exception):  # no memory for the name: other responses are still to be completed
-            log_failure(
-                logger,
-                error,
-                "commit: cannot complete the response to %s%s",
-                request_name(pending.api, pending.context),
-                next_step(error),
-            )
+        message = "commit: cannot complete the response to %s%s"
+        log_failed_request(logger, error, message, pending.api, pending.context)
 
     def _fail(
         self, participants: dict[Participant, None], responses: list[tuple[Pending, Any]], error: BaseException

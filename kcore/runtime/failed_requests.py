@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import CloseConnectionError, KafkaError, LogError
-from kcore.process_logging import fields, limited_logger, next_step
+from kcore.process_logging import fields, limited_logger, log_failure, next_step
 from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -18,6 +18,28 @@ logger = limited_logger("kcore.engine")
 def request_name(api: Api[Any, Any], context: RequestContext) -> str:
     """Returns the API and the client of a request, for log lines."""
     return f"{api.name} of client {context.client_id!r}"
+
+
+def log_failed_request(
+    component_logger: logging.Logger,
+    error: BaseException,
+    message: str,
+    api: Api[Any, Any],
+    context: RequestContext,
+) -> None:
+    """Logs an error of a request that was handled. It never raises an `Exception` itself, so that the response follows.
+
+    Args:
+        component_logger: the component's logger.
+        error: the error; its traceback is logged with the message.
+        message: the message, with two placeholders: `%s` for the request, and `%s` for the advice to the operator.
+        api: the API of the request.
+        context: the context of the request.
+    """
+    try:  # noqa: SIM105 - `suppress` would need memory
+        log_failure(component_logger, error, message, request_name(api, context), next_step(error))
+    except Exception:
+        pass  # no memory for the name of the request
 
 
 def error_response(api: Api[Any, Any], context: RequestContext, request: Any, error: Exception) -> Any:

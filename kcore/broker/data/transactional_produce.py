@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -13,9 +12,8 @@ from kcore.broker.data.transaction_verifier import (
     produce_error,
 )
 from kcore.errors import CloseConnectionError, KafkaError
-from kcore.process_logging import log_failure, next_step
 from kcore.protocol.error_codes import ErrorCode
-from kcore.runtime.failed_requests import request_name
+from kcore.runtime.failed_requests import log_failed_request
 from kcore.runtime.pending import Pending
 
 if TYPE_CHECKING:
@@ -180,7 +178,14 @@ class TransactionalProduce:
                 raise
             result = None
             if not isinstance(error, CloseConnectionError):
-                self._log_failure(error)
+                log_failed_request(
+                    logger,
+                    error,
+                    "%s failed after the transaction coordinator verified the transaction; the client gets "
+                    "UNKNOWN_SERVER_ERROR%s",
+                    self._api,
+                    self._context,
+                )
             if self._request.acks:  # with acks=0 there is no response, and the connection stays open after the wait
                 result = self._api.error(self._context, self._request, ErrorCode.UNKNOWN_SERVER_ERROR)
         pending = self._pending
@@ -190,17 +195,6 @@ class TransactionalProduce:
             result.on_complete(pending.complete)
         else:
             pending.complete(result)
-
-    def _log_failure(self, error: Exception) -> None:
-        with contextlib.suppress(Exception):  # no memory for the name of the request: the client gets a response anyway
-            log_failure(
-                logger,
-                error,
-                "%s failed after the transaction coordinator verified the transaction; the client gets "
-                "UNKNOWN_SERVER_ERROR%s",
-                request_name(self._api, self._context),
-                next_step(error),
-            )
 
     def _settle(self, results: Results) -> None:
         """Ends each verification with the coordinator's result for its partition."""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from kcore.broker.share.sessions import SessionKey, TopicIdPartition
-from kcore.process_logging import limited_logger, log_failure, next_step
+from kcore.process_logging import limited_logger
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.api import Api
-from kcore.runtime.failed_requests import request_name
+from kcore.runtime.failed_requests import log_failed_request
 from kcore_ext.broker.share.acknowledgements import valid
 
 if TYPE_CHECKING:
@@ -236,17 +236,13 @@ class ShareApi(Api[Request, Response]):
             error: the error.
             response: the response of the request.
         """
-        try:  # noqa: SIM105 - `suppress` would need memory
-            log_failure(
-                logger,
-                error,
-                "%s failed after the acknowledgements of the request were stored; the client gets "
-                "UNKNOWN_SERVER_ERROR%s",
-                request_name(self, context),
-                next_step(error),
-            )
-        except Exception:
-            pass  # no memory for a line of the log: the response is more important
+        log_failed_request(
+            logger,
+            error,
+            "%s failed after the acknowledgements of the request were stored; the client gets UNKNOWN_SERVER_ERROR%s",
+            self,
+            context,
+        )
         return response
 
     def lock_ms(self, group_id: str) -> int:

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kcore.broker.apis.produce import ProduceApi
-from kcore.broker.data import transactional_produce
 from kcore.broker.data.transaction_verifier import UNDECIDED
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode as E
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
-from kcore.runtime import Pending, RequestContext
+from kcore.runtime import Pending, RequestContext, failed_requests
 from tests.broker.data.context import DataPlane
 from tests.broker.data.test_produce import Coordinator, request, response, taken, transactional
 from tests.broker.data.test_produce import refused as refused_with
@@ -145,7 +144,7 @@ def test_a_request_that_fails_after_its_verification_has_a_response_without_memo
 
     with monkeypatch.context() as patch:
         patch.setattr(ProduceApi, "finish", fail)
-        patch.setattr(transactional_produce, "request_name", fail)
+        patch.setattr(failed_requests, "request_name", fail)
         coordinator.respond(E.NONE)
     assert len(failures) == 2
     assert own.done
