@@ -301,7 +301,7 @@ class Shard(ShardCore, Generic[M]):
         if isinstance(error, KafkaError):
             return error.code
         if not isinstance(error, LogError):
-            self._reload_after(error)
+            self._abort_round(error)
         log_failure(
             logger,
             error,
@@ -314,7 +314,7 @@ class Shard(ShardCore, Generic[M]):
 
     def _not_replayed(self, error: Exception) -> ErrorCode:
         """Fails the round, because memory does not match the staged records."""
-        self._reload_after(error)
+        self._abort_round(error)
         log_failure(
             logger,
             error,
@@ -325,8 +325,8 @@ class Shard(ShardCore, Generic[M]):
         )
         return ErrorCode.KAFKA_STORAGE_ERROR
 
-    def _reload_after(self, error: Exception) -> None:
-        """Fails the whole round and stops deciding, because memory is ahead of the log."""
+    def _abort_round(self, error: Exception) -> None:
+        """Aborts the whole round and stops deciding, because memory is ahead of the log."""
         self._pipeline.abort_round(error)
         if self.state is ShardState.ACTIVE:
             self._transition(ShardState.FAILED, "memory does not match the log")
@@ -347,8 +347,9 @@ class Shard(ShardCore, Generic[M]):
             self.load()
         self.dirty = self.committing = self._reload = False
 
-    def _diverge(self, error: Exception) -> ErrorCode:
-        """Stops deciding, because memory holds a part of a decision that will not be in the log.
+    def _mark_for_reload(self, error: Exception) -> ErrorCode:
+        """Stops deciding until the log is loaded again, because memory holds a part of a decision that the log will not
+        have.
 
         Earlier decisions of the round are still committed; the shard is loaded after that commit.
         """
@@ -372,7 +373,7 @@ class Shard(ShardCore, Generic[M]):
         if self.state is not ShardState.ACTIVE:
             return
         self.join_round()
-        self._diverge(error)
+        self._mark_for_reload(error)
 
     def join_round(self) -> None:
         """Takes part in the open round, so that this shard loads its log again if the round fails."""

@@ -235,8 +235,9 @@ class ShardCore:
         """Returns the error code for a producer's batch or a marker that the log refused."""
 
     @abstractmethod
-    def _diverge(self, error: Exception) -> Any:
-        """Stops deciding, because the state in memory includes a part of a decision that will not be in the log.
+    def _mark_for_reload(self, error: Exception) -> Any:
+        """Stops deciding until the log is loaded again, because memory holds a part of a decision that the log will not
+        have.
 
         Returns the error code.
         """
@@ -246,5 +247,5 @@ class ShardCore:
         """Fails the round, because the state in memory does not match the staged records. Returns the error code."""
 
     @abstractmethod
-    def _reload_after(self, error: Exception) -> None:
-        """Fails the whole round and stops deciding, because the state in memory is ahead of the log."""
+    def _abort_round(self, error: Exception) -> None:
+        """Aborts the whole round and stops deciding, because the state in memory is ahead of the log."""

@@ -262,7 +262,7 @@ cdef class ShardCore:
         try:
             self.replay(outcome.records, -1, self._next_offset)
         except Exception as error:
-            refused = self._diverge(error)
+            refused = self._mark_for_reload(error)
         if refused is None:
             try:
                 self.collect(batch, records)
@@ -360,7 +360,7 @@ cdef class ShardCore:
             # The records were replayed at these offsets. If the log had another writer, memory would not match the log.
             assert base_offset == first, f"{self.topic}-{self.index}: batch at {base_offset}, replayed at {first}"
         except Exception as error:
-            self._reload_after(error)
+            self._abort_round(error)
             staged = False
         pipeline.changing -= 1
         return staged

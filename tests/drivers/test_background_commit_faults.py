@@ -153,7 +153,7 @@ async def test_a_shard_is_not_reloaded_before_its_records_are_committed() -> Non
     await node.begin()
     (shard,) = node.engine.groups
     first = await node.write_in_background(commit("g", {("t", 0): 5}), 9)
-    shard._diverge(RuntimeError("memory and log disagree"))
+    shard._mark_for_reload(RuntimeError("memory and log disagree"))
     shard.load_again()  # the timer of `LoadRetry` does this
     node.engine.slices.finish()
     node.let_through()

@@ -83,7 +83,7 @@ class ReferenceShard(Shard[Any]):
         try:
             self._replay(outcome.records, -1, self._next_offset)
         except Exception as error:
-            return self._diverge(error)
+            return self._mark_for_reload(error)
         self._collect(self._batch, Encoded(encoded))
         self._next_offset += len(encoded)
         return None
@@ -163,7 +163,7 @@ class ReferenceShard(Shard[Any]):
             base_offset = self._log.append_built(batch, self.leader_epoch)
             assert base_offset == first, f"{self.topic}-{self.index}: batch at {base_offset}, replayed at {first}"
         except Exception as error:
-            self._reload_after(error)
+            self._abort_round(error)
             return False
         return True
 
