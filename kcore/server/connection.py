@@ -331,7 +331,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
 
     def response_failed(self, failed: ResponseSlot, error: Exception) -> None:
         """Handles a response that cannot be encoded: closes the connection after sending the responses before it."""
-        self._queue.cut(failed)
+        self._queue.remove_from(failed)
         if isinstance(error, CloseConnectionError):
             self._refuse(str(error))
         else:

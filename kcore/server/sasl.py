@@ -66,7 +66,7 @@ class SaslConnection(SecureConnection):
         self._authenticated = False  # True after the first successful authentication
         self._opened_s = server.loop.time()
         self._queue.gate = self._at_gate
-        self._queue.accept(security.settings.sasl_server_max_receive_size)
+        self._queue.set_max_frame_bytes(security.settings.sasl_server_max_receive_size)
 
     def data_received(self, data: bytes) -> None:
         """Feeds received bytes to the request queue. Bytes of an unauthenticated client count towards the limit of all
@@ -234,8 +234,8 @@ class SaslConnection(SecureConnection):
             self.server.authentications.ended(exchange.mechanism_name, again=self._authenticated, success=True)
             self._authenticated = True
             self.server.unauthenticated.claim(self, 0)
-            self._queue.forget()
-            self._queue.accept(self.server.config.socket_request_max_bytes)
+            self._queue.clear_cache()
+            self._queue.set_max_frame_bytes(self.server.config.socket_request_max_bytes)
             if exchange.expires_at_ms < 0:
                 self._queue.gate = None  # permanently: the session never expires
             logger.debug(

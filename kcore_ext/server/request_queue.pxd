@@ -57,7 +57,7 @@ cdef class RequestQueue:
     cdef object _last_context           # the context of the last decoded request; None before the first one ...
     cdef str _last_client_id            # ... its client id ...
     cdef int _last_version              # ... and its version
-    cdef dict _known
+    cdef dict _cached_requests
 
     cpdef feed(self, bytes data)
     cpdef bint serve(self) except -1
@@ -69,12 +69,12 @@ cdef class RequestQueue:
     cdef int _check_size(self, const unsigned char* frame, Py_ssize_t size, Py_ssize_t received) except -1
     cdef int _request(self, const unsigned char* frame, Py_ssize_t size) except -1
     cdef int _decide(self, ApiEntry route, int version, int correlation_id, object context, object request,
-                     CachedRequest known) except -1
+                     CachedRequest cached) except -1
     cdef int _decided(self, ApiTimes times, ResponseSlot slot, int64_t began_ns) except -1
     cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1
     cdef int _write_later(self, ResponseSlot slot, object api, object context, object request, object response) except -1
     cdef object _context(self, int version, str client_id)
-    cdef int _remember(self, bytes key, ApiEntry route, int version, object context, object request) except -1
+    cdef int _cache_request(self, bytes key, ApiEntry route, int version, object context, object request) except -1
     cdef void _append(self, ResponseSlot slot)
     cdef void _drop_first(self)
     cdef int _complete(self, ResponseSlot slot, bytes frame) except -1

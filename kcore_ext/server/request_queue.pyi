@@ -165,15 +165,15 @@ class RequestQueue:
     def waiting(self) -> bool:
         """True if any response is outstanding."""
     @property
-    def remembered(self) -> int:
+    def cache_size(self) -> int:
         """Returns the number of cached client ids and requests. The number has an upper limit."""
     def feed(self, data: bytes) -> None:
         """Adds received bytes."""
-    def accept(self, max_frame_bytes: int) -> None:
-        """Changes the largest accepted frame length."""
+    def set_max_frame_bytes(self, max_frame_bytes: int) -> None:
+        """Sets the largest accepted frame length."""
     def clear(self) -> None:
         """Discards the received bytes."""
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Clears the cached contexts and requests. The next requests create new contexts."""
     def serve(self) -> bool:
         """Serves complete frames until a request is parked or no frame is left.
@@ -192,7 +192,7 @@ class RequestQueue:
         """Adds a complete response to the queue. `take` returns it after all earlier responses."""
     def defer(self, slot: ResponseSlot, *, parked: bool = False) -> None:
         """Adds the slot of a response that will be completed later. Adding the last slot again changes nothing."""
-    def cut(self, failed: ResponseSlot) -> None:
+    def remove_from(self, failed: ResponseSlot) -> None:
         """Removes the slot of a failed response, and all later slots."""
     def take(self) -> bytes | None:
         """Returns the bytes that may be sent now; None if there are none."""

@@ -39,10 +39,10 @@ cdef enum:
     CHECKED_BYTES = 65_536      # frames of more bytes are compared with the limit of their API
     CORRELATION_ID_AT = 4       # in a frame without its length, after key and version
     BODY_AT = 8
-    MAX_KNOWN = 32              # requests that a queue caches ...
-    MAX_KNOWN_BYTES = 256       # ... each with at most this many bytes ...
+    MAX_CACHED = 32             # requests that a queue caches ...
+    MAX_CACHED_BYTES = 256      # ... each with at most this many bytes ...
     MAX_CONTEXTS = 64           # cached combinations of version and client id
-    MAX_REMEMBERED_NAME = 256   # characters of a client id; contexts of longer ones are not cached
+    MAX_CACHED_CLIENT_ID = 256  # characters of a client id; contexts of longer ones are not cached
 
 
 @cython.final
@@ -146,7 +146,7 @@ cdef class RequestQueue:
         self._clock_ns = clock_ns
         self._buffer = b""
         self._out = []
-        self._contexts, self._known = {}, {}
+        self._contexts, self._cached_requests = {}, {}
 
     # ---- received bytes
 
@@ -178,7 +178,7 @@ cdef class RequestQueue:
             self._buffer += data
         self._position = 0
 
-    def accept(self, Py_ssize_t max_frame_bytes):
+    def set_max_frame_bytes(self, Py_ssize_t max_frame_bytes):
         self._max_frame_bytes = max_frame_bytes
 
     def clear(self):
@@ -186,13 +186,13 @@ cdef class RequestQueue:
         self._position = 0
 
     @property
-    def remembered(self) -> int:
-        return len(self._contexts) + len(self._known)
+    def cache_size(self) -> int:
+        return len(self._contexts) + len(self._cached_requests)
 
-    def forget(self):
+    def clear_cache(self):
         self._last_context = None
         self._contexts.clear()
-        self._known.clear()
+        self._cached_requests.clear()
 
     # ---- requests
 
@@ -277,21 +277,21 @@ cdef class RequestQueue:
         """Serves one request: decodes it, unless it is cached, and decides it."""
         cdef RequestHead head
         cdef ApiEntry route = None
-        cdef CachedRequest known
+        cdef CachedRequest cached
         cdef PyObject* found
         cdef bytes key = None
         cdef int api_key
-        if BODY_AT <= size <= MAX_KNOWN_BYTES:
+        if BODY_AT <= size <= MAX_CACHED_BYTES:
             api_key = read_int16(frame)
             if 0 <= api_key < len(self._routes) and self._routes[api_key] is not None:
                 route = <ApiEntry>self._routes[api_key]
                 if route.caches_requests:
                     key = key_of(frame, size)
-                    found = PyDict_GetItemWithError(self._known, key)
+                    found = PyDict_GetItemWithError(self._cached_requests, key)
                     if found != NULL:
-                        known = <CachedRequest>found
-                        return self._decide(known.route, known.version, read_int32(frame + CORRELATION_ID_AT),
-                                            known.context, known.request, known)
+                        cached = <CachedRequest>found
+                        return self._decide(cached.route, cached.version, read_int32(frame + CORRELATION_ID_AT),
+                                            cached.context, cached.request, cached)
         client_id = read_request_header(frame, size, 0, &head)
         if route is None:
             if 0 <= head.api_key < len(self._routes):
@@ -309,8 +309,8 @@ cdef class RequestQueue:
         else:
             context = self._context(head.api_version, <str>client_id)
         request = route._decode(frame, size, head.api_version, head.body)
-        if key is not None and len(<str>client_id) <= MAX_REMEMBERED_NAME:
-            self._remember(key, route, head.api_version, context, request)
+        if key is not None and len(<str>client_id) <= MAX_CACHED_CLIENT_ID:
+            self._cache_request(key, route, head.api_version, context, request)
         # The response is cached only if the request is repeated, because a starting client repeats few requests.
         return self._decide(route, head.api_version, head.correlation_id, context, request, None)
 
@@ -319,7 +319,7 @@ cdef class RequestQueue:
         context = self._contexts.get((version, client_id))
         if context is None:
             context = self._owner.make_context(version, client_id)
-            if len(client_id) > MAX_REMEMBERED_NAME:
+            if len(client_id) > MAX_CACHED_CLIENT_ID:
                 return context
             if len(self._contexts) >= MAX_CONTEXTS:  # the client sends many different ids
                 self._contexts.clear()
@@ -327,20 +327,20 @@ cdef class RequestQueue:
         self._last_context, self._last_client_id, self._last_version = context, client_id, version
         return context
 
-    cdef int _remember(self, bytes key, ApiEntry route, int version, object context, object request) except -1:
+    cdef int _cache_request(self, bytes key, ApiEntry route, int version, object context, object request) except -1:
         """Caches a decoded request, because the same bytes may arrive again."""
-        cdef CachedRequest known = CachedRequest.__new__(CachedRequest)
-        if len(self._known) >= MAX_KNOWN:
-            self._known.clear()
-        known.route = route
-        known.version = version
-        known.context = context
-        known.request = request
-        self._known[key] = known
+        cdef CachedRequest cached = CachedRequest.__new__(CachedRequest)
+        if len(self._cached_requests) >= MAX_CACHED:
+            self._cached_requests.clear()
+        cached.route = route
+        cached.version = version
+        cached.context = context
+        cached.request = request
+        self._cached_requests[key] = cached
         return 0
 
     cdef int _decide(
-        self, ApiEntry route, int version, int correlation_id, object context, object request, CachedRequest known
+        self, ApiEntry route, int version, int correlation_id, object context, object request, CachedRequest cached
     ) except -1:
         cdef ResponseSlot slot
         cdef Pending pending
@@ -368,10 +368,10 @@ cdef class RequestQueue:
             if times is not None:
                 self._decided(times, None, began_ns)
             return 0
-        if known is not None and response is known.response:
+        if cached is not None and response is cached.response:
             if route.walk is not None:
                 route.walk(response, route.errors)
-            frame = frame_with_id(known.frame, correlation_id)
+            frame = frame_with_id(cached.frame, correlation_id)
         else:
             try:
                 frame = route.frame_of(response, version, correlation_id)
@@ -386,9 +386,9 @@ cdef class RequestQueue:
                 self.parked = True
                 self._write_later(slot, route.api, context, request, response)
                 return 0
-            if known is not None and PyBytes_GET_SIZE(frame) <= MAX_KEPT_FRAME:
-                known.response = response
-                known.frame = frame
+            if cached is not None and PyBytes_GET_SIZE(frame) <= MAX_KEPT_FRAME:
+                cached.response = response
+                cached.frame = frame
         if times is not None:
             self._decided(times, None, began_ns)
         return self._ready(route, version, correlation_id, frame)
@@ -472,7 +472,7 @@ cdef class RequestQueue:
     def waiting(self) -> bool:
         return self._first is not None
 
-    def cut(self, ResponseSlot failed not None):
+    def remove_from(self, ResponseSlot failed not None):
         cdef ResponseSlot slot = self._first
         cdef ResponseSlot last = None
         while slot is not None and slot is not failed:
@@ -511,5 +511,5 @@ cdef class RequestQueue:
             slot = slot._next
         self._out.clear()
         self.clear()
-        self.forget()
+        self.clear_cache()
         self._owner = None

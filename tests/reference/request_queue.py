@@ -89,8 +89,8 @@ class FrameCutter:
             self._buffer += data
         self._position = 0
 
-    def accept(self, max_frame_bytes: int) -> None:
-        """Changes the largest accepted frame length."""
+    def set_max_frame_bytes(self, max_frame_bytes: int) -> None:
+        """Sets the largest accepted frame length."""
         self._max_frame_bytes = max_frame_bytes
 
     def clear(self) -> None:
@@ -251,20 +251,20 @@ class ReferenceRequestQueue:
         """Adds received bytes."""
         self._frames.feed(data)
 
-    def accept(self, max_frame_bytes: int) -> None:
-        """Changes the largest accepted frame length."""
-        self._frames.accept(max_frame_bytes)
+    def set_max_frame_bytes(self, max_frame_bytes: int) -> None:
+        """Sets the largest accepted frame length."""
+        self._frames.set_max_frame_bytes(max_frame_bytes)
 
     def clear(self) -> None:
         """Discards the received bytes."""
         self._frames.clear()
 
     @property
-    def remembered(self) -> int:
+    def cache_size(self) -> int:
         """Returns 0: this implementation caches nothing."""
         return 0
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Does nothing, because this implementation caches no request contexts."""
 
     # ---- requests
@@ -393,7 +393,7 @@ class ReferenceRequestQueue:
         """True if any response is outstanding."""
         return bool(self._slots)
 
-    def cut(self, failed: ReferenceResponseSlot) -> None:
+    def remove_from(self, failed: ReferenceResponseSlot) -> None:
         """Removes a failed response and all later responses from the queue."""
         while self._slots and self._slots.pop() is not failed:
             pass

@@ -108,7 +108,7 @@ def test_client_ids_that_change_with_every_request_are_not_cached(live: LiveServ
             for number in range(300):
                 raw.send(framed(header(12, 3, number, b"%d" % number + b"y" * n) + body))
                 raw.receive(HeartbeatRequest(), 3)
-            (found,) = live.call(lambda: [connection._queue.remembered for connection in live.server.connections])
+            (found,) = live.call(lambda: [connection._queue.cache_size for connection in live.server.connections])
             assert found <= remembered
 
 

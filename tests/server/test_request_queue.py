@@ -176,7 +176,7 @@ class Owner:
 
     def response_failed(self, failed: Any, error: Exception) -> None:
         self.calls.append(("cannot respond", type(error)))
-        self.queue.cut(failed)
+        self.queue.remove_from(failed)
 
     def gate(self, frame: bytes) -> None:
         self.calls.append(("gate", frame))
@@ -226,7 +226,9 @@ steps = st.lists(
         st.lists(requests, min_size=1, max_size=8).map(lambda frames: ("feed", b"".join(frames))),
         st.integers(1, 60).map(lambda size: ("pieces", size)),
         st.tuples(st.just("complete"), st.integers(0, 5)),
-        st.sampled_from([("take", 0), ("forget", 0), ("gate", 0), ("open", 0), ("accept", 60), ("close", 0)]),
+        st.sampled_from(
+            [("take", 0), ("clear_cache", 0), ("gate", 0), ("open", 0), ("set_max_frame_bytes", 60), ("close", 0)]
+        ),
     ),
     max_size=14,
 )
@@ -272,8 +274,8 @@ def play(make: Callable[..., Any], script: list[tuple[str, Any]]) -> list[Any]:
             queue.gate = owner.gate
         elif what == "open":
             queue.gate = None
-        elif what == "accept":
-            queue.accept(argument)
+        elif what == "set_max_frame_bytes":
+            queue.set_max_frame_bytes(argument)
         else:
             getattr(queue, what)()
         seen.append(owner.observable_state() | {"calls": list(owner.calls)})
@@ -304,7 +306,7 @@ def test_a_response_slot_holds_back_the_slots_behind_it(make: Any, response_type
 
 
 def test_a_repeated_request_is_not_decoded_again_and_its_context_is_made_once() -> None:
-    """A request that is repeated byte for byte gets the cached request object and context. After `forget`, which a
+    """A request that is repeated byte for byte gets the cached request object and context. After `clear_cache`, which a
     change of the principal calls, both are created again.
     """
     owner = Owner(RequestQueue)
@@ -316,7 +318,7 @@ def test_a_repeated_request_is_not_decoded_again_and_its_context_is_made_once() 
     assert owner.queue.take() == b"".join(
         b"\0\0\0\x0c" + correlation_id.to_bytes(4, "big") + b"\0\0\0\0\0\0\x19\0" for correlation_id in range(3)
     )
-    owner.queue.forget()
+    owner.queue.clear_cache()
     owner.queue.feed(beat("g", 1, 4, 3, "a"))
     owner.queue.serve()
     assert owner.calls[-1] == first
@@ -324,7 +326,7 @@ def test_a_repeated_request_is_not_decoded_again_and_its_context_is_made_once() 
 
 
 def test_each_version_and_client_id_has_its_own_context_until_the_principal_changes() -> None:
-    """Different requests of two versions and two client ids alternate. After `forget`, each context is made again."""
+    """Different requests of two versions and two client ids alternate. After `clear_cache`, each context is made again."""
     owner = Owner(RequestQueue)
     kinds = [(4, "a"), (3, "a"), (3, "b"), (4, "b")]
 
@@ -341,7 +343,7 @@ def test_each_version_and_client_id_has_its_own_context_until_the_principal_chan
     made = contexts(1)
     assert [(context.api_version, context.client_id) for context in made] == kinds * 2
     assert all(again is context for again, context in zip(made[4:], made[:4], strict=True))
-    owner.queue.forget()
+    owner.queue.clear_cache()
     later = contexts(3)
     assert later == made
     assert not any(new is old for new in later for old in made)
@@ -420,7 +422,7 @@ def test_the_cache_of_a_queue_is_bounded() -> None:
         owner.queue.feed(beat(f"g{number}", 0, 4, number, f"client-{number}"))
         owner.queue.serve()
         owner.queue.take()
-        assert owner.queue.remembered <= 32 + 64
+        assert owner.queue.cache_size <= 32 + 64
 
 
 @pytest.mark.parametrize("make", [RequestQueue, ReferenceRequestQueue])

@@ -190,7 +190,7 @@ class ServerConnection:
     def response_failed(self, failed: ResponseSlot, error: Exception) -> None:
         """Implements `Owner.response_failed`."""
         self._node.trace(f"unencodable {type(error).__name__}")
-        self.queue.cut(failed)
+        self.queue.remove_from(failed)
         self._node.refuse(self)
 
 

@@ -57,7 +57,7 @@ def request_queue() -> Attempt:
         if response is not None:  # a response that could not be encoded delays later ones
             assert response.endswith(encode_response(HeartbeatResponse(error_code=25), 4, 1, 1))
         queue.close()
-        assert queue.remembered == 0
+        assert queue.cache_size == 0
         assert not succeeded or response is not None
 
     return Attempt(action, check, also=(Exception,), only_alone=True)
