@@ -210,7 +210,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         self.report_unread()
         self._unread = self._must_wait()
         self.server.driver.begin_round()
-        self.go_on()
+        self.flush_and_serve()
 
     # ---- requests
 
@@ -247,7 +247,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         elif not self._closing:
             try:
                 self.server.driver.begin_round()
-                self.go_on(shares_time=False)
+                self.flush_and_serve(shares_time=False)
             except Exception as error:  # otherwise the connection's other requests would get no turn
                 self._flush_failed(error)
 
@@ -344,7 +344,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
                 exc_info=error,
             )
             self._refuse("a response cannot be encoded")
-        self.arrived()
+        self.schedule_flush()
 
     # ---- responses
 
@@ -384,7 +384,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         unread, self._unread = self._unread, self._must_wait()
         if unread and not self._unread and not self._closing:
             self.server.driver.begin_round()
-            self.arrived()
+            self.schedule_flush()
 
     def mute(self, duration_ms: int) -> None:
         """Serves no further request for `duration_ms`, but sends responses.
@@ -407,7 +407,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         self._unread = self._must_wait()
         if not self._unread and not self._closing:
             self.server.driver.begin_round()
-            self.go_on()
+            self.flush_and_serve()
 
     def stop_requests(self) -> None:
         """Serves no further request until `resume_requests`."""
@@ -418,7 +418,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         self._stopped = False
         self._unread = self._must_wait()
         if not (self._unread or self._closing):
-            self.arrived()
+            self.schedule_flush()
 
     def _must_wait(self) -> bool:
         return self._paused or self._held or self._stopped or self._muted is not None

@@ -39,7 +39,7 @@ class RawResponseSlot(ResponseSlot):
 
     __slots__ = ()
 
-    def arrive(self, response: Any) -> None:
+    def respond(self, response: Any) -> None:
         """Sends the server's token as a frame. If authentication failed, sends nothing, because this frame has no field
         for an error code.
         """
@@ -249,7 +249,7 @@ class SaslConnection(SecureConnection):
     def _respond(self, slot: ResponseSlot, response: Any) -> None:
         """Completes a response. Closes the connection if that fails, for example for lack of memory."""
         try:
-            slot.arrive(response)
+            slot.respond(response)
         except Exception as error:
             self._close_without_response(error)
 

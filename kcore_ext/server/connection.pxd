@@ -46,7 +46,7 @@ cdef class ConnectionCore:
     cdef FlushQueue _flushes
     cdef RoundClock _round_clock
 
-    cpdef int go_on(self, bint shares_time=*) except -1
+    cpdef int flush_and_serve(self, bint shares_time=*) except -1
     cdef int serve(self) except -1
     cdef int share_time(self) except -1
     cdef int flush(self) except -1

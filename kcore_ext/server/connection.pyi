@@ -96,9 +96,9 @@ class ConnectionCore:
     def lost_response(self) -> bool:
         """True if there was no memory for a response; the connection must be closed."""
 
-    def arrived(self) -> None:
-        """Schedules a completed response to be sent at the end of the round."""
-    def go_on(self, shares_time: bool = True) -> None:
+    def schedule_flush(self) -> None:
+        """Schedules `flush_and_serve` for the end of the round."""
+    def flush_and_serve(self, shares_time: bool = True) -> None:
         """Sends ready responses and serves waiting requests.
 
         Args:
@@ -117,7 +117,7 @@ class ConnectionCore:
         """Reports the number of sent bytes that the peer has not read."""
     @abstractmethod
     def _flush_failed(self, error: Exception) -> None:
-        """Closes the connection, because `go_on` raised `error` at the end of a round."""
+        """Closes the connection, because `flush_and_serve` raised `error` at the end of a round."""
     @abstractmethod
     def _continue_later(self) -> None:
         """Schedules the remaining requests for a later turn of the event loop."""

@@ -61,7 +61,7 @@ cdef class FlushQueue:
             self.renew_time_budget()
             for connection in connections:
                 try:
-                    connection.go_on()
+                    connection.flush_and_serve()
                 except Exception as error:
                     connection._flush_failed(error)
         self.renew_time_budget()      # the connections that are read next have a new budget
@@ -105,10 +105,10 @@ cdef class ConnectionCore:
     def lost_response(self):
         return self._queue.lost
 
-    def arrived(self):
+    def schedule_flush(self):
         self._flushes.put(self)
 
-    cpdef int go_on(self, bint shares_time=True) except -1:
+    cpdef int flush_and_serve(self, bint shares_time=True) except -1:
         if self._closing:
             return 0
         self.flush()

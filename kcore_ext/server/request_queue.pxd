@@ -27,7 +27,7 @@ cdef class ResponseSlot:
     cdef int64_t _began_ns              # start of the request; 0: it is not measured
     cdef readonly bytes frame
 
-    cpdef object arrive(self, object response)
+    cpdef object respond(self, object response)
 
 @cython.final
 cdef class RequestQueue:

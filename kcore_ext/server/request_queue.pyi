@@ -74,7 +74,7 @@ class Owner(Protocol):
         """
         ...
 
-    def arrived(self) -> None:
+    def schedule_flush(self) -> None:
         """Schedules calls of `take` and `serve`, because a response is complete.
 
         The queue calls this method at most once between two calls of `take`.
@@ -109,7 +109,7 @@ class ResponseSlot:
     frame: bytes | None
 
     def __init__(self, queue: RequestQueue, route: ApiEntry, version: int, correlation_id: int) -> None: ...
-    def arrive(self, response: Any) -> None:
+    def respond(self, response: Any) -> None:
         """Encodes the response; None completes the slot without a frame."""
     def complete(self, frame: bytes) -> None:
         """Sets the frame of the response. With b"", the queue sends nothing for this slot."""

@@ -58,7 +58,7 @@ cdef class ResponseSlot:
     def __init__(self, RequestQueue queue not None, ApiEntry route, int version, int correlation_id):
         fill_slot(self, queue, route, version, correlation_id)
 
-    cpdef object arrive(self, object response):
+    cpdef object respond(self, object response):
         cdef ApiEntry route = self._route
         cdef bytes frame
         pending, self._pending = self._pending, None
@@ -111,10 +111,10 @@ cdef inline bytes key_of(const unsigned char* frame, Py_ssize_t size):
 
 cdef bint some_lost = False     # a queue of this process is `lost`
 
-cdef object _arrive(object slot, object response):
+cdef object _respond(object slot, object response):
     global some_lost
     try:
-        (<ResponseSlot>slot).arrive(response)
+        (<ResponseSlot>slot).respond(response)
     except Exception:
         # There is no memory for the response or for an error response. The connection is closed at the end of the round.
         (<ResponseSlot>slot)._queue.lost = True
@@ -361,7 +361,7 @@ cdef class RequestQueue:
                 if times is not None:
                     self._decided(times, slot, began_ns)
                 self.parked = pending.parked or not route.small_responses
-                pending.tell(slot, _arrive)
+                pending.tell(slot, _respond)
                 return 0
             response = pending.response
         if response is None:
@@ -465,7 +465,7 @@ cdef class RequestQueue:
             self.parked = False
         if not self._announced and self._owner is not None:
             self._announced = True
-            self._owner.arrived()
+            self._owner.schedule_flush()
         return 0
 
     @property

@@ -144,7 +144,7 @@ class ReferenceResponseSlot:
         self.pending: Pending | None = None
         self.frame: bytes | None = None
 
-    def arrive(self, response: Any) -> None:
+    def respond(self, response: Any) -> None:
         """Encodes the response and completes the slot. A response of None completes the slot without a frame."""
         pending, self.pending = self.pending, None
         try:
@@ -168,7 +168,7 @@ class ReferenceResponseSlot:
     def complete(self, frame: bytes) -> None:
         """Completes the slot with a frame; b"" sends nothing."""
         self.frame = frame
-        self.queue.arrived(len(frame))
+        self.queue.response_completed(len(frame))
 
 
 def decide(route: ApiEntry, context: Any, request: Any) -> Any:
@@ -341,7 +341,7 @@ class ReferenceRequestQueue:
                 slot.pending = response
                 self.defer(slot)
                 self.parked = response.parked or not route.small_responses
-                response.on_complete(slot.arrive)
+                response.on_complete(slot.respond)
                 return
             response = response.response
         if response is None:
@@ -372,7 +372,7 @@ class ReferenceRequestQueue:
         if parked:
             self.parked = True
 
-    def arrived(self, size_bytes: int) -> None:
+    def response_completed(self, size_bytes: int) -> None:
         """Counts the `size_bytes` of a response that has just been completed. All complete responses at the front of
         the queue can then be sent.
         """
@@ -386,7 +386,7 @@ class ReferenceRequestQueue:
             self.parked = False
         if not self._announced:
             self._announced = True
-            self.owner.arrived()
+            self.owner.schedule_flush()
 
     @property
     def waiting(self) -> bool:

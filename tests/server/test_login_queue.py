@@ -377,7 +377,7 @@ def test_a_login_without_memory_for_its_response_closes_the_connection(
     failures: list[str] = []
 
     class Slot(ResponseSlot):
-        def arrive(self, response: object) -> None:
+        def respond(self, response: object) -> None:
             failures.append(type(response).__name__)
             raise MemoryError
 

@@ -27,11 +27,11 @@ def no_time(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
     monkeypatch.setattr(turns, "TURN_NS", 1)
     monkeypatch.setattr(turns, "SHORTEST_NS", 1)
     continued: list[Connection] = []
-    go_on = Connection.continue_requests
+    continue_requests = Connection.continue_requests
 
     def counted(self: Connection) -> None:
         continued.append(self)
-        go_on(self)
+        continue_requests(self)
 
     monkeypatch.setattr(Connection, "continue_requests", counted)
     return continued
@@ -46,17 +46,17 @@ def lose(live: LiveServer, data: bytes, before: Callable[[Connection], None] = l
         (connection,) = live.server.connections
         before(connection)
         live.server.flushes.time_budget_ns = 0
-        live.server.turns._scheduled = True  # no turn comes before `go_on`
+        live.server.turns._scheduled = True  # no turn comes before `run_turns`
         connection.data_received(data)
         connection.transport.abort()  # as after a reset by the client
-        go_on(connection)
+        run_turns(connection)
         return connection
 
-    def go_on(connection: Connection) -> None:
+    def run_turns(connection: Connection) -> None:
         if connection._closing:
             live.server.turns._run()
         else:
-            live.loop.call_soon(go_on, connection)
+            live.loop.call_soon(run_turns, connection)
 
     return live.call(receive)
 
@@ -172,7 +172,7 @@ def test_a_connection_whose_turn_fails_is_closed(serve: Callable[..., LiveServer
             (connection,) = live.server.connections
             live.server.flushes.time_budget_ns = 0
             connection.data_received(raw.request(LARGE, 4))
-            patch.setattr(Connection, "go_on", fail)
+            patch.setattr(Connection, "flush_and_serve", fail)
 
         live.call(receive)
         live.wait_for_connections(0)

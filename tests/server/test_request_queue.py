@@ -171,8 +171,8 @@ class Owner:
             raise CloseConnectionError("there is no error")
         return FindCoordinatorResponse(error_code=ErrorCode.POLICY_VIOLATION)
 
-    def arrived(self) -> None:
-        self.calls.append("arrived")
+    def schedule_flush(self) -> None:
+        self.calls.append("schedule_flush")
 
     def response_failed(self, failed: Any, error: Exception) -> None:
         self.calls.append(("cannot respond", type(error)))
@@ -326,14 +326,14 @@ def test_a_repeated_request_is_not_decoded_again_and_its_context_is_made_once() 
 
 
 def test_each_version_and_client_id_has_its_own_context_until_the_principal_changes() -> None:
-    """Different requests of two versions and two client ids alternate. After `clear_cache`, each context is made again."""
+    """Requests of two versions and two client ids alternate. After `clear_cache`, each context is made again."""
     owner = Owner(RequestQueue)
-    kinds = [(4, "a"), (3, "a"), (3, "b"), (4, "b")]
+    versions_and_ids = [(4, "a"), (3, "a"), (3, "b"), (4, "b")]
 
     def contexts(first_generation: int) -> list[Any]:
         made = []
         for generation_id in range(first_generation, first_generation + 2):
-            for version, client_id in kinds:
+            for version, client_id in versions_and_ids:
                 owner.queue.feed(beat("g", generation_id, version, 0, client_id))
                 owner.queue.serve()
                 assert owner.queue.take()
@@ -341,7 +341,7 @@ def test_each_version_and_client_id_has_its_own_context_until_the_principal_chan
         return made
 
     made = contexts(1)
-    assert [(context.api_version, context.client_id) for context in made] == kinds * 2
+    assert [(context.api_version, context.client_id) for context in made] == versions_and_ids * 2
     assert all(again is context for again, context in zip(made[4:], made[:4], strict=True))
     owner.queue.clear_cache()
     later = contexts(3)

@@ -30,12 +30,12 @@ def test_pipelined_requests_get_responses_in_order(loop: str, ends: bool, monkey
     """The order also holds if the client closes its sending side before the server has served all requests."""
     monkeypatch.setattr(turns, "TURN_NS", 1)
     continued = 0
-    go_on = Connection.continue_requests
+    continue_requests = Connection.continue_requests
 
     def counted(self: Any) -> None:
         nonlocal continued
         continued += 1
-        go_on(self)
+        continue_requests(self)
 
     monkeypatch.setattr(Connection, "continue_requests", counted)
     request = FindCoordinatorRequest(coordinator_keys=[f"group-{number}" for number in range(20)], key_type=0)
@@ -72,7 +72,7 @@ def test_a_single_request_does_not_wait_for_those_of_other_connections(loop: str
 def test_requests_with_long_responses_also_share_the_time_of_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A response that fills the buffer is sent at once. The time of its request still counts for the turn."""
     now_ns, continued = 0, 0
-    go_on = Connection.continue_requests
+    continue_requests = Connection.continue_requests
 
     def slow_clock_ns() -> int:
         nonlocal now_ns
@@ -82,7 +82,7 @@ def test_requests_with_long_responses_also_share_the_time_of_a_turn(monkeypatch:
     def counted(self: Any) -> None:
         nonlocal continued
         continued += 1
-        go_on(self)
+        continue_requests(self)
 
     monkeypatch.setattr(connection, "RequestQueue", partial(RequestQueue, clock_ns=slow_clock_ns))
     monkeypatch.setattr(Connection, "continue_requests", counted)
@@ -174,13 +174,13 @@ def test_connections_with_many_requests_leave_the_loop_to_others(monkeypatch: py
     monkeypatch.setattr(turns.Turns.__init__, "__defaults__", (lambda: now_ns[0],))
     request = FindCoordinatorRequest(coordinator_keys=[f"group-{number}" for number in range(20)], key_type=0)
     in_turn, most = [0], [0]
-    go_on = Connection.continue_requests
+    continue_requests = Connection.continue_requests
 
     def counted(self: Any) -> None:
         now_ns[0] += 10 * MILLISECOND_NS
         in_turn[0] += 1
         most[0] = max(most[0], in_turn[0])
-        go_on(self)
+        continue_requests(self)
 
     def next_turn(live: LiveServer) -> None:
         in_turn[0] = 0
@@ -270,7 +270,7 @@ def test_connections_that_continue_together_share_the_time_of_a_turn() -> None:
         peers = [stack.enter_context(live.raw()) for _ in range(5)]
         live.wait_for_connections(5)
 
-        def go_on_all() -> int:
+        def flush_all() -> int:
             for connection in live.server.connections:
                 connection.stop_requests()
                 connection.data_received(peers[0].request(BEAT, 4))
@@ -278,10 +278,10 @@ def test_connections_that_continue_together_share_the_time_of_a_turn() -> None:
             live.server.flushes.renew_time_budget()
             for connection in live.server.connections:
                 connection._stopped = connection._unread = False
-                connection.go_on()
+                connection.flush_and_serve()
             return len(live.server.turns.waiting)
 
-        assert live.call(go_on_all) == 5
+        assert live.call(flush_all) == 5
         for peer in peers:
             assert peer.receive(BEAT, 4)[1].error_code == 25
 

@@ -182,8 +182,8 @@ class ServerConnection:
         """Implements `Owner.write_later`; the simulation encodes long responses at once."""
         slot.complete(route.whole_frame(response, version, correlation_id))
 
-    def arrived(self) -> None:
-        """Implements `Owner.arrived`."""
+    def schedule_flush(self) -> None:
+        """Implements `Owner.schedule_flush`."""
         self._node.to_flush[self] = None
         self._node.open_round()
 
