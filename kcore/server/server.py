@@ -23,7 +23,7 @@ from kcore.server.request_meter import RequestMeter
 from kcore.server.turns import Turns
 from kcore.server.unauthenticated import UnauthenticatedMemory
 from kcore_ext.server.connection import FlushQueue, Traffic
-from kcore_ext.server.request_queue import lost_responses
+from kcore_ext.server.request_queue import has_lost_responses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -248,7 +248,7 @@ class Server:
 
     def _after_flush(self) -> None:
         """Closes connections that lost a response, and releases the memory of responses, at the end of a round."""
-        if lost_responses():
+        if has_lost_responses():
             self._close_lost()
         if self.responses is not None:
             self.responses.end_round()
@@ -260,7 +260,7 @@ class Server:
             if connection.lost_response:
                 connection.abort()
                 closed += 1
-        lost_responses(forget=True)  # last: if there is no memory to close a connection, the next round tries again
+        has_lost_responses(reset=True)  # last: if there is no memory to close a connection, the next round tries again
         logger.error(
             "server: out of memory while encoding a response; closed %d connections; lower "
             "kcore.max.response.memory.bytes, or add memory to the machine",

@@ -85,11 +85,11 @@ class Owner(Protocol):
         """Closes the connection after sending the responses before `failed`, because `failed` cannot be encoded."""
         ...
 
-def lost_responses(*, forget: bool = False) -> bool:
+def has_lost_responses(*, reset: bool = False) -> bool:
     """Returns True if any queue of this process is `lost`, that is, could not store a response for lack of memory.
 
     Args:
-        forget: True if the caller has closed the connections of all such queues. Later calls return False until
+        reset: True if the caller has closed the connections of all such queues. Later calls return False until
             another queue becomes `lost`.
     """
 

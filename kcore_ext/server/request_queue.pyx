@@ -122,10 +122,10 @@ cdef object _respond(object slot, object response):
         raise
 
 
-def lost_responses(*, bint forget=False):
+def has_lost_responses(*, bint reset=False):
     global some_lost
     cdef bint lost = some_lost
-    some_lost = lost and not forget
+    some_lost = lost and not reset
     return lost
 
 
