@@ -9,7 +9,7 @@ from kcore.errors import CloseConnectionError, KcoreError
 from kcore.process_logging import fields, limited_logger
 from kcore.protocol.api_keys import ApiKey, response_header_version
 from kcore.protocol.error_codes import ErrorCode
-from kcore.server.errors import error_walk, shorten_messages
+from kcore.server.errors import error_counter, shorten_messages
 from kcore.server.long_response import SLICE_BYTES
 from kcore.server.request_meter import EXEMPT
 from kcore_ext.server.api_entry import ApiEntry
@@ -116,7 +116,7 @@ class Dispatch:
         """Starts to count error codes in responses."""
         self._counts_errors = True
         for served in self:
-            served.walk = error_walk(served.api.response_type)
+            served.count_errors = error_counter(served.api.response_type)
 
     def time_requests(self, on: bool) -> None:
         """Starts or stops the measurement of request times. Requests that began before the start are not measured."""
@@ -157,7 +157,7 @@ class Dispatch:
             if guard is not None:
                 served.fast, served.handle, served.lease, served.checked = guard
             if self._counts_errors:
-                served.walk = error_walk(served.api.response_type)
+                served.count_errors = error_counter(served.api.response_type)
             if self._times_requests:
                 served.times = served.all_times
             if api_key not in EXEMPT:
@@ -238,9 +238,9 @@ def _carries_error(response: Any, version: int) -> bool:
     if code and kind.decode(kind(error_code=code).encode(version), version).error_code:
         return True
     counts: dict[int, int] = {}
-    walk = error_walk(kind)
-    if walk is not None:
-        walk(response, counts)
+    count_errors = error_counter(kind)
+    if count_errors is not None:
+        count_errors(response, counts)
     return sum(counts.values()) > bool(code)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from kcore.protocol.error_codes import ErrorCode
 
 Counts = dict[int, int]
-Walk = Callable[[Any, Counts], None]
+ErrorCounter = Callable[[Any, Counts], None]
 
 MAX_MESSAGE = 1_000
 """Number of characters to which `shorten_messages` shortens error messages, if their response cannot be encoded."""
@@ -19,7 +19,7 @@ MAX_MESSAGE = 1_000
 _KNOWN = {int(code): code.name for code in ErrorCode}
 
 
-def error_walk(cls: Any) -> Walk | None:
+def error_counter(cls: Any) -> ErrorCounter | None:
     """Creates the function that counts the error codes other than NONE in messages of a class.
 
     Args:
@@ -29,10 +29,10 @@ def error_walk(cls: Any) -> Walk | None:
         A function (message, counts by code) that increases the counts; None if the class has no error field.
     """
     own = any(spec.name == "error_code" for spec in cls.FIELDS)
-    arrays: list[tuple[str, Walk]] = []
-    singles: list[tuple[str, Walk]] = []
+    arrays: list[tuple[str, ErrorCounter]] = []
+    singles: list[tuple[str, ErrorCounter]] = []
     for spec in cls.FIELDS:
-        inner = error_walk(spec.struct) if spec.struct is not None else None
+        inner = error_counter(spec.struct) if spec.struct is not None else None
         if inner is not None:
             (arrays if spec.item else singles).append((spec.name, inner))
     if own and not arrays and not singles:
@@ -40,7 +40,7 @@ def error_walk(cls: Any) -> Walk | None:
     if not own and not arrays and not singles:
         return None
 
-    def walk(message: Any, counts: Counts) -> None:
+    def count_errors(message: Any, counts: Counts) -> None:
         if own and message.error_code:
             _count_own(message, counts)
         for name, inner in arrays:
@@ -57,7 +57,7 @@ def error_walk(cls: Any) -> Walk | None:
             if item is not None:
                 inner(item, counts)
 
-    return walk
+    return count_errors
 
 
 def _count_own(message: Any, counts: Counts) -> None:

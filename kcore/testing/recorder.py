@@ -23,7 +23,7 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.heartbeat import HeartbeatResponse
 from kcore.protocol.topic_partition import TopicPartition
 from kcore.runtime import Pending
-from kcore.server.errors import error_name, error_walk
+from kcore.server.errors import error_counter, error_name
 from kcore.testing.arguments import check_text
 from kcore.testing.group_state import GroupSnapshot, find_group, snapshot
 from kcore.testing.history import Event, History
@@ -95,7 +95,7 @@ class Recorder:
         self._last: dict[str, GroupSnapshot] = {}
         self._marks: dict[str, Any] = {}  # by member id: group and member state at the last heartbeat
         self._removals: dict[tuple[str, str], str] = {}  # (group, member) -> the cause of its removal
-        self._walks: dict[type, Any] = {}
+        self._error_counters: dict[type, Any] = {}
 
     # ---- reading
 
@@ -238,12 +238,12 @@ class Recorder:
 
     def _codes(self, response: Any) -> dict[int, int]:
         kind = type(response)
-        if kind not in self._walks:
-            self._walks[kind] = error_walk(kind)
+        if kind not in self._error_counters:
+            self._error_counters[kind] = error_counter(kind)
         counts: dict[int, int] = {}
-        walk = self._walks[kind]
-        if walk is not None:
-            walk(response, counts)
+        count_errors = self._error_counters[kind]
+        if count_errors is not None:
+            count_errors(response, counts)
         counts.pop(int(ErrorCode.MEMBER_ID_REQUIRED), None)  # a part of every join, not an error
         return counts
 

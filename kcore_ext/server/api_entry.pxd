@@ -12,7 +12,7 @@ cdef enum:
 cdef struct CachedFrame:                # a response that may be sent again
     PyObject* response                  # owned, as is the frame
     PyObject* frame
-    PyObject* walk                      # the walk that found no error in the response; NULL: no walk ran. Only compared
+    PyObject* count_errors              # the function that found no error in the response; NULL: none ran. Only compared
     int version
 
 
@@ -32,7 +32,7 @@ cdef class ApiEntry:
     cdef readonly bint caches_responses
     cdef public long long requests
     cdef public dict errors
-    cdef public object walk
+    cdef public object count_errors
     cdef Schema _schema
     cdef tuple _header_versions
     cdef object _shorten

@@ -39,7 +39,7 @@ class ApiEntry:
         caches_responses: see `kcore.runtime.Api.caches_responses`.
         requests: number of received requests.
         errors: error code -> number of its occurrences in responses.
-        walk: a function that adds the error codes of a response to the counts in a dictionary such as `errors`; None
+        count_errors: a function that adds the error codes of a response to the counts in a dictionary such as `errors`; None
             while counting is off, or if the API's response has no error field.
     """
 
@@ -54,7 +54,7 @@ class ApiEntry:
     caches_responses: bool
     requests: int
     errors: dict[int, int]
-    walk: Callable[[Any, dict[int, int]], None] | None
+    count_errors: Callable[[Any, dict[int, int]], None] | None
     fast: Callable[[Any, Any], Any] | None
     handle: Callable[[Any, Any], Any]
     lease: LocalLease | None

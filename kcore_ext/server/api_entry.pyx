@@ -88,29 +88,29 @@ cdef class ApiEntry:
         """Encodes a response and counts its errors; returns None if it is too long to be encoded in one step."""
         if self._sent is not NULL:
             return self._frame_again(response, version, correlation_id)
-        if self.walk is not None:
-            self.walk(response, self.errors)
+        if self.count_errors is not None:
+            self.count_errors(response, self.errors)
         return self._encode(response, version, correlation_id, self.slice_bytes)
 
     def whole_frame(self, response, int version, int correlation_id):
-        if self.walk is not None:
-            self.walk(response, self.errors)
+        if self.count_errors is not None:
+            self.count_errors(response, self.errors)
         return self._encode(response, version, correlation_id, 0)
 
     cdef bytes _frame_again(self, object response, int version, int correlation_id):
         """Reuses the cached frame of a response object; without one, encodes the response and counts its errors."""
         cdef CachedFrame* sent = &self._sent[(<size_t><PyObject*>response // 16 + version) % MAX_SENT]
-        cdef PyObject* walk = NULL
+        cdef PyObject* count_errors = NULL
         cdef bytes frame
         if sent.response is <PyObject*>response and sent.version == version:
-            if self.walk is not None and sent.walk is not <PyObject*>self.walk:
-                self.walk(response, self.errors)
+            if self.count_errors is not None and sent.count_errors is not <PyObject*>self.count_errors:
+                self.count_errors(response, self.errors)
             return frame_with_id(<bytes>sent.frame, correlation_id)
-        if self.walk is not None:
+        if self.count_errors is not None:
             counts = {}
-            self.walk(response, counts)
+            self.count_errors(response, counts)
             if not counts:
-                walk = <PyObject*>self.walk
+                count_errors = <PyObject*>self.count_errors
             for code, count in counts.items():
                 self.errors[code] = self.errors.get(code, 0) + count
         frame = self._encode(response, version, correlation_id, 0)
@@ -121,7 +121,7 @@ cdef class ApiEntry:
             Py_XDECREF(sent.frame)
             sent.response = <PyObject*>response
             sent.frame = <PyObject*>frame
-            sent.walk = walk
+            sent.count_errors = count_errors
             sent.version = version
         return frame
 

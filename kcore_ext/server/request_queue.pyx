@@ -369,8 +369,8 @@ cdef class RequestQueue:
                 self._decided(times, None, began_ns)
             return 0
         if cached is not None and response is cached.response:
-            if route.walk is not None:
-                route.walk(response, route.errors)
+            if route.count_errors is not None:
+                route.count_errors(response, route.errors)
             frame = frame_with_id(cached.frame, correlation_id)
         else:
             try:

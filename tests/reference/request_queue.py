@@ -190,8 +190,8 @@ def frame_of(route: ApiEntry, response: Any, version: int, correlation_id: int) 
     Raises:
         MessageTooLargeError: the response exceeds the size limit or the remaining memory.
     """
-    if route.walk is not None:
-        route.walk(response, route.errors)
+    if route.count_errors is not None:
+        route.count_errors(response, route.errors)
     header_version, limit_bytes = route.header_version(version), route.limit_bytes
     try:
         frame = encode_response(response, version, correlation_id, header_version, limit_bytes=limit_bytes)

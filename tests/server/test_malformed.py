@@ -172,7 +172,7 @@ def test_a_response_that_is_lost_closes_the_connection(live: LiveServer, monkeyp
         raw.send(raw.request(produce("t", batch([b"v"])), 9))
         assert raw.receive(produce("t", b""), 9)[1].responses[0].partition_responses[0].error_code == 0
         entry = live.call(lambda: live.server.dispatch.routes[0])
-        monkeypatch.setattr(entry, "walk", no_memory)
+        monkeypatch.setattr(entry, "count_errors", no_memory)
         monkeypatch.setattr(Connection, "response_failed", no_memory)
         raw.send(raw.request(produce("t", batch([b"w"])), 9))  # its response waits for the commit
         assert raw.frame() is None

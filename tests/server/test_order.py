@@ -201,7 +201,7 @@ def test_a_response_that_cannot_be_encoded_closes_its_connection(
     turns = itertools.count(1)
     with live.connect() as other, live.raw() as raw:
         other.send(create("t", partitions=2))
-        monkeypatch.setattr(live.server.dispatch.route(8 if later else 3), "walk", fail)
+        monkeypatch.setattr(live.server.dispatch.route(8 if later else 3), "count_errors", fail)
         front = raw.request(commit("g", {("t", 0): 1}), 8)
         # Another partition: a response from the cache is neither checked nor encoded again.
         bad = raw.request(commit("g", {("t", 1): 2}), 8) if later else raw.request(MetadataRequest(topics=None), 9)

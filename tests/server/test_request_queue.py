@@ -19,7 +19,7 @@ from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespons
 from kcore.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kcore.runtime import Api, Pending, RequestContext
 from kcore.server.dispatch import RefusedError, Served
-from kcore.server.errors import MAX_MESSAGE, error_walk
+from kcore.server.errors import MAX_MESSAGE, error_counter
 from kcore.server.frames import FrameError
 from kcore_ext.codec.frames import encode_request
 from kcore_ext.server.request_queue import RequestQueue, ResponseSlot
@@ -126,7 +126,7 @@ class Owner:
         served = [Served(Beat(self)), Served(Find(self), LIMIT, self.note), Served(Delete())]
         routes: list[Any] = [None] * 48
         for route in served:
-            route.walk = error_walk(route.api.response_type)
+            route.count_errors = error_counter(route.api.response_type)
             routes[route.key] = route
         self.late = {route.key: route for route in served[1:]}  # not requested yet
         for key in self.late:
