@@ -162,7 +162,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         if self._muted is not None:
             self._muted.cancel()
         if self.unread_bytes and self.server.responses is not None:
-            self.server.responses.claim(self, 0)
+            self.server.responses.set_unread(self, 0)
         if not self._lost:
             self._remove()
         elif not self._continues:
@@ -374,7 +374,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         if taken_bytes != self._taken_bytes or not self.unread_bytes or not unsent_bytes:
             self._taken_bytes = taken_bytes
             self.taken_s = self.server.loop.time()
-        memory.claim(self, unread_bytes)
+        memory.set_unread(self, unread_bytes)
 
     def hold(self, held: bool) -> None:
         """Suspends or resumes the connection's requests, depending on the unread bytes of all connections."""

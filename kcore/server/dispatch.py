@@ -45,7 +45,7 @@ class Served(ApiEntry):
     Args:
         api: the API.
         limit_bytes: as in `ApiEntry`.
-        note: as in `ApiEntry`.
+        reserve_memory: as in `ApiEntry`.
         max_request_bytes: as in `ApiEntry`.
         max_request_elements: as in `ApiEntry`.
         slice_bytes: as in `ApiEntry`.
@@ -61,7 +61,7 @@ class Served(ApiEntry):
         self,
         api: Api[Any, Any],
         limit_bytes: int = LONGEST_FRAME,
-        note: Callable[[int], None] | None = None,
+        reserve_memory: Callable[[int], None] | None = None,
         *,
         max_request_bytes: int = LONGEST_FRAME,
         max_request_elements: int = LONGEST_FRAME,
@@ -77,7 +77,7 @@ class Served(ApiEntry):
             header_versions=[response_header_version(int(api.key), v) for v in range(max_version + 1)],
             shorten=shorten_messages,
             limit_bytes=limit_bytes,
-            note=note,
+            reserve_memory=reserve_memory,
             max_request_bytes=max_request_bytes,
             max_request_elements=max_request_elements,
             slice_bytes=slice_bytes,
@@ -90,18 +90,18 @@ class Dispatch:
 
     Args:
         engine: processes the requests.
-        note: claims memory for each long response; None disables accounting. Fetch responses do not use it, because
-            they claim memory when they read the log.
+        reserve_memory: reserves memory for each long response; None disables accounting. Fetch responses do not use it,
+            because they reserve memory when they read the log.
 
     Attributes:
         routes: API key -> entry; None for keys that were not used yet and for keys that are not served.
     """
 
-    __slots__ = ("_counts_errors", "_meter", "_note", "_served", "_times_requests", "engine", "routes")
+    __slots__ = ("_counts_errors", "_meter", "_reserve_memory", "_served", "_times_requests", "engine", "routes")
 
-    def __init__(self, engine: Engine, note: Callable[[int], None] | None = None) -> None:
+    def __init__(self, engine: Engine, reserve_memory: Callable[[int], None] | None = None) -> None:
         self.engine = engine
-        self._note = note
+        self._reserve_memory = reserve_memory
         self._served: dict[int, Served] = {}
         self._counts_errors = False
         self._times_requests = False
@@ -148,7 +148,7 @@ class Dispatch:
             served = Served(
                 self.engine.apis[api_key],
                 self._limit_bytes(fetches),
-                note=None if fetches else self._note,
+                reserve_memory=None if fetches else self._reserve_memory,
                 max_request_bytes=_max_request_bytes(config, api_key),
                 max_request_elements=config.kcore_max_request_elements,
                 slice_bytes=0 if fetches else SLICE_BYTES,  # a fetch copies records, which is fast

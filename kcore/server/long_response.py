@@ -49,8 +49,8 @@ class LongResponse(NamedTuple):
         try:
             try:
                 frame = yield from self._frame(response)
-                if route.note is not None:
-                    route.note(len(frame))
+                if route.reserve_memory is not None:
+                    route.reserve_memory(len(frame))
             except MessageTooLargeError as error:
                 response = connection.too_large(route, self.api, self.context, self.request, self.version, error)
                 frame = route.whole_frame(response, self.version, self.correlation_id)

@@ -250,8 +250,8 @@ class ResponseMemory:
         """True if memory is short, so that connections of peers that do not read are closed."""
         return self.held_bytes > self.limit_bytes // 2
 
-    def note(self, size_bytes: int) -> None:
-        """Claims memory for an encoded response. After the end of the round, only the unread bytes count.
+    def reserve(self, size_bytes: int) -> None:
+        """Reserves memory for an encoded response. After the end of the round, only the unread bytes count.
 
         Raises:
             NoRoomError: not enough memory is left.
@@ -261,7 +261,7 @@ class ResponseMemory:
             raise NoRoomError("response", left_bytes)
         self._room.reserve(size_bytes)
 
-    def claim(self, connection: Connection, size_bytes: int) -> None:
+    def set_unread(self, connection: Connection, size_bytes: int) -> None:
         """Sets the number of bytes that the peer of `connection` has not read."""
         self.held_bytes += size_bytes - connection.unread_bytes
         connection.unread_bytes = size_bytes
@@ -281,7 +281,7 @@ class ResponseMemory:
             self._room.measure(self.limit_bytes - self.held_bytes)
 
     def end_round(self) -> None:
-        """Releases the claims of the round's responses, which have been sent, so that only their unread bytes count."""
+        """Releases the memory reserved for the round's responses, so that only their unread bytes count."""
         if self._room.reserved:
             self._room.measure(self.limit_bytes - self.held_bytes)
 
@@ -299,7 +299,7 @@ class ResponseMemory:
             if self.pressed and self._loop.time() - connection.taken_s > stall_s and connection.unread_bytes:
                 connection.stalled()
                 self.stalled_connections += 1
-                self.claim(connection, 0)
+                self.set_unread(connection, 0)
         if self._unread and self._look is None:
             self._look = self._loop.call_later(CHECK_INTERVAL_S, self.look)
 

@@ -84,7 +84,7 @@ class Server:
         self.loop = driver.loop
         self.client_log = ClientLog(self.loop.time)
         self.responses = self._response_memory()
-        self.dispatch = Dispatch(driver.engine, None if self.responses is None else self.responses.note)
+        self.dispatch = Dispatch(driver.engine, None if self.responses is None else self.responses.reserve)
         self.connections: set[Connection] = set()
         self._by_id: dict[int, Connection] = {}
         self.addresses: dict[str, tuple[str, int]] = {}

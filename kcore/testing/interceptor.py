@@ -46,7 +46,7 @@ class InterceptedDispatch(Dispatch):
     __slots__ = ("_created",)
 
     def __init__(self, server: Server, created: Callable[[Served], None]) -> None:
-        super().__init__(server.engine, None if server.responses is None else server.responses.note)
+        super().__init__(server.engine, None if server.responses is None else server.responses.reserve)
         self._created = created
 
     def route(self, api_key: int) -> Served | None:

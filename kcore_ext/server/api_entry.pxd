@@ -37,7 +37,7 @@ cdef class ApiEntry:
     cdef tuple _header_versions
     cdef object _shorten
     cdef readonly Py_ssize_t limit_bytes    # largest frame
-    cdef readonly object note           # receives the size of each long frame; None disables accounting
+    cdef readonly object reserve_memory # receives the size of each long frame; None disables accounting
     cdef readonly Py_ssize_t max_request_bytes
     cdef readonly Py_ssize_t max_request_elements
     cdef readonly Py_ssize_t slice_bytes    # longer responses are encoded in slices; 0: none is

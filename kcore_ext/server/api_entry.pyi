@@ -16,8 +16,8 @@ class ApiEntry:
         header_versions: the versions of the response header, by version of the API.
         shorten: shortens the texts of a response that cannot be encoded; returns False if there is nothing to shorten.
         limit_bytes: the largest response in bytes, including its length field.
-        note: called with the size of every encoded response of more than 16 KiB; it raises `MessageTooLargeError` if
-            not enough memory is left. None: the sizes are not reported.
+        reserve_memory: called with the size of every encoded response of more than 16 KiB; it raises
+            `MessageTooLargeError` if not enough memory is left. None: the sizes are not reported.
         max_request_bytes: the largest request. The server refuses a longer request once it has received more bytes
             than this.
         max_request_elements: the largest number of array elements and tagged fields in a request.
@@ -39,8 +39,8 @@ class ApiEntry:
         caches_responses: see `kcore.runtime.Api.caches_responses`.
         requests: number of received requests.
         errors: error code -> number of its occurrences in responses.
-        count_errors: a function that adds the error codes of a response to the counts in a dictionary such as `errors`; None
-            while counting is off, or if the API's response has no error field.
+        count_errors: a function that adds the error codes of a response to the counts in a dictionary such as `errors`;
+            None while counting is off, or if the API's response has no error field.
     """
 
     api: Any
@@ -60,7 +60,7 @@ class ApiEntry:
     lease: LocalLease | None
     checked: Callable[[Any, Any, Any], Any] | None
     limit_bytes: int
-    note: Callable[[int], None] | None
+    reserve_memory: Callable[[int], None] | None
     max_request_bytes: int
     max_request_elements: int
     slice_bytes: int
@@ -74,7 +74,7 @@ class ApiEntry:
         header_versions: Iterable[int],
         shorten: Callable[[Any], bool],
         limit_bytes: int = ...,
-        note: Callable[[int], None] | None = None,
+        reserve_memory: Callable[[int], None] | None = None,
         max_request_bytes: int = ...,
         max_request_elements: int = ...,
         slice_bytes: int = ...,

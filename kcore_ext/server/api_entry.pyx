@@ -14,7 +14,7 @@ from kcore_ext.runtime.outcome cimport Pending
 cdef Py_ssize_t LONGEST_FRAME = 0x7FFFFFFF + 4
 
 cdef enum:
-    NOTED_BYTES = 16_384        # longer responses count as memory as soon as they are encoded
+    RESERVE_THRESHOLD_BYTES = 16_384    # longer responses count as memory as soon as they are encoded
     MAX_SENT = 256              # responses whose frames are cached per API, if it caches responses
 
 
@@ -23,7 +23,7 @@ cdef class ApiEntry:
 
     def __init__(
         self, api, *, int min_version, int max_version, header_versions, shorten, Py_ssize_t limit_bytes=LONGEST_FRAME,
-        note=None, Py_ssize_t max_request_bytes=LONGEST_FRAME, Py_ssize_t max_request_elements=UNLIMITED,
+        reserve_memory=None, Py_ssize_t max_request_bytes=LONGEST_FRAME, Py_ssize_t max_request_elements=UNLIMITED,
         Py_ssize_t slice_bytes=0,
     ):
         self.api = api
@@ -40,7 +40,7 @@ cdef class ApiEntry:
         self._header_versions = tuple(header_versions)
         self._shorten = shorten
         self.limit_bytes = limit_bytes
-        self.note = note
+        self.reserve_memory = reserve_memory
         self.max_request_bytes = max_request_bytes
         self.max_request_elements = max_request_elements
         self.slice_bytes = slice_bytes if 0 < slice_bytes < limit_bytes and not self.caches_responses else 0
@@ -139,6 +139,6 @@ cdef class ApiEntry:
             if not self._shorten(response):
                 raise
             frame = encode_response_frame(response, version, correlation_id, header_version, self.limit_bytes)
-        if frame is not None and PyBytes_GET_SIZE(frame) > NOTED_BYTES and self.note is not None:
-            self.note(PyBytes_GET_SIZE(frame))
+        if frame is not None and PyBytes_GET_SIZE(frame) > RESERVE_THRESHOLD_BYTES and self.reserve_memory is not None:
+            self.reserve_memory(PyBytes_GET_SIZE(frame))
         return frame

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 KEY_BYTES = 2
 CHECKED_BYTES = 65_536
 """Size of a request frame in bytes. The queue compares only larger frames with the size limit of their API."""
-NOTED_BYTES = 16_384
+RESERVE_THRESHOLD_BYTES = 16_384
 """Only responses above this size in bytes count towards the memory limit as soon as they are encoded."""
 
 
@@ -199,8 +199,8 @@ def frame_of(route: ApiEntry, response: Any, version: int, correlation_id: int) 
         if isinstance(error, MessageTooLargeError) or not shorten_messages(response):
             raise
         frame = encode_response(response, version, correlation_id, header_version, limit_bytes=limit_bytes)
-    if len(frame) > NOTED_BYTES and route.note is not None:
-        route.note(len(frame))
+    if len(frame) > RESERVE_THRESHOLD_BYTES and route.reserve_memory is not None:
+        route.reserve_memory(len(frame))
     return frame
 
 

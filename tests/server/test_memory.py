@@ -48,8 +48,8 @@ def responses() -> Iterator[ResponseMemory]:
     loop.close()
 
 
-def claim(responses: ResponseMemory, peer: Peer, size_bytes: int) -> None:
-    responses.claim(peer, size_bytes)  # type: ignore[arg-type]
+def set_unread(responses: ResponseMemory, peer: Peer, size_bytes: int) -> None:
+    responses.set_unread(peer, size_bytes)  # type: ignore[arg-type]
 
 
 def turn(loop: asyncio.AbstractEventLoop) -> None:
@@ -64,7 +64,7 @@ def test_a_check_looks_at_some_connections_and_the_next_one_at_others(
     monkeypatch.setattr(memory, "CHECKED", 10)
     peers = [Peer() for _ in range(25)]
     for peer in peers:
-        claim(responses, peer, 1)
+        set_unread(responses, peer, 1)
     counts = []
     for _ in range(5):
         responses.look()
@@ -75,14 +75,14 @@ def test_a_check_looks_at_some_connections_and_the_next_one_at_others(
 def test_a_client_at_the_limit_of_responses_does_not_stop_the_others_repeatedly(responses: ResponseMemory) -> None:
     others, one = [Peer() for _ in range(100)], Peer()
     for peer in others:
-        claim(responses, peer, 10)
+        set_unread(responses, peer, 10)
     for _ in range(50):
-        claim(responses, one, LIMIT - 1_000)
+        set_unread(responses, one, LIMIT - 1_000)
         assert responses.full
-        claim(responses, one, LIMIT - 1_001)
+        set_unread(responses, one, LIMIT - 1_001)
         assert responses.full
     assert {peer.changes for peer in others} == {1}
-    claim(responses, one, LIMIT - 2_000)
+    set_unread(responses, one, LIMIT - 2_000)
     assert not responses.full
     assert {peer.held for peer in others} == {False}
 

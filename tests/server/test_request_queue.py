@@ -123,7 +123,7 @@ class Owner:
     def __init__(self, make: Callable[..., Any]) -> None:
         self.calls: list[Any] = []
         self.pendings: list[Pending] = []
-        served = [Served(Beat(self)), Served(Find(self), LIMIT, self.note), Served(Delete())]
+        served = [Served(Beat(self)), Served(Find(self), LIMIT, self.reserve_memory), Served(Delete())]
         routes: list[Any] = [None] * 48
         for route in served:
             route.count_errors = error_counter(route.api.response_type)
@@ -160,8 +160,8 @@ class Owner:
         self.calls.append((type(error), str(error)))
         return route.api.error(context, request, error.code if isinstance(error, KafkaError) else ErrorCode(-1))
 
-    def note(self, size_bytes: int) -> None:
-        self.calls.append(("note", size_bytes))
+    def reserve_memory(self, size_bytes: int) -> None:
+        self.calls.append(("reserve_memory", size_bytes))
         if size_bytes > ROOM:
             raise MessageTooLargeError("room", ROOM)
 

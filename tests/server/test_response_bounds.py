@@ -126,11 +126,11 @@ def test_a_response_takes_its_memory_when_it_is_encoded(serve: Serve) -> None:
     memory, room = live.server.responses, live.engine.fetch_memory_budget
     assert memory is not None
 
-    def note() -> list[Any]:
+    def reserve_and_measure() -> list[Any]:
         seen: list[Any] = []
         for _ in range(3):
             try:
-                memory.note(4 * LEAST_BYTES)
+                memory.reserve(4 * LEAST_BYTES)
             except Exception as error:
                 seen.append(type(error).__name__)
             else:
@@ -138,7 +138,7 @@ def test_a_response_takes_its_memory_when_it_is_encoded(serve: Serve) -> None:
         memory.end_round()
         return [*seen, room.left_bytes]
 
-    assert live.call(note) == [6 * LEAST_BYTES, 2 * LEAST_BYTES, "NoRoomError", 10 * LEAST_BYTES]
+    assert live.call(reserve_and_measure) == [6 * LEAST_BYTES, 2 * LEAST_BYTES, "NoRoomError", 10 * LEAST_BYTES]
 
 
 def test_the_memory_limit_of_fetches_is_at_most_that_of_a_response(serve: Serve) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.broker.data.client_quotas import CONSUMER_BYTE_RATE
 from kcore.broker.data.delayed_fetch import MAX_AT_ONCE, MAX_WATCHED, DelayedFetch, DueFetches, FetchPending
 from kcore.broker.data.fetch import FIRST_VERSION_WITH_LEADER, READ_COMMITTED, read, refused_early
-from kcore.broker.data.fetch_budget import NOTED_BYTES, FetchMemoryBudget
+from kcore.broker.data.fetch_budget import RESERVE_THRESHOLD_BYTES, FetchMemoryBudget
 from kcore.broker.data.fetch_session import (
     FINAL_EPOCH,
     FIRST_VERSION_WITH_TOPIC_IDS,
@@ -322,7 +322,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
             throttled = self._throttled(self._quotas, fetch_context, context, reading.size_bytes)
             if throttled is not None:
                 return throttled
-        if reading.size_bytes > NOTED_BYTES:
+        if reading.size_bytes > RESERVE_THRESHOLD_BYTES:
             self.room.reserve(reading.size_bytes)
         if fetch_context is None:
             response = FetchResponse(responses=self.reader.by_topic(items, results))

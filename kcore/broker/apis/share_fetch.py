@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kcore.broker.data.delayed_fetch import MAX_AT_ONCE, MAX_WATCHED, DueFetches
-from kcore.broker.data.fetch_budget import MOST_SHARED_BYTES, NOTED_BYTES
+from kcore.broker.data.fetch_budget import MOST_SHARED_BYTES, RESERVE_THRESHOLD_BYTES
 from kcore.broker.share.delayed_share_fetch import DelayedShareFetch, RefusedLater, enough
 from kcore.broker.share.fetch_sessions import session_of
 from kcore.broker.share.requests import (
@@ -491,7 +491,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
                         for first, last, count in delivery.ranges
                     ]
             data.error_code = error
-        if size > NOTED_BYTES:
+        if size > RESERVE_THRESHOLD_BYTES:
             self._room.reserve(size)
         yield cost
         if len(fetched) > FEW_FETCHED:

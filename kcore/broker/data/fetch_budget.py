@@ -6,7 +6,7 @@ import sys
 
 RESPONSE_DIVISOR = 4
 """Divisor for the maximum size of a response: a response may use a quarter of the remaining memory."""
-NOTED_BYTES = 16_384
+RESERVE_THRESHOLD_BYTES = 16_384
 """Size above which a response reduces the remaining memory as soon as it is made.
 
 The server counts a smaller response when it sends the response.

@@ -31,7 +31,7 @@ cdef enum:
     MAX_DISCARDED = 8 << 20     # maximum `examined_bytes` of a request that are not part of its response
     RECORD_LIMIT = 1            # the acquire mode in which the number of records is exact
     MAX_EPOCH = 0x7FFFFFFF      # of a session
-    NOTED_BYTES = 16_384        # longer responses count as memory as soon as they are made
+    RESERVE_THRESHOLD_BYTES = 16_384    # longer responses count as memory as soon as they are made
     KAFKA_STORAGE_ERROR = 56
 
 cdef enum:                      # fields of a request
@@ -511,7 +511,7 @@ cdef class ShareFetchFastPath:
         if acknowledged is not None:
             for acknowledgement in acknowledged.values():
                 self.add(topics, acknowledgement.key, 0, acknowledgement, b"", None)
-        if size > NOTED_BYTES:
+        if size > RESERVE_THRESHOLD_BYTES:
             self._room.reserve(size)
         responses = []
         for topic_id, partitions in topics.items():
