@@ -44,7 +44,7 @@ cdef class ApiEntry:
     cdef CachedFrame* _sent             # by response; NULL unless the API caches responses
 
     cpdef int header_version(self, int version) except -1
-    cdef object decided(self, object context, object request)
+    cdef object _decide(self, object context, object request)
     cdef object _decode(self, const unsigned char* frame, Py_ssize_t size, int version, Py_ssize_t position)
     cdef bytes frame_of(self, object response, int version, int correlation_id)
     cdef bytes _frame_again(self, object response, int version, int correlation_id)

@@ -66,7 +66,7 @@ cdef class ApiEntry:
         cdef Plan* plan = self._schema.plan(version, version >= self._schema.flexible_since)
         return read_message(plan, frame, size, position, self.max_request_elements)
 
-    cdef object decided(self, object context, object request):
+    cdef object _decide(self, object context, object request):
         """Handles a request on the fast path, or on the generic path if the fast path declines or the lease ended."""
         cdef object response = None
         if self.fast is not None and (self.lease is None or self.lease.valid()):
@@ -79,7 +79,7 @@ cdef class ApiEntry:
         return self.handle(context, request) if response is None else response
 
     def decide(self, context, request):
-        return self.decided(context, request)
+        return self._decide(context, request)
 
     def decode(self, bytes frame not None, int version, Py_ssize_t position):
         return self._decode(<const unsigned char*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame), version, position)

@@ -70,7 +70,7 @@ cdef class RequestQueue:
     cdef int _request(self, const unsigned char* frame, Py_ssize_t size) except -1
     cdef int _decide(self, ApiEntry route, int version, int correlation_id, object context, object request,
                      CachedRequest cached) except -1
-    cdef int _decided(self, ApiTimes times, ResponseSlot slot, int64_t began_ns) except -1
+    cdef int _record_time(self, ApiTimes times, ResponseSlot slot, int64_t began_ns) except -1
     cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1
     cdef int _write_later(self, ResponseSlot slot, object api, object context, object request, object response) except -1
     cdef object _context(self, int version, str client_id)

@@ -349,7 +349,7 @@ cdef class RequestQueue:
         cdef int64_t began_ns = 0 if times is None else (self._mark_ns or times.now_ns())
         route.requests += 1
         try:
-            response = route.decided(context, request) if route.meter is None else route.meter(route, context, request)
+            response = route._decide(context, request) if route.meter is None else route.meter(route, context, request)
         except Exception as error:
             response = self._owner.failed(route, context, request, error)
         if isinstance(response, Pending):
@@ -359,14 +359,14 @@ cdef class RequestQueue:
                 slot._pending = pending
                 self._append(slot)
                 if times is not None:
-                    self._decided(times, slot, began_ns)
+                    self._record_time(times, slot, began_ns)
                 self.parked = pending.parked or not route.small_responses
                 pending.tell(slot, _respond)
                 return 0
             response = pending.response
         if response is None:
             if times is not None:
-                self._decided(times, None, began_ns)
+                self._record_time(times, None, began_ns)
             return 0
         if cached is not None and response is cached.response:
             if route.count_errors is not None:
@@ -382,7 +382,7 @@ cdef class RequestQueue:
                 slot = slot_of(self, route, version, correlation_id)
                 self._append(slot)
                 if times is not None:
-                    self._decided(times, slot, began_ns)
+                    self._record_time(times, slot, began_ns)
                 self.parked = True
                 self._write_later(slot, route.api, context, request, response)
                 return 0
@@ -390,10 +390,10 @@ cdef class RequestQueue:
                 cached.response = response
                 cached.frame = frame
         if times is not None:
-            self._decided(times, None, began_ns)
+            self._record_time(times, None, began_ns)
         return self._ready(route, version, correlation_id, frame)
 
-    cdef int _decided(self, ApiTimes times, ResponseSlot slot, int64_t began_ns) except -1:
+    cdef int _record_time(self, ApiTimes times, ResponseSlot slot, int64_t began_ns) except -1:
         """Records the time of a decided request. `slot` is the slot of an incomplete response, or None."""
         self._mark_ns = times.processed(began_ns, slot is None)
         if slot is not None:
