@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from kcore_ext.runtime.clock import LATE_MS
+from kcore_ext.runtime.clock import LONG_PAUSE_MS
 
 if TYPE_CHECKING:
     import asyncio
@@ -43,10 +43,10 @@ Otherwise a flood of requests could block timers. A turn serves requests for 20 
 class LateTimers:
     """The timers of an event loop. They fire immediately, or after a read of all sockets if the loop was late.
 
-    The loop counts as late if no round began for more than `LATE_MS`. It still counts as late for `LATE_MS` after such
-    a gap, until all sockets have been read. The reason: the first request after the gap begins a round, but other
-    requests of the same turn are not served yet. An idle loop also counts as late; the two turns for the read then
-    cost only a few microseconds.
+    The loop counts as late if no round began for more than `LONG_PAUSE_MS`. It still counts as late for that time after
+    such a pause, until all sockets have been read. The reason: the first request after the pause begins a round, but
+    other requests of the same turn are not served yet. An idle loop also counts as late; the two turns for the read
+    then cost only a few microseconds.
 
     Args:
         loop: the event loop.
@@ -76,7 +76,7 @@ class LateTimers:
         self._clock = clock
         self._now = now
         self._fire = fire
-        self._handled_ms = now.resumed_ms  # end of the latest gap after which the sockets were read
+        self._handled_ms = now.resumed_ms  # end of the latest pause after which the sockets were read
         self._reads = 0  # 0: no read is in progress
         self._since_ms = 0
         self._turns = 0
@@ -89,10 +89,11 @@ class LateTimers:
             return
         now_ms = self._clock.monotonic_ms()
         resumed_ms = self._now.resumed_ms
-        if now_ms - self._now.now_ms > LATE_MS or (now_ms - resumed_ms <= LATE_MS and resumed_ms != self._handled_ms):
+        long_pause = now_ms - self._now.now_ms > LONG_PAUSE_MS
+        if long_pause or (now_ms - resumed_ms <= LONG_PAUSE_MS and resumed_ms != self._handled_ms):
             logger.debug(
                 "timers: the driver was delayed for more than %d ms; it reads from sockets before it fires timers",
-                LATE_MS,
+                LONG_PAUSE_MS,
             )
             self._read()
         else:
@@ -108,7 +109,7 @@ class LateTimers:
         self._turns -= 1
         if self._turns:
             self._loop.call_soon(self._turn)
-        elif self._clock.monotonic_ms() - self._since_ms > LATE_MS and self._reads < MAX_READS:
+        elif self._clock.monotonic_ms() - self._since_ms > LONG_PAUSE_MS and self._reads < MAX_READS:
             self._read()  # data that arrived during this read has not been read yet
         elif self._waits < MAX_WAITS and self.unserved():
             self._waits += 1

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
-LATE_MS: Final[int]
+LONG_PAUSE_MS: Final[int]
 """If no round begins for this time in ms, kcore assumes that the event loop may have been blocked.
 
 The time is much shorter than any sensible session timeout.
@@ -32,7 +32,7 @@ class Now:
         now_ms: monotonic milliseconds, for deadlines.
         wall_ms: milliseconds since the epoch, for records.
         resumed_ms: the monotonic time in ms at which the latest long pause ended. A pause is long if there was no
-            call of `update` for more than `LATE_MS`.
+            call of `update` for more than `LONG_PAUSE_MS`.
     """
 
     now_ms: int

@@ -7,9 +7,9 @@ from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 cdef enum:
     STALE_MS = 100          # age of a round's time after which it is read again
-    LATE_GAP_MS = 1_000
 
-LATE_MS = LATE_GAP_MS
+cpdef enum:
+    LONG_PAUSE_MS = 1_000   # documented in clock.pyi
 
 
 cdef int64_t read_ms(int which) except? -1:
@@ -39,7 +39,7 @@ cdef class Now:
         self.is_system = type(clock) is SystemClock
         self.now_ms = clock.monotonic_ms()
         self.wall_ms = clock.wall_ms()
-        self.resumed_ms = self.now_ms - LATE_GAP_MS - 1
+        self.resumed_ms = self.now_ms - LONG_PAUSE_MS - 1
 
     cdef int64_t age_ms(self) except? -1:
         """Returns the time since the clock was read."""
@@ -54,7 +54,7 @@ cdef class Now:
             self.wall_ms = self.clock.wall_ms()
             now_ms = self.clock.monotonic_ms()
         if now_ms > self.now_ms:
-            if now_ms - self.now_ms > LATE_GAP_MS:
+            if now_ms - self.now_ms > LONG_PAUSE_MS:
                 self.resumed_ms = now_ms
             self.now_ms = now_ms
         return self.now_ms

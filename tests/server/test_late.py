@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kcore.clock import ManualClock, Now
-from kcore.late_timers import LATE_MS, MAX_READS, MAX_WAITS, LateTimers
+from kcore.late_timers import LONG_PAUSE_MS, MAX_READS, MAX_WAITS, LateTimers
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.testing import ServerProcess
@@ -176,9 +176,9 @@ class Timers:
 
 def test_timers_of_a_punctual_loop_fire_at_once() -> None:
     one = Timers()
-    one.clock.advance(LATE_MS)
+    one.clock.advance(LONG_PAUSE_MS)
     one.timers.ring()
-    assert (one.fired, len(one.loop.ready)) == ([LATE_MS], 0)
+    assert (one.fired, len(one.loop.ready)) == ([LONG_PAUSE_MS], 0)
 
 
 def test_timers_of_a_late_loop_wait_for_requests_that_were_read_but_not_served() -> None:
@@ -186,7 +186,7 @@ def test_timers_of_a_late_loop_wait_for_requests_that_were_read_but_not_served()
     served, because heartbeats may be among them.
     """
     one = Timers()
-    one.clock.advance(LATE_MS + 1)
+    one.clock.advance(LONG_PAUSE_MS + 1)
     one.unserved = True
     one.timers.ring()
     for _ in range(10):
@@ -194,7 +194,7 @@ def test_timers_of_a_late_loop_wait_for_requests_that_were_read_but_not_served()
         assert one.fired == []
     one.unserved = False
     one.loop.turn()
-    assert (one.fired, len(one.loop.ready)) == ([LATE_MS + 1], 0)
+    assert (one.fired, len(one.loop.ready)) == ([LONG_PAUSE_MS + 1], 0)
 
 
 def test_timers_wait_after_a_gap_that_a_request_has_ended() -> None:
@@ -202,7 +202,7 @@ def test_timers_wait_after_a_gap_that_a_request_has_ended() -> None:
     notice the gap, and wait until all requests that were read are served.
     """
     one = Timers()
-    one.clock.advance(LATE_MS + 1)
+    one.clock.advance(LONG_PAUSE_MS + 1)
     one.now.update()
     one.unserved = True
     one.timers.ring()
@@ -211,23 +211,23 @@ def test_timers_wait_after_a_gap_that_a_request_has_ended() -> None:
         assert one.fired == []
     one.unserved = False
     one.loop.turn()
-    assert (one.fired, len(one.loop.ready)) == ([LATE_MS + 1], 0)
-    one.clock.advance(LATE_MS)
+    assert (one.fired, len(one.loop.ready)) == ([LONG_PAUSE_MS + 1], 0)
+    one.clock.advance(LONG_PAUSE_MS)
     one.now.update()
     one.clock.advance(1)
     one.timers.ring()
-    assert (one.fired[1:], len(one.loop.ready)) == ([2 * LATE_MS + 2], 0), "a gap is forgotten after LATE_MS"
+    assert (one.fired[1:], len(one.loop.ready)) == ([2 * LONG_PAUSE_MS + 2], 0), "the pause has expired"
 
 
 def test_a_flood_of_requests_delays_timers_for_a_bounded_time() -> None:
     one = Timers()
-    one.clock.advance(LATE_MS + 1)
+    one.clock.advance(LONG_PAUSE_MS + 1)
     one.unserved = True
     one.timers.ring()
     for _ in range(MAX_WAITS + 2):
         assert one.fired == []
         one.loop.turn()
-    assert (one.fired, len(one.loop.ready)) == ([LATE_MS + 1], 0)
+    assert (one.fired, len(one.loop.ready)) == ([LONG_PAUSE_MS + 1], 0)
 
 
 def test_timers_of_a_late_loop_fire_once_after_a_whole_turn() -> None:
@@ -235,27 +235,27 @@ def test_timers_of_a_late_loop_fire_once_after_a_whole_turn() -> None:
     nothing, even after requests were served.
     """
     one = Timers()
-    one.clock.advance(LATE_MS + 1)
+    one.clock.advance(LONG_PAUSE_MS + 1)
     one.timers.ring()
     one.loop.turn()
     one.now.update()
     one.timers.ring()
     assert one.fired == []
     one.loop.turn()
-    assert (one.fired, len(one.loop.ready)) == ([LATE_MS + 1], 0)
+    assert (one.fired, len(one.loop.ready)) == ([LONG_PAUSE_MS + 1], 0)
     one.timers.ring()
-    assert one.fired == [LATE_MS + 1] * 2
+    assert one.fired == [LONG_PAUSE_MS + 1] * 2
 
 
 @pytest.mark.parametrize(("late_reads", "reads"), [(0, 1), (1, 2), (MAX_READS - 1, MAX_READS), (1_000, MAX_READS)])
 def test_a_late_read_is_repeated_a_few_times(late_reads: int, reads: int) -> None:
     one = Timers()
-    one.clock.advance(LATE_MS + 1)
+    one.clock.advance(LONG_PAUSE_MS + 1)
     one.timers.ring()
     turns = 0
     while not one.fired:
         one.loop.turn()
         turns += 1
         if turns % 2 and turns // 2 < late_reads:
-            one.clock.advance(LATE_MS + 1)  # reading the sockets in this turn takes long
+            one.clock.advance(LONG_PAUSE_MS + 1)  # reading the sockets in this turn takes long
     assert (turns, len(one.loop.ready)) == (2 * reads, 0)
