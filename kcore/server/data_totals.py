@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kcore.broker.data.partition import Partition
     from kcore.engine import Engine
 
-LATE_MS: Final = 300_000
+LATE_TRANSACTION_MS: Final = 300_000
 """Time in ms, beyond `transaction.max.timeout.ms`, after which an open transaction counts as late, as in Kafka."""
 
 SLICE_ITEMS: Final = 5_000
@@ -26,7 +26,7 @@ class DataTotals:
         partitions: number of partitions, including partitions of internal topics.
         traffic: the traffic of all topics, including deleted topics.
         open_transactions: open transactions of all partitions; a transaction counts once for each of its partitions.
-        late_partitions: number of partitions with a transaction that is late (`LATE_MS`).
+        late_partitions: number of partitions with a transaction that is late (`LATE_TRANSACTION_MS`).
     """
 
     __slots__ = ("late_partitions", "open_transactions", "partitions", "topics", "traffic")
@@ -39,7 +39,7 @@ class DataTotals:
 def count_data(engine: Engine) -> Generator[None, None, DataTotals]:
     """Counts the topics and partitions of a node, their traffic and their open transactions."""
     totals = DataTotals()
-    limit_ms = engine.clock.wall_ms() - engine.config.transaction_max_timeout_ms - LATE_MS
+    limit_ms = engine.clock.wall_ms() - engine.config.transaction_max_timeout_ms - LATE_TRANSACTION_MS
     # Not after the loop: otherwise a topic that is deleted during a pause would count twice, in the list and here. The
     # next scrape would count it once, but counters must not decrease.
     totals.traffic.add(engine.partitions.deleted_traffic)
