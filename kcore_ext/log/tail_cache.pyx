@@ -15,14 +15,13 @@ from libc.string cimport memmove
 
 from kcore_ext.util.byte_order cimport read_int32
 
+cpdef enum:
+    TRIM_THRESHOLD = 256    # released entries at the head of a partition's list before it is rebuilt without them
+    BATCH_OVERHEAD = 64     # memory of a batch besides its bytes: the object, its list entries, its base offset
+
 cdef enum:
-    TRIM_EVERY = 256        # released entries at the head of a partition's list before it is rebuilt without them
-    HELD_BESIDE = 64        # memory of a batch besides its bytes: the object, its list entries, its base offset
     LAST_DELTA_AT = 23      # of a batch header: the last offset delta
     MAX_FOUND = 15_000      # batches that one read returns, in a few milliseconds
-
-TRIM_THRESHOLD = TRIM_EVERY
-BATCH_OVERHEAD = HELD_BESIDE
 
 
 @cython.final
@@ -60,7 +59,7 @@ cdef class PartitionTail:
         self.batches[head] = None
         head += 1
         self.head = head
-        if head >= TRIM_EVERY and head * 2 >= count:
+        if head >= TRIM_THRESHOLD and head * 2 >= count:
             try:
                 del self.batches[:head]
             except MemoryError:
@@ -155,7 +154,7 @@ cdef class TailCache:
             return 0
         try:
             for place in range(PyList_GET_SIZE(batches)):
-                size = PyBytes_GET_SIZE(batches[place]) + HELD_BESIDE
+                size = PyBytes_GET_SIZE(batches[place]) + BATCH_OVERHEAD
                 tail.push(bases[place], <bytes>batches[place])
                 self.remember(tail, size)
                 self.size_bytes += size
