@@ -42,7 +42,7 @@ cdef class AbortedCore:
 cdef class ProducersCore:
     cdef public dict entries
     cdef public dict open_transactions
-    cdef public dict verifications
+    cdef public dict verification_guards
     cdef public dict owners     # producer id: the transactional id that the coordinator confirmed for it
     cdef public dict refused    # producer id: epoch and first sequence of a batch that could not be stored
     cdef public AbortedCore aborted

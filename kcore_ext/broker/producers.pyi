@@ -95,8 +95,8 @@ class ProducersCore:
     Attributes:
         entries: producer id -> state.
         open_transactions: producer id -> first offset of its open transaction, in ascending order of the offsets.
-        verifications: producer id -> (transactional id, epoch) -> `Verification`. An entry exists from the first
-            request until the transaction's first batch or an end marker.
+        verification_guards: producer id -> (transactional id, epoch) -> `VerificationGuard`. An entry exists from the
+            first request until the transaction's first batch or an end marker.
         aborted: the index of aborted transactions.
         refused: producer id -> (epoch, first sequence) of the producer's first batch, for producers that are not in
             `entries` because this batch could not be stored.
@@ -104,7 +104,7 @@ class ProducersCore:
 
     entries: dict[int, ProducerEntry]
     open_transactions: dict[int, int]
-    verifications: dict[int, Any]
+    verification_guards: dict[int, Any]
     owners: dict[int, str]
     refused: dict[int, tuple[int, int]]
     aborted: Any  # an AbortedCore

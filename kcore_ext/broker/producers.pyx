@@ -204,7 +204,7 @@ cdef class ProducersCore:
     def __cinit__(self, *arguments, **named):
         self.entries = {}
         self.open_transactions = {}
-        self.verifications = {}
+        self.verification_guards = {}
         self.owners = {}
         self.refused = {}
         # Transactions whose marker is not durable: (first offset, marker's offset). They still limit the last stable
@@ -223,7 +223,7 @@ cdef class ProducersCore:
 
         This is the case for the next batch of a known producer, in its open transaction or outside of transactions. It
         is also the case for the first batch of an unknown producer outside of transactions. The function does not check
-        verifications, because they concern only the batch that opens a transaction.
+        verification guards, because they concern only the batch that opens a transaction.
         """
         cdef PyObject* found
         cdef State* now
@@ -282,8 +282,8 @@ cdef class ProducersCore:
             if now.txn_first_offset < 0:
                 now.txn_first_offset = batch.base_offset
                 self.open_transactions[producer_id] = batch.base_offset
-            if self.verifications:
-                self.verifications.pop(producer_id, None)
+            if self.verification_guards:
+                self.verification_guards.pop(producer_id, None)
         return 0
 
     # ---- appends that are not durable

@@ -29,7 +29,7 @@ from kcore_ext.batch.survey import BatchSurvey, survey
 if TYPE_CHECKING:
     from kcore.broker.configs.log_config import LogConfig
     from kcore.broker.data.partition import Partition
-    from kcore.broker.data.producer_state import Verification
+    from kcore.broker.data.producer_state import VerificationGuard
     from kcore.clock import Now
     from kcore.protocol.compression import Buffer
     from kcore_ext.batch import BatchHeader
@@ -159,7 +159,7 @@ def append(
     records: bytes,
     header: BatchHeader,
     now: Now,
-    guard: Verification | None = None,
+    guard: VerificationGuard | None = None,
     verify: bool = False,
     unpack: Unpack = in_steps,
 ) -> Appended | Generator[int, None, Appended]:
@@ -170,7 +170,7 @@ def append(
         records: the request's bytes; bytes after the batch are dropped.
         header: the batch's header.
         now: the clock, which the driver reads once for each round of requests.
-        guard: the coordinator's verification that the batch belongs to a transaction (KIP-890); None: not verified.
+        guard: from the verification that the batch belongs to a transaction (KIP-890); None: not verified.
         verify: True if a batch that begins a transaction in this partition needs a guard.
         unpack: decompresses the records in steps.
 
@@ -201,7 +201,7 @@ def _stage_late(
     cost: int,
     steps: Generator[int, None, CheckedBatch],
     header: BatchHeader,
-    guard: Verification | None,
+    guard: VerificationGuard | None,
     verify: bool,
 ) -> Generator[int, None, Appended]:
     """Runs the check of a batch in `steps`, and then stages the batch like `_stage`.
@@ -216,7 +216,7 @@ def _stage_late(
 
 
 def _stage(
-    partition: Partition, checked: CheckedBatch, header: BatchHeader, guard: Verification | None, verify: bool
+    partition: Partition, checked: CheckedBatch, header: BatchHeader, guard: VerificationGuard | None, verify: bool
 ) -> Appended:
     """Checks the producer of a batch and stages it; returns and raises the same as `append`."""
     batch, max_timestamp_ms, append_time_ms = checked

@@ -18,7 +18,7 @@ __all__ = [
     "BatchMetadata",
     "ProducerEntry",
     "ProducerStates",
-    "Verification",
+    "VerificationGuard",
     "increment_sequence",
 ]
 
@@ -38,11 +38,11 @@ def increment_sequence(sequence: int, by: int) -> int:
     return sequence + by
 
 
-class Verification:
-    """One producer's transaction that the coordinator verifies before its first batch is appended (KIP-890).
+class VerificationGuard:
+    """The guard of one transaction of a producer in a partition (KIP-890), named as in Kafka.
 
-    This object is called the *guard* of the transaction's first batch. An end marker or the first batch removes the
-    guard from the partition. The partition refuses an append whose guard was removed.
+    The coordinator verifies the transaction before its first batch is appended. An end marker or the first batch
+    removes the guard from the partition. The partition refuses an append whose guard was removed.
 
     Each combination of transactional id, producer id and epoch has its own object, because the coordinator has not
     confirmed the combination yet. So a request with a forged producer id cannot change the object of the real producer.
@@ -52,7 +52,7 @@ class Verification:
         epoch: the producer's epoch.
         supports_epoch_bump: True if the producer follows transaction.version 2, in which each transaction starts at
             sequence 0.
-        created_ms: wall-clock time of the first request, in ms; the verification expires a fixed time after it.
+        created_ms: wall-clock time of the first request, in ms; the guard expires a fixed time after it.
         lowest_sequence: the lowest first sequence of the requests that were not rejected; a batch with a higher
             sequence may not be appended first. None before the coordinator's first result.
     """
@@ -75,7 +75,7 @@ class ProducerStates(ProducersCore):
 
     __slots__ = ("_ended", "_refused_before")
 
-    verifications: dict[int, dict[tuple[str, int], Verification]]
+    verification_guards: dict[int, dict[tuple[str, int], VerificationGuard]]
     aborted: AbortedTransactionIndex
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class ProducerStates(ProducersCore):
         first_sequence: int,
         last_sequence: int,
         transactional: bool,
-        guard: Verification | None = None,
+        guard: VerificationGuard | None = None,
         verify: bool = False,
     ) -> BatchMetadata | None:
         """Checks the epoch, the sequences and the transaction of a client's batch; changes nothing.
@@ -103,7 +103,7 @@ class ProducerStates(ProducersCore):
             first_sequence: the batch's first sequence.
             last_sequence: the batch's last sequence.
             transactional: True if the batch belongs to a transaction.
-            guard: the verification that the coordinator confirmed for this batch; None if none was needed.
+            guard: the guard of the verification that the coordinator confirmed for this batch; None if none was needed.
             verify: True if the first batch of a transaction needs a guard that is still valid.
 
         Returns:
@@ -191,15 +191,15 @@ class ProducerStates(ProducersCore):
         """Returns True if this partition has, or had, a transaction of this producer."""
         return entry.txn_first_offset >= 0 or entry.coordinator_epoch >= 0
 
-    def _is_guarded(self, producer_id: int, guard: Verification | None) -> bool:
-        """Returns True if `guard` is still the partition's verification of its transactional id, producer and epoch."""
+    def _is_guarded(self, producer_id: int, guard: VerificationGuard | None) -> bool:
+        """Returns True if the partition still has this guard of its transactional id, producer and epoch."""
         if guard is None:
             return False
-        own = self.verifications.get(producer_id)
+        own = self.verification_guards.get(producer_id)
         return own is not None and own.get((guard.transactional_id, guard.epoch)) is guard
 
     @staticmethod
-    def _check_verified_sequence(guard: Verification, first_sequence: int, first_batch: bool) -> None:
+    def _check_verified_sequence(guard: VerificationGuard, first_sequence: int, first_batch: bool) -> None:
         """Refuses a batch that would be appended before the first batch of the transaction.
 
         Raises:
@@ -265,7 +265,7 @@ class ProducerStates(ProducersCore):
             if not commit:
                 earliest = next(iter(self.open_transactions.values()), offset + 1)
                 self.aborted.add(AbortedTransaction(producer_id, first_offset, offset, earliest))
-        self.verifications.pop(producer_id, None)
+        self.verification_guards.pop(producer_id, None)
 
     def _forget_open(self, producer_id: int) -> None:
         """Removes a transaction that has ended from the open transactions."""
@@ -293,7 +293,7 @@ class ProducerStates(ProducersCore):
 
     def begin_verification(
         self, producer_id: int, transactional_id: str, epoch: int, supports_epoch_bump: bool, now_ms: int
-    ) -> Verification:
+    ) -> VerificationGuard:
         """Returns the guard for a request that the coordinator is about to verify, creating it if there is none.
 
         The call itself has no effect on other requests. The caller must call `settle_verification` afterwards.
@@ -304,13 +304,16 @@ class ProducerStates(ProducersCore):
         entry = self.entries.get(producer_id)
         if entry is not None and epoch < entry.epoch and self._is_transactional(entry):
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
-        own = self.verifications.setdefault(producer_id, {})
+        own = self.verification_guards.setdefault(producer_id, {})
         guard = own.get((transactional_id, epoch))
         if guard is None:
-            guard = own[transactional_id, epoch] = Verification(transactional_id, epoch, supports_epoch_bump, now_ms)
+            guard = VerificationGuard(transactional_id, epoch, supports_epoch_bump, now_ms)
+            own[transactional_id, epoch] = guard
         return guard
 
-    def settle_verification(self, producer_id: int, guard: Verification, first_sequence: int, rejected: bool) -> None:
+    def settle_verification(
+        self, producer_id: int, guard: VerificationGuard, first_sequence: int, rejected: bool
+    ) -> None:
         """Applies the coordinator's result to the guard of a request.
 
         Args:
@@ -326,10 +329,10 @@ class ProducerStates(ProducersCore):
             lowest = guard.lowest_sequence
             guard.lowest_sequence = first_sequence if lowest is None else min(lowest, first_sequence)
         elif guard.lowest_sequence is None and self._is_guarded(producer_id, guard):
-            own = self.verifications[producer_id]
+            own = self.verification_guards[producer_id]
             del own[guard.transactional_id, guard.epoch]
             if not own:
-                del self.verifications[producer_id]
+                del self.verification_guards[producer_id]
 
     def has_open_transaction(self, producer_id: int, epoch: int, transactional_id: str) -> bool:
         """Returns True if the transactional id has an open transaction of this epoch in the partition. A batch then
@@ -349,7 +352,7 @@ class ProducerStates(ProducersCore):
     # ---- expiry
 
     def expire(self, wall_ms: int, expiration_ms: int, slice_size: int) -> Iterator[None]:
-        """Removes producers that were idle for `expiration_ms`, and verifications that are older than `expiration_ms`.
+        """Removes producers that were idle for `expiration_ms`, and guards that are older than `expiration_ms`.
 
         It keeps producers with an open transaction or with an append that is not durable. It forgets batches that were
         refused before the previous call. The generator pauses after every `slice_size` producers.
@@ -370,11 +373,11 @@ class ProducerStates(ProducersCore):
             if not until_pause:
                 until_pause = slice_size
                 yield
-        for producer_id, own in list(self.verifications.items()):
+        for producer_id, own in list(self.verification_guards.items()):
             for key in [key for key, guard in own.items() if wall_ms - guard.created_ms >= expiration_ms]:
                 del own[key]
-            if not own and self.verifications.get(producer_id) is own:
-                del self.verifications[producer_id]
+            if not own and self.verification_guards.get(producer_id) is own:
+                del self.verification_guards[producer_id]
                 if producer_id not in self.entries:
                     self.owners.pop(producer_id, None)
             until_pause -= 1

@@ -19,7 +19,7 @@ from kcore.runtime.pending import Pending
 if TYPE_CHECKING:
     from kcore.broker.apis.produce import ProduceApi
     from kcore.broker.data.partition import Partition
-    from kcore.broker.data.producer_state import Verification
+    from kcore.broker.data.producer_state import VerificationGuard
     from kcore.broker.data.transaction_verifier import Results
     from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse
     from kcore.runtime.api import RequestContext
@@ -36,7 +36,7 @@ class ProduceItem:
         partition: the target partition; None if it does not exist.
         header: the header of the batch; None if there is no batch.
         error: an error found before the append, or None.
-        guard: the verification of its transaction; None if none was needed.
+        guard: the guard of its transaction; None if no verification was needed.
     """
 
     __slots__ = ("data", "error", "guard", "header", "partition")
@@ -52,7 +52,7 @@ class ProduceItem:
         self.partition = partition
         self.header = header
         self.error = error
-        self.guard: Verification | None = None
+        self.guard: VerificationGuard | None = None
 
     @property
     def writes_transactionally(self) -> bool:

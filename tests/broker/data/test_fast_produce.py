@@ -359,7 +359,7 @@ class Pair(RuleBasedStateMachine):
                     list(partition.producers.open_transactions.items()),
                     {
                         (producer_id, *key): (guard.lowest_sequence, guard.supports_epoch_bump, guard.created_ms)
-                        for producer_id, own in partition.producers.verifications.items()
+                        for producer_id, own in partition.producers.verification_guards.items()
                         for key, guard in own.items()
                     },
                 )

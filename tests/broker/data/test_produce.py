@@ -483,7 +483,7 @@ def test_a_transaction_begins_once_the_last_one_is_completed() -> None:
     coordinator.respond(ErrorCode.NONE)
     plane.commit()
     assert pending.response == response(taken(1))
-    assert plane.partition("t").producers.verifications == {}
+    assert plane.partition("t").producers.verification_guards == {}
 
 
 def test_a_newer_epoch_between_two_retries_fences() -> None:
@@ -497,7 +497,7 @@ def test_a_newer_epoch_between_two_retries_fences() -> None:
     coordinator.respond(ErrorCode.NONE)
     plane.commit()
     assert pending.response == response(refused(ErrorCode.INVALID_PRODUCER_EPOCH))
-    assert plane.partition("t").producers.verifications == {}
+    assert plane.partition("t").producers.verification_guards == {}
 
 
 @pytest.mark.parametrize("acks", [-1, 0])

@@ -25,16 +25,16 @@ PARTITIONS = 2
 DAY_MS = 86_400_000
 
 
-def verifications(producers: Any) -> dict[tuple[int, str, int], tuple[Any, ...]]:
+def guards(producers: Any) -> dict[tuple[int, str, int], tuple[Any, ...]]:
     return {
         (producer_id, *key): (guard, guard.lowest_sequence, guard.supports_epoch_bump, guard.created_ms)
-        for producer_id, own in producers.verifications.items()
+        for producer_id, own in producers.verification_guards.items()
         for key, guard in own.items()
     }
 
 
 def state(world: World) -> Any:
-    """Returns the state that later produce requests depend on: partitions, verifications, outstanding requests."""
+    """Returns the state that later produce requests depend on: partitions, guards, outstanding requests."""
     return (
         [
             (
@@ -45,7 +45,7 @@ def state(world: World) -> Any:
                 partition.last_stable_offset,
                 {producer_id: entry.state() for producer_id, entry in partition.producers.entries.items()},
                 list(partition.producers.open_transactions.items()),
-                verifications(partition.producers),
+                guards(partition.producers),
             )
             for partition in world.engine.partitions
         ],
@@ -125,7 +125,7 @@ def test_forged_requests_do_not_fail_one_that_is_being_verified() -> None:
     coordinator.respond(E.NONE)
     plane.commit()
     assert own.response == response(taken(0))
-    assert plane.partition("t").producers.verifications == {}
+    assert plane.partition("t").producers.verification_guards == {}
 
 
 def test_a_request_that_fails_after_its_verification_has_a_response_without_memory_for_a_log_line(
@@ -162,20 +162,20 @@ def test_a_batch_that_could_not_be_verified_is_not_overtaken(code: E) -> None:
     first = plane.send(request(("t", 0, transactional(0)), tid="tid"), 11)
     coordinator.respond(code)
     assert first.done
-    created = verifications(plane.partition("t").producers)
+    created = guards(plane.partition("t").producers)
     plane.clock.advance(1000)
     plane.now.update()
     second = plane.send(request(("t", 0, transactional(1)), tid="tid"), 11)
     coordinator.respond(E.NONE)
     assert second.response == response(refused_with(E.OUT_OF_ORDER_SEQUENCE_NUMBER, 0))
-    assert verifications(plane.partition("t").producers) == created
+    assert guards(plane.partition("t").producers) == created
     for sequence in (0, 1):
         pending = plane.send(request(("t", 0, transactional(sequence)), tid="tid"), 11)
         if not pending.done and coordinator.requests_of_verification:
             coordinator.respond(E.NONE)
         plane.commit()
         assert pending.response == response(taken(sequence))
-    assert plane.partition("t").producers.verifications == {}
+    assert plane.partition("t").producers.verification_guards == {}
 
 
 def test_old_verifications_expire() -> None:
@@ -201,12 +201,12 @@ def test_old_verifications_expire() -> None:
         plane.now.update()
         for _ in plane.housekeeping.expire_producers():
             pass
-        assert set(verifications(producers)) == left
+        assert set(guards(producers)) == left
     plane.clock.advance(DAY_MS)
     plane.now.update()
     for _ in plane.housekeeping.expire_producers():
         pass
-    assert producers.verifications == {}
+    assert producers.verification_guards == {}
 
 
 @dataclass
@@ -341,7 +341,7 @@ class Strangers(RuleBasedStateMachine):
     @invariant()
     def nothing_is_left_to_verify(self) -> None:
         if hasattr(self, "world"):
-            assert all(not partition.producers.verifications for partition in self.world.engine.partitions)
+            assert all(not partition.producers.verification_guards for partition in self.world.engine.partitions)
 
     @staticmethod
     def code(response: Any) -> int:
