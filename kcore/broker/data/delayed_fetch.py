@@ -58,7 +58,7 @@ class ParkedFetch(Protocol):
         """True while the purgatory watches the fetch."""
         ...
 
-    def try_now(self) -> bool:
+    def try_complete_now(self) -> bool:
         """Completes the fetch if its condition holds. Returns True if the call has completed the fetch."""
         ...
 
@@ -82,33 +82,36 @@ class DueFetches:
         self._slices = slices
         self._now = now
         self._round_ms = -1
-        self._checked = 0  # number of partitions that the tries of this round have checked
+        self._checked = 0  # number of partitions that the checks of this round have examined
         self._running = False
         self._due: dict[ParkedFetch, int] = {}  # deferred fetch -> the number of its partitions
 
-    def may_try(self, operation: ParkedFetch, partitions: int) -> bool:
-        """Returns True if the caller may check a parked fetch immediately. Otherwise, schedules the check in a slice.
+    def defer_if_costly(self, operation: ParkedFetch, partitions: int) -> bool:
+        """Schedules the check of a parked fetch in a slice if it would delay this round too long.
 
         Args:
             operation: the fetch.
             partitions: the number of its partitions or, if that is larger, of the batches that it examines.
+
+        Returns:
+            False if this method has scheduled no check, so that the caller checks the fetch immediately.
         """
         if self._round_ms != self._now.now_ms:
             self._round_ms = self._now.now_ms
             self._checked = 0
         self._checked += partitions
         if partitions <= MAX_AT_ONCE and self._checked <= MAX_IN_A_ROUND:
-            return True
+            return False
         if not self._slices.requests.enabled:
-            return True  # no event loop runs slices
+            return False  # no event loop runs slices
         if not self._running:
-            self._slices.add(self._try_all())
+            self._slices.add(self._check_all())
             self._running = True
         self._due[operation] = partitions
         operation.deferred = True
-        return False
+        return True
 
-    def _try_all(self) -> Iterator[None]:
+    def _check_all(self) -> Iterator[None]:
         examined = 0
         try:
             while self._due:
@@ -118,7 +121,7 @@ class DueFetches:
                 del self._due[operation]
                 try:
                     if operation.watched:
-                        operation.try_now()
+                        operation.try_complete_now()
                 except Exception as error:
                     log_failure(
                         logger,
@@ -217,11 +220,11 @@ class DelayedFetch(DelayedOperation):
 
     def try_complete(self) -> bool:
         """Checks the fetch now; or in a slice, if it is in the purgatory and many partitions must be read."""
-        if self.watched and not self.api.due_fetches.may_try(self, self.cost):
+        if self.watched and self.api.due_fetches.defer_if_costly(self, self.cost):
             return False
-        return self.try_now()
+        return self.try_complete_now()
 
-    def try_now(self) -> bool:
+    def try_complete_now(self) -> bool:
         """Completes the fetch if a partition has an error, or if all partitions together have enough bytes."""
         if self.pending_appends:
             for awaited, end_offset in self.pending_appends:

@@ -113,11 +113,11 @@ class DelayedShareFetch(DelayedOperation):
 
     def try_complete(self) -> bool:
         """Checks the fetch now; or in a slice, if it is in the purgatory and many share partitions must be read."""
-        if self.watched and not self._due_fetches.may_try(self, len(self._share_partitions)):
+        if self.watched and self._due_fetches.defer_if_costly(self, len(self._share_partitions)):
             return False
-        return self.try_now()
+        return self.try_complete_now()
 
-    def try_now(self) -> bool:
+    def try_complete_now(self) -> bool:
         """Completes the fetch if a share partition has failed, if its log no longer exists, or if there are enough
         records."""
         return enough(self._share_partitions, self._min_bytes) and self.force_complete()

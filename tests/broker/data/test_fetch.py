@@ -397,13 +397,13 @@ def test_a_round_tries_parked_fetches_within_a_bound(monkeypatch: pytest.MonkeyP
     enough = (partitions + 1) * len(records)
     pending = [plane.send(fetch(*entries, wait_ms=500, min_bytes=enough), 12) for _ in range(fetches)]
     looks = []
-    try_now = DelayedFetch.try_now
+    try_complete_now = DelayedFetch.try_complete_now
 
     def counted(operation: DelayedFetch) -> bool:
         looks.append(len(operation.items))
-        return try_now(operation)
+        return try_complete_now(operation)
 
-    monkeypatch.setattr(DelayedFetch, "try_now", counted)
+    monkeypatch.setattr(DelayedFetch, "try_complete_now", counted)
     plane.send(request(*[("t", index, records) for index in range(partitions)]), 11)
     plane.commit()
     assert sum(looks) == MAX_IN_A_ROUND
@@ -445,13 +445,13 @@ def test_a_long_fetch_that_fails_does_not_stop_the_others(monkeypatch: pytest.Mo
     pending = [plane.send(fetch(*entries, wait_ms=500), 12) for _ in range(2)]
     tries = []
 
-    def try_now(operation: DelayedFetch) -> bool:
+    def try_complete_now(operation: DelayedFetch) -> bool:
         tries.append(operation)
         if len(tries) == 1:
             raise MemoryError
         return operation.force_complete()
 
-    monkeypatch.setattr(DelayedFetch, "try_now", try_now)
+    monkeypatch.setattr(DelayedFetch, "try_complete_now", try_complete_now)
     produce(plane, batch_of(b"v"))
     while plane.slices.step():
         pass

@@ -30,14 +30,14 @@ def test_long_fetches_are_tried_in_slices_once_for_all_records() -> None:
     world = World(partitions=MAX_AT_ONCE + 1)
     parked = park_long(world, "a", "b", "c")
     tries: list[DelayedShareFetch] = []
-    try_now = DelayedShareFetch.try_now
+    try_complete_now = DelayedShareFetch.try_complete_now
 
     def counted(operation: DelayedShareFetch) -> bool:
         tries.append(operation)
-        return try_now(operation)
+        return try_complete_now(operation)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DelayedShareFetch, "try_now", counted)
+        patch.setattr(DelayedShareFetch, "try_complete_now", counted)
         for index in (0, 1):
             world.start(world.produce_request(1, partition=index), 9)
             world.engine.commit()
