@@ -14,7 +14,7 @@ from kcore.group.consumer.heartbeat import JOIN, UNCHANGED, heartbeat, new_membe
 from kcore.group.consumer.member import STATIC_LEAVE_EPOCH, ConsumerMember, MemberMetadata
 from kcore.group.consumer.services import INLINE_MEMBERS, ConsumerSettings
 from kcore.group.consumer.subscriptions import Subscriptions
-from kcore.group.consumer.target import LONG_SUBSCRIPTION, MANY_MATCHES
+from kcore.group.consumer.target import INLINE_MATCHES, INLINE_TOPICS
 from kcore.group.shard import GroupShard
 from kcore.patterns import (
     MAX_CHARACTERS,
@@ -81,8 +81,8 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
         f"repetitions (`{{n}}`, `{{m,n}}`) add up to at most {MAX_REPEATS}. kcore refuses "
         "other patterns with INVALID_REGULAR_EXPRESSION. If several assignors have equal votes, kcore uses the first "
         "of them in `group.consumer.assignors`. A later heartbeat returns the target assignment if the group has more "
-        f"than {INLINE_MEMBERS} members, a member has more than {LONG_SUBSCRIPTION} topics, or the group's patterns "
-        f"match more than {MANY_MATCHES} topics. A member may subscribe to {MAX_SUBSCRIBED_TOPICS} topics by name; a "
+        f"than {INLINE_MEMBERS} members, a member has more than {INLINE_TOPICS} topics, or the group's patterns "
+        f"match more than {INLINE_MATCHES} topics. A member may subscribe to {MAX_SUBSCRIBED_TOPICS} topics by name; a "
         "request with more is refused with INVALID_REQUEST."
     )
 
@@ -121,7 +121,7 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
             message = f"a member may subscribe to at most {MAX_SUBSCRIBED_TOPICS} topics by name"
             return self.error(context, request, ErrorCode.INVALID_REQUEST, message)
         slices = self._shards.slices
-        if names is not None and len(names) > LONG_SUBSCRIPTION and slices is not None and slices.requests.enabled:
+        if names is not None and len(names) > INLINE_TOPICS and slices is not None and slices.requests.enabled:
 
             def join(responses: list[Any]) -> Any:
                 return gather(self, context, request, responses, last_response)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from kcore.group.apis.base import READ_GROUP, GroupApi
 from kcore.group.apis.consumer_group_heartbeat import MAX_SUBSCRIBED_TOPICS, is_blank
 from kcore.group.apis.long_subscription import NAME_COST_US, NAMES_PER_STEP, last_response
-from kcore.group.consumer.target import LONG_SUBSCRIPTION
+from kcore.group.consumer.target import INLINE_TOPICS
 from kcore.group.shard import GroupShard
 from kcore.group.share import target
 from kcore.group.share.group import ShareGroup
@@ -99,7 +99,7 @@ class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHear
             message = f"a member may subscribe to at most {MAX_SUBSCRIBED_TOPICS} topics"
             return self.error(context, request, ErrorCode.INVALID_REQUEST, message)
         slices = self._shards.slices
-        if len(names) > LONG_SUBSCRIPTION and slices is not None and slices.requests.enabled:
+        if len(names) > INLINE_TOPICS and slices is not None and slices.requests.enabled:
 
             def join(responses: list[Any]) -> Any:
                 return gather(self, context, request, responses, last_response)

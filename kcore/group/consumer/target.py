@@ -31,17 +31,17 @@ TOPIC_BYTES: Final = 24  # size of a topic in a target's record: its id, the len
 PARTITION_BYTES: Final = 4
 SLICE_RECORDS: Final = 256
 """Number of members' targets that one slice writes."""
-LONG_SUBSCRIPTION: Final = 1_000
+INLINE_TOPICS: Final = 1_000
 """Number of topics in a subscription up to which a heartbeat computes a new target in its own decision.
 
 If a member subscribes to more topics, slices compute the target, provided that there is an event loop.
 """
-MANY_MATCHES: Final = 10_000
+INLINE_MATCHES: Final = 10_000
 """Number of topics matched by a group's patterns up to which a heartbeat computes a new target in its own decision.
 
 If the patterns match more topics, slices compute the target, and the member receives its partitions one heartbeat
-later. Because of this delay, the limit is larger than `LONG_SUBSCRIPTION`: after a long subscription, the response to
-the heartbeat waits for the target, so the member receives its partitions at once.
+later. Because of this delay, the limit is larger than `INLINE_TOPICS`: after a long subscription, the response to the
+heartbeat waits for the target, so the member receives its partitions at once.
 """
 NAMES_PER_SLICE: Final = 20_000
 """Number of topic names that one slice collects from the members' subscriptions for the assignor."""
@@ -61,7 +61,7 @@ def update(change: MemberChange) -> tuple[int, Target]:
     if change.group_epoch <= group.assignment_epoch or group.target_must_wait():
         return group.assignment_epoch, change.target
     if group.shard.context.shard.slices.requests.enabled and (
-        len(change.metadata.names) > LONG_SUBSCRIPTION or len(group.subscriptions.matched) > MANY_MATCHES
+        len(change.metadata.names) > INLINE_TOPICS or len(group.subscriptions.matched) > INLINE_MATCHES
     ):
         if group.live:  # otherwise the next heartbeat finds a live group
             group.shard.context.in_slices(_in_slices(group))

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from kcore.group.consumer.target import LONG_SUBSCRIPTION, AssignmentJob
+from kcore.group.consumer.target import INLINE_TOPICS, AssignmentJob
 from kcore.protocol.error_codes import ErrorCode as E
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kcore.runtime import Pending
 from tests.transaction.world import World
 
-TOPICS = LONG_SUBSCRIPTION + 200
+TOPICS = INLINE_TOPICS + 200
 NAMES = [f"topic{number:05}" for number in range(TOPICS)]
 RETRIABLE = {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS}
 

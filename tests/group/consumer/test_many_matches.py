@@ -26,7 +26,7 @@ COUNT = 120
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """A node whose limits are a few names instead of thousands."""
-    monkeypatch.setattr(target, "MANY_MATCHES", 50)
+    monkeypatch.setattr(target, "INLINE_MATCHES", 50)
     monkeypatch.setattr(target, "NAMES_PER_SLICE", 20)
     monkeypatch.setattr(services, "NAMES_PER_SLICE", 20)
     monkeypatch.setattr(services, "MAX_KEPT_NAMES", 40)

@@ -22,7 +22,7 @@ RETRIABLE = {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_
 @pytest.fixture(autouse=True)
 def few_topics_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes heartbeats of members with more than 10 topics run in slices; without this fixture, the limit is 1,000."""
-    monkeypatch.setattr(share_group_heartbeat, "LONG_SUBSCRIPTION", 10)
+    monkeypatch.setattr(share_group_heartbeat, "INLINE_TOPICS", 10)
 
 
 def make_world(*, sliced: bool = True) -> World:
