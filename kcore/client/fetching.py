@@ -185,12 +185,12 @@ class FetchPositions:
         state.timestamp = LATEST
         return True
 
-    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+    def drop_polled(self, partitions: Iterable[TopicPartition]) -> None:
         """Drops the cursor's records of partitions that moved to another member, or whose position changed.
 
-        The next call of `processed` does not mark records of these partitions as consumed.
+        The next call of `mark_consumed` does not mark records of these partitions as consumed.
         """
-        self._mark(self.cursor.finished(current=False))
+        self._move_consumed(self.cursor.finished(current=False))
         dropped = set(partitions)
         self.cursor.drop(dropped)
         for partition in dropped:
@@ -199,7 +199,7 @@ class FetchPositions:
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns the offsets to commit, without positions that are being validated."""
-        self._mark(self.cursor.finished(current=False))
+        self._move_consumed(self.cursor.finished(current=False))
         return {
             partition: OffsetAndMetadata(following, "", state.epoch)
             for partition, state in self.by_partition.items()
@@ -239,7 +239,7 @@ class FetchPositions:
             return
         ends = (state.consumed, state.taken, self._polled.get(partition), self._loaded.get(partition))
         if any(end is not None and end > offset for end in ends):
-            self.drop([partition])
+            self.drop_polled([partition])
             state.consumed = state.taken = None
         state.fetch = offset
         state.epoch = epoch
@@ -313,7 +313,7 @@ class FetchPositions:
             return True
         if reset:
             known = epoch >= 0 and end_offset >= 0
-            self.drop([partition])
+            self.drop_polled([partition])
             self.seek(partition, end_offset if known else None, epoch if known else None)
         return reset
 
@@ -345,11 +345,11 @@ class FetchPositions:
         else:  # markers and aborted records alone
             state.skipped = True
 
-    def take(self, limit: int) -> list[Any]:
+    def take_records(self, limit: int) -> list[Any]:
         """Takes buffered records, partition by partition. If the user's code has left a `for` loop early, the remaining
         records of this loop come first.
 
-        The records count as polled; `processed` later marks them as consumed. If this method raises, for example
+        The records count as polled; `mark_consumed` later marks them as consumed. If this method raises, for example
         MemoryError, no record is taken, and the next fetch returns the records again.
         """
         begun: dict[TopicPartition, int] = {}  # the first taken offset of each partition
@@ -395,21 +395,21 @@ class FetchPositions:
         """Moves buffered records to `cursor`, from which the user's `for` loop reads them. Returns False if there are
         none.
         """
-        records = self.take(limit)
+        records = self.take_records(limit)
         self._loaded, self._polled = self._polled, {}  # the cursor reports which records the loop has finished
         self.cursor.load(records)
         return bool(records)
 
-    def processed(self) -> None:
+    def mark_consumed(self) -> None:
         """Marks records as consumed: those of the last poll, and those that the user's `for` loop has reached."""
         polled, self._polled = self._polled, {}
-        self._mark(polled)
-        self._mark(self.cursor.finished(current=True))
+        self._move_consumed(polled)
+        self._move_consumed(self.cursor.finished(current=True))
         if not self.cursor:  # the loop has finished all records, and interceptors may have removed some
             loaded, self._loaded = self._loaded, {}
-            self._mark(loaded)
+            self._move_consumed(loaded)
 
-    def _mark(self, ends: Mapping[Any, int]) -> None:
+    def _move_consumed(self, ends: Mapping[Any, int]) -> None:
         for partition, following in ends.items():
             state = self.by_partition.get(partition)
             if state is not None and (state.consumed is None or following > state.consumed):

@@ -32,7 +32,7 @@ def test_a_response_to_an_earlier_assignment_is_dropped() -> None:
     positions.store(P, before, 2, fetched(2))
     assert (state.fetch, state.buffer) == (2, None)
     positions.store(P, state.version, 2, fetched(2))
-    assert (state.fetch, [record.offset for record in positions.take(10)]) == (3, [2])
+    assert (state.fetch, [record.offset for record in positions.take_records(10)]) == (3, [2])
 
 
 def test_a_position_that_is_validated_is_neither_fetched_nor_committed() -> None:

@@ -59,16 +59,16 @@ def test_polls_take_partition_after_partition_and_count_at_the_next_poll() -> No
     store(positions, ZERO, 0, 3)
     store(positions, ONE, 0, 2)
     assert positions.to_fetch(0) == {}
-    assert positions_of(positions.take(2)) == [(0, 0), (0, 1)]
+    assert positions_of(positions.take_records(2)) == [(0, 0), (0, 1)]
     assert offsets(positions) == {ZERO: 0, ONE: 0}
-    positions.processed()
+    positions.mark_consumed()
     assert offsets(positions) == {ZERO: 2, ONE: 0}
-    assert positions_of(positions.take(9)) == [(0, 2), (1, 0), (1, 1)]
-    positions.processed()
+    assert positions_of(positions.take_records(9)) == [(0, 2), (1, 0), (1, 1)]
+    positions.mark_consumed()
     assert offsets(positions) == {ZERO: 3, ONE: 2}
     assert positions.consumed()[ZERO] == OffsetAndMetadata(3, "", 4)
     assert positions.to_fetch(0) == {ZERO: 3, ONE: 2}
-    assert positions.take(9) == []
+    assert positions.take_records(9) == []
 
 
 def test_a_second_response_for_the_same_offset_is_dropped() -> None:
@@ -76,9 +76,9 @@ def test_a_second_response_for_the_same_offset_is_dropped() -> None:
     positions = assigned(ZERO)
     store(positions, ZERO, 0, 2)
     positions.store(ZERO, 1, 0, fetched(ZERO, 0, 2))
-    assert positions_of(positions.take(9)) == [(0, 0), (0, 1)]
+    assert positions_of(positions.take_records(9)) == [(0, 0), (0, 1)]
     positions.store(ZERO, 1, 0, fetched(ZERO, 0, 2))
-    assert positions.take(9) == []
+    assert positions.take_records(9) == []
     assert positions.to_fetch(0) == {ZERO: 2}
 
 
@@ -86,7 +86,7 @@ def test_a_response_for_an_earlier_position_is_dropped() -> None:
     positions = assigned(ZERO)
     positions.seek(ZERO, 0)
     positions.store(ZERO, 1, 0, fetched(ZERO, 0, 2))
-    assert positions.take(9) == []
+    assert positions.take_records(9) == []
     assert positions.to_fetch(0) == {ZERO: 0}
 
 
@@ -99,7 +99,7 @@ def test_a_loop_counts_a_record_when_the_next_one_is_requested() -> None:
     assert offsets(positions) == {ZERO: 1, ONE: 0}
     next(positions.cursor)
     assert offsets(positions) == {ZERO: 2, ONE: 0}
-    positions.processed()
+    positions.mark_consumed()
     assert offsets(positions) == {ZERO: 2, ONE: 1}
     assert not positions.take_for_loop(0)
 
@@ -110,9 +110,9 @@ def test_a_poll_after_a_loop_begins_with_the_records_that_the_loop_left() -> Non
     store(positions, ZERO, 0, 4)
     assert positions.take_for_loop(3)
     next(positions.cursor)
-    positions.processed()
-    assert positions_of(positions.take(9)) == [(0, 1), (0, 2), (0, 3)]
-    positions.processed()
+    positions.mark_consumed()
+    assert positions_of(positions.take_records(9)) == [(0, 1), (0, 2), (0, 3)]
+    positions.mark_consumed()
     assert offsets(positions) == {ZERO: 4}
 
 
@@ -122,11 +122,11 @@ def test_records_of_a_lost_partition_leave_the_loop_and_do_not_count() -> None:
     store(positions, ONE, 0, 2)
     assert positions.take_for_loop(9)
     next(positions.cursor)
-    positions.drop([ZERO])
+    positions.drop_polled([ZERO])
     positions.remove([ZERO])
     positions.assign([ZERO])
     assert positions_of(list(positions.cursor)) == [(1, 0), (1, 1)]
-    positions.processed()
+    positions.mark_consumed()
     assert offsets(positions) == {ONE: 2}
 
 
@@ -134,10 +134,10 @@ def test_polled_records_of_a_sought_partition_do_not_count() -> None:
     positions = assigned(ZERO, ONE)
     store(positions, ZERO, 0, 2)
     store(positions, ONE, 0, 2)
-    assert len(positions.take(9)) == 4
-    positions.drop([ZERO])
+    assert len(positions.take_records(9)) == 4
+    positions.drop_polled([ZERO])
     positions.seek(ZERO, 0)
-    positions.processed()
+    positions.mark_consumed()
     assert offsets(positions) == {ZERO: 0, ONE: 2}
 
 
@@ -146,10 +146,10 @@ def test_paused_partitions_are_neither_taken_nor_fetched() -> None:
     store(positions, ZERO, 0, 2)
     store(positions, ONE, 0, 1)
     positions.by_partition[ZERO].paused = True
-    assert positions_of(positions.take(9)) == [(1, 0)]
+    assert positions_of(positions.take_records(9)) == [(1, 0)]
     assert positions.to_fetch(0) == {ONE: 1}
     positions.by_partition[ZERO].paused = False
-    assert positions_of(positions.take(9)) == [(0, 0), (0, 1)]
+    assert positions_of(positions.take_records(9)) == [(0, 0), (0, 1)]
 
 
 def marker(offset: int) -> bytes:
@@ -169,10 +169,10 @@ def store_marker(positions: FetchPositions, partition: TopicPartition, offset: i
 def test_a_marker_after_consumed_records_is_committed_with_them() -> None:
     positions = assigned(ZERO)
     store(positions, ZERO, 0, 2)
-    assert positions_of(positions.take(9)) == [(0, 0), (0, 1)]
+    assert positions_of(positions.take_records(9)) == [(0, 0), (0, 1)]
     store_marker(positions, ZERO, 2)
     assert offsets(positions) == {ZERO: 0}  # the program still processes the records before the marker
-    positions.processed()
+    positions.mark_consumed()
     assert offsets(positions) == {ZERO: 3}
     store_marker(positions, ZERO, 3)
     assert offsets(positions) == {ZERO: 4}
@@ -185,12 +185,12 @@ def test_a_marker_in_the_response_of_consumed_records_is_committed_with_them() -
     records.add(marker(2), 0, None, decompress)
     positions = assigned(ZERO)
     positions.store(ZERO, positions.by_partition[ZERO].version, 0, records)
-    assert positions_of(positions.take(1)) == [(0, 0)]
-    positions.processed()
+    assert positions_of(positions.take_records(1)) == [(0, 0)]
+    positions.mark_consumed()
     assert offsets(positions) == {ZERO: 1}
-    assert positions_of(positions.take(1)) == [(0, 1)]
+    assert positions_of(positions.take_records(1)) == [(0, 1)]
     assert offsets(positions) == {ZERO: 1}
-    positions.processed()
+    positions.mark_consumed()
     assert offsets(positions) == {ZERO: 3}
 
 
@@ -200,11 +200,11 @@ def test_a_marker_after_records_of_a_loop_is_not_committed_before_the_loop_has_f
     assert positions.take_for_loop(9)
     next(positions.cursor)
     store_marker(positions, ZERO, 2)
-    positions.processed()
+    positions.mark_consumed()
     assert offsets(positions) == {ZERO: 1}
     next(positions.cursor)
     assert offsets(positions) == {ZERO: 1}
-    positions.processed()
+    positions.mark_consumed()
     assert offsets(positions) == {ZERO: 3}
 
 
@@ -226,7 +226,7 @@ def test_records_that_an_interceptor_removed_from_a_loop_count() -> None:
     positions.cursor.load(positions.cursor.rest(9)[:1])
     next(positions.cursor)
     assert offsets(positions) == {ZERO: 0}
-    positions.processed()
+    positions.mark_consumed()
     assert offsets(positions) == {ZERO: 3}
 
 
@@ -236,14 +236,14 @@ def test_a_reset_to_a_smaller_offset_forgets_the_ends_of_earlier_records() -> No
     """
     positions = assigned(ZERO, offset=50)
     store(positions, ZERO, 50, 3)
-    assert positions_of(positions.take(10)) == [(0, 50), (0, 51), (0, 52)]
+    assert positions_of(positions.take_records(10)) == [(0, 50), (0, 51), (0, 52)]
     positions.seek(ZERO, None)  # OFFSET_OUT_OF_RANGE
-    positions.processed()
+    positions.mark_consumed()
     positions.locate(ZERO, positions.by_partition[ZERO].version, 0, None)
     assert ZERO not in offsets(positions)
     store(positions, ZERO, 0, 2)
-    assert positions_of(positions.take(10)) == [(0, 0), (0, 1)]
-    positions.processed()
+    assert positions_of(positions.take_records(10)) == [(0, 0), (0, 1)]
+    positions.mark_consumed()
     assert offsets(positions) == {ZERO: 2}
 
 
@@ -254,11 +254,11 @@ def test_a_reset_to_a_larger_offset_keeps_the_records_of_a_loop() -> None:
     positions.seek(ZERO, None)  # the log start has passed the position
     positions.locate(ZERO, positions.by_partition[ZERO].version, 60, None)
     assert [record.offset for record in positions.cursor] == [0, 1, 2]
-    positions.processed()
+    positions.mark_consumed()
     assert offsets(positions) == {ZERO: 3}
     store(positions, ZERO, 60, 1)
-    assert positions_of(positions.take(10)) == [(0, 60)]
-    positions.processed()
+    assert positions_of(positions.take_records(10)) == [(0, 60)]
+    positions.mark_consumed()
     assert offsets(positions) == {ZERO: 61}
 
 
@@ -289,9 +289,9 @@ def test_records_that_a_failed_poll_has_taken_are_fetched_again() -> None:
     broken: Any = Broken()
     positions.by_partition[ONE].buffer = broken
     with pytest.raises(MemoryError):
-        positions.take(10)
-    positions.processed()
+        positions.take_records(10)
+    positions.mark_consumed()
     assert offsets(positions) == {ZERO: 20, ONE: 20}
     assert positions.to_fetch(0) == {ZERO: 20, ONE: 20}
     store(positions, ZERO, 20, 3)
-    assert positions_of(positions.take(10)) == [(0, 20), (0, 21), (0, 22)]
+    assert positions_of(positions.take_records(10)) == [(0, 20), (0, 21), (0, 22)]

@@ -137,7 +137,7 @@ class Consumer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if error is None:
-            self._processed()
+            self._mark_consumed()
         self.close()
 
     def __iter__(self) -> Iterator[Record]:
@@ -229,14 +229,14 @@ class Consumer:
         self.member._require_started()
         check_wait("timeout", timeout)
         limit = self._max_records if max_records is None else max_records
-        records = list(self._poll(timeout, limit, self._positions.take) or ())
+        records = list(self._poll(timeout, limit, self._positions.take_records) or ())
         if not records and self._closed:
             self.member._require_open()
         return self._intercept(records) if records and self._interceptors else records
 
-    def _processed(self) -> None:
+    def _mark_consumed(self) -> None:
         with self._guard:
-            self._positions.processed()
+            self._positions.mark_consumed()
 
     def _poll(self, timeout: float | None, max_records: int, take: Callable[[int], T]) -> T | None:
         """Waits until `take` returns records, or the consumer is closed; returns None after the timeout."""
@@ -244,7 +244,7 @@ class Consumer:
             return self._await_records(timeout, max_records, take)
 
     def _await_records(self, timeout: float | None, max_records: int, take: Callable[[int], T]) -> T | None:
-        self._processed()
+        self._mark_consumed()
         until_s = None if timeout is None else monotonic() + timeout
         self.member._polls = True  # while this call waits, the driver polls the member
         try:
@@ -298,7 +298,7 @@ class Consumer:
                 if before:
                     self._positions.assign(event.partitions)
             elif not before:
-                self._positions.drop(event.partitions)
+                self._positions.drop_polled(event.partitions)
                 self._positions.remove(event.partitions)
         self._wakeup.set()
         self._arrived.set()
@@ -352,7 +352,7 @@ class Consumer:
         target = to_position(offset)
         with self._guard:
             key, _ = self._position(partition)
-            self._positions.drop([key])
+            self._positions.drop_polled([key])
             self._positions.seek(key, target.offset, target.leader_epoch)
         self._wakeup.set()
 
@@ -381,7 +381,7 @@ class Consumer:
     def _seek_time(self, partitions: Sequence[Partition], timestamp: int) -> None:
         with self._guard:
             keys = [self._position(each)[0] for each in partitions or list(self._positions.by_partition)]
-            self._positions.drop(keys)
+            self._positions.drop_polled(keys)
             for key in keys:
                 self._positions.seek_time(key, timestamp)
         self._wakeup.set()
@@ -424,7 +424,7 @@ class Consumer:
         All records that the consumer returned before this call count as processed. The offsets skip transaction markers
         and aborted records. The result leaves out partitions in which the position has not moved.
         """
-        self._processed()
+        self._mark_consumed()
         with self._guard:
             return PartitionDict(self._positions.consumed())
 
