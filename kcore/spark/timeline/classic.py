@@ -14,8 +14,8 @@ from kcore.protocol.consumer_protocol import Assignment, Subscription
 from kcore.protocol.topic_partition import PartitionTuple
 from kcore.spark.timeline import causes
 from kcore.spark.timeline.event_kinds import TimelineEvent
+from kcore.spark.timeline.last_commits import LastCommits
 from kcore.spark.timeline.rebalance import Label, LogPosition, Move, Rebalance, TopicPartitions, moves_between
-from kcore.spark.timeline.signs import Signs
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
@@ -58,15 +58,15 @@ class ClassicGroup:
 
     Attributes:
         last: its last generation.
-        signs: the times of its latest commits.
+        last_commits: the times of its latest commits.
         released: partitions that the last generation revoked from a member and did not assign.
     """
 
-    __slots__ = ("last", "released", "signs")
+    __slots__ = ("last", "last_commits", "released")
 
     def __init__(self, last: Generation) -> None:
         self.last = last
-        self.signs = Signs()
+        self.last_commits = LastCommits()
         self.released: set[PartitionTuple] = set()
 
 
@@ -137,7 +137,7 @@ def next_generation(group_id: str, group: ClassicGroup, now: Generation, whole: 
     if change.joined:
         change.causes.add(causes.JOINED)
     for identity in sorted(change.left):
-        cause, why = gone(was, was.members[identity], now, group.signs)
+        cause, why = gone(was, was.members[identity], now, group.last_commits)
         change.causes.add(cause)
         change.detail.append(why)
     if not change.causes:
@@ -172,7 +172,7 @@ def _cooperative(now: Generation) -> bool:
     return now.protocol_name is not None and "cooperative" in now.protocol_name
 
 
-def gone(was: Generation, member: Member, now: Generation, signs: Signs) -> tuple[str, str]:
+def gone(was: Generation, member: Member, now: Generation, last_commits: LastCommits) -> tuple[str, str]:
     """Returns the cause of a member's departure, and the evidence.
 
     A member's session restarts at the end of a join phase and at each commit. The coordinator removes a member whose
@@ -186,7 +186,7 @@ def gone(was: Generation, member: Member, now: Generation, signs: Signs) -> tupl
     lived_ms = now.state_ms - was.state_ms
     if lived_ms < min(member.session_timeout_ms, longest_timeout_ms):
         return causes.LEFT, f"{name} was a member for {lived_ms} ms (session timeout {member.session_timeout_ms} ms)"
-    seen_ms = None if member.parts is None else signs.newest(member.parts, was.position.timestamp_ms)
+    seen_ms = None if member.parts is None else last_commits.newest(member.parts, was.position.timestamp_ms)
     if seen_ms is not None and now.state_ms - seen_ms < min(member.session_timeout_ms, longest_timeout_ms):
         return causes.LEFT, f"{name} committed {max(0, now.state_ms - seen_ms)} ms before"
     return causes.GONE, f"{name}: no sign of life within its session timeout of {member.session_timeout_ms} ms"

@@ -19,8 +19,8 @@ from kcore.spark.state.group_records import CONSUMER, SHARE, STREAMS
 from kcore.spark.state.keyed_groups import STREAMS_STABLE
 from kcore.spark.timeline import causes
 from kcore.spark.timeline.event_kinds import TimelineEvent
+from kcore.spark.timeline.last_commits import LastCommits
 from kcore.spark.timeline.rebalance import NOTHING, Label, LogPosition, Rebalance, TopicPartitions, moves_between
-from kcore.spark.timeline.signs import Signs
 
 UNREVOKED: Final = {CONSUMER: int(MemberState.UNREVOKED), STREAMS: int(StreamsMemberState.UNREVOKED)}
 """Kind of group -> the state of a member that must revoke partitions or tasks."""
@@ -99,12 +99,12 @@ class EpochGroup:
         "hash",
         "inherited",
         "kind",
+        "last_commits",
         "members",
         "open",
         "patterns",
         "rested",
         "share_ready",
-        "signs",
         "standing",
         "step",
         "targets",
@@ -134,7 +134,7 @@ class EpochGroup:
         self.rested: set[str] = set()
         self.open: Rebalance | None = None
         self.step: Step | None = None
-        self.signs = Signs()
+        self.last_commits = LastCommits()
         self._named: dict[str, Label] = {}  # members that left during the epoch in progress
         self.inherited = inherited or frozenset()
         self._migrated = inherited is not None
@@ -329,7 +329,7 @@ class EpochGroup:
             if silent_ms < session_ms:
                 return causes.LEFT, f"{name} sent a heartbeat {silent_ms} ms before"
             # A commit does not renew the session, but its client sends at least two heartbeats per session.
-            committed_ms = self.signs.newest(parts, standing.beat_ms)
+            committed_ms = self.last_commits.newest(parts, standing.beat_ms)
             if committed_ms is not None and position.timestamp_ms - committed_ms < session_ms // 2:
                 return causes.LEFT, f"{name} committed {position.timestamp_ms - committed_ms} ms before"
         return causes.GONE, f"{name}: leaving and timing out write the same records"

@@ -178,7 +178,7 @@ class History:
         group = self._epochs.get(group_id) or self._classic.get(group_id)
         if value is None:
             if group is not None:
-                group.signs.deleted(position.topic, position.partition)
+                group.last_commits.deleted(position.topic, position.partition)
             return
         committed = value.committed_offset if hasattr(value, "committed_offset") else value.offset
         at = (self.partition, group_id, position.topic, position.partition, row.offset, row.timestamp_ms, committed)
@@ -188,7 +188,7 @@ class History:
         if group is not None:
             topic_id = getattr(value, "topic_id", ZERO_UUID)
             topic_hex = None if topic_id == ZERO_UUID else topic_id.hex()
-            group.signs.committed(position.topic, topic_hex, position.partition, row.timestamp_ms)
+            group.last_commits.committed(position.topic, topic_hex, position.partition, row.timestamp_ms)
         yield "commits", (*at, "plain", whole)
 
     def _marker(self, row: EventRow) -> Iterator[TimelineEvent]:

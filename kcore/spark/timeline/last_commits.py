@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from kcore.protocol.topic_partition import PartitionTuple
 
 
-class Signs:
+class LastCommits:
     """The last commit of each partition of a group, by topic name and, if records contain it, topic id."""
 
     __slots__ = ("_at_ms", "_ids")
