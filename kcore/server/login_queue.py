@@ -119,10 +119,10 @@ class LoginQueue:
                 calls.clear()
                 self._free += 1
                 self._waiting.setdefault(host, {})[login] = None
-                self._start_later(error)
+                self._handle_start_failure(error)
                 return
 
-    def _start_later(self, error: Exception) -> None:
+    def _handle_start_failure(self, error: Exception) -> None:
         """Logs that a thread could not be started. If no login is running, schedules a retry after `RETRY_S`.
 
         Otherwise, the end of a running login starts the next login.

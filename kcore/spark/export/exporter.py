@@ -106,7 +106,7 @@ def export(
             exported = _entry_of(part, manifest, start)
             if exported.requested_start > start:
                 report.begun_late.append((*part[:2], exported.requested_start))
-            batches = _noting(source, part, exported, stop, report.faults.append)
+            batches = _unexported(source, part, exported, stop, report.faults.append)
             for written in _files(_Pieces(batches), exported, folder, manifest, rows_per_file):
                 on_file(written)
                 report = report._replace(files=report.files + 1, rows=report.rows + written.count)
@@ -188,7 +188,7 @@ def _entry_of(part: Part, manifest: Manifest, start: int) -> ExportedPartition:
     return exported
 
 
-def _noting(
+def _unexported(
     source: Source, part: Part, exported: ExportedPartition, stop: int | None, on_fault: OnFault
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a partition that are not exported yet; adds unreadable parts to the manifest."""
