@@ -23,7 +23,7 @@ from typing import Final
 from kcore.counts import add_count
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.protocol.topic_partition import PartitionTuple
-from kcore.spark.audit.finding import Finding, Observation, finding
+from kcore.spark.audit.finding import AuditObservation, Finding, finding
 from kcore.spark.audit.logs import Logs
 from kcore.spark.audit.share_groups import compare_share
 from kcore.transaction.states import COMPLETION, NAMES, ONGOING
@@ -55,7 +55,7 @@ A decision and its marker have equal outcomes.
 """
 
 
-def sort_key(seen: Observation) -> tuple[object, ...]:
+def sort_key(seen: AuditObservation) -> tuple[object, ...]:
     """Returns the sort key of `SORTED`, for sorting without Spark."""
     return (
         seen.producer_id, seen.target_topic or "", seen.target_partition, seen.timestamp_ms, seen.kind, seen.topic,
@@ -63,7 +63,7 @@ def sort_key(seen: Observation) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def compare(observations: Iterable[Observation], logs: Logs) -> Iterator[Finding]:
+def compare(observations: Iterable[AuditObservation], logs: Logs) -> Iterator[Finding]:
     """Yields the findings across partitions.
 
     Args:
@@ -83,11 +83,11 @@ class _Producer:
     def __init__(self, producer_id: int, logs: Logs) -> None:
         self._producer_id = producer_id
         self._logs = logs
-        self._ids: list[Observation] = []
+        self._ids: list[AuditObservation] = []
         self._unplaced: set[Outcome] = set()  # completed transactions whose decision record is missing
         self._unmarked: set[tuple[str | None, int]] = set()  # decisions that wait for a marker: (id, offset)
 
-    def findings(self, observations: Iterable[Observation]) -> Iterator[Finding]:
+    def findings(self, observations: Iterable[AuditObservation]) -> Iterator[Finding]:
         """Yields the findings of this producer from its sorted observations."""
         for topic_partition, of_partition in groupby(
             observations, key=lambda observation: (observation.target_topic, observation.target_partition)
@@ -118,7 +118,7 @@ class _Producer:
                 producer_id=self._producer_id,
             )
 
-    def _unfinished(self, observation: Observation) -> Iterator[Finding]:
+    def _unfinished(self, observation: AuditObservation) -> Iterator[Finding]:
         """Yields findings on a transaction that is open, or decided but not complete, at the end of the log."""
         logs = self._logs
         if observation.state == NAMES[ONGOING]:
@@ -142,7 +142,7 @@ class _Producer:
             else:
                 yield self._of_id("transaction-not-completed", observation, f"{sentence} with all markers written.")
 
-    def _of_id(self, kind: str, observation: Observation, sentence: str) -> Finding:
+    def _of_id(self, kind: str, observation: AuditObservation, sentence: str) -> Finding:
         return finding(
             kind,
             [observation.evidence],
@@ -154,13 +154,13 @@ class _Producer:
     # ---- one partition
 
     def _check_partition(
-        self, topic_partition: PartitionTuple, observations: Iterable[Observation]
+        self, topic_partition: PartitionTuple, observations: Iterable[AuditObservation]
     ) -> Iterator[Finding]:
-        missing: list[Observation] = []  # decisions without a following marker
-        extra: list[Observation] = []  # markers without a preceding decision
+        missing: list[AuditObservation] = []  # decisions without a following marker
+        extra: list[AuditObservation] = []  # markers without a preceding decision
         balance: dict[Outcome, int] = {}  # markers minus decisions; each transaction has an epoch of its own (KIP-890)
-        still_open: list[Observation] = []
-        decision: Observation | None = None
+        still_open: list[AuditObservation] = []
+        decision: AuditObservation | None = None
         matched = False
         for observation in observations:
             outcome = (observation.producer_epoch, observation.commit)
@@ -186,7 +186,7 @@ class _Producer:
             yield from self._open(topic_partition, observation, missing)
 
     @staticmethod
-    def _take_surplus(balance: dict[Outcome, int], observation: Observation, sign: int) -> bool:
+    def _take_surplus(balance: dict[Outcome, int], observation: AuditObservation, sign: int) -> bool:
         """Removes one marker or decision from the surplus of the observation's outcome. Returns False if there is none.
 
         `balance` maps each outcome to the number of its markers minus the number of its decisions. `sign` is 1 to
@@ -199,7 +199,7 @@ class _Producer:
         return True
 
     def _unmatched_findings(
-        self, topic_partition: PartitionTuple, missing: list[Observation], extra: list[Observation]
+        self, topic_partition: PartitionTuple, missing: list[AuditObservation], extra: list[AuditObservation]
     ) -> Iterator[Finding]:
         """Yields findings on unmatched decisions and markers.
 
@@ -252,13 +252,13 @@ class _Producer:
                 about=topic_partition,
             )
 
-    def _should_have_marker(self, topic_partition: PartitionTuple, decision: Observation) -> bool:
+    def _should_have_marker(self, topic_partition: PartitionTuple, decision: AuditObservation) -> bool:
         span = self._logs.spans.get(topic_partition)
         if span is None or decision.timestamp_ms < span.since_ms:
             return False
         return self._expects_record_after(topic_partition, decision.end_ms)
 
-    def _should_have_decision(self, topic_partition: PartitionTuple, marker: Observation) -> bool:
+    def _should_have_decision(self, topic_partition: PartitionTuple, marker: AuditObservation) -> bool:
         logs = self._logs
         if logs.decisions_since_ms is None or (marker.producer_epoch, marker.commit) in self._unplaced:
             return False
@@ -281,7 +281,7 @@ class _Producer:
     # ---- data that is open at the end
 
     def _open(
-        self, topic_partition: PartitionTuple, observation: Observation, missing: list[Observation]
+        self, topic_partition: PartitionTuple, observation: AuditObservation, missing: list[AuditObservation]
     ) -> Iterator[Finding]:
         logs = self._logs
         if any(one.producer_epoch >= observation.producer_epoch for one in missing):
@@ -307,7 +307,7 @@ class _Producer:
             sentence = f"{since} is open, but {owner_id} is in {owner.state}, so the transaction has ended."
             yield self._of_open("data-without-marker", topic_partition, observation, owner, sentence)
 
-    def _orphan(self, topic_partition: PartitionTuple, observation: Observation) -> Iterator[Finding]:
+    def _orphan(self, topic_partition: PartitionTuple, observation: AuditObservation) -> Iterator[Finding]:
         """Yields findings on an open transaction of a producer id that belongs to no transactional id."""
         logs = self._logs
         since = f"the transaction of producer {self._producer_id} in {topic_partition[0]}-{topic_partition[1]}"
@@ -326,8 +326,8 @@ class _Producer:
         self,
         kind: str,
         topic_partition: PartitionTuple,
-        observation: Observation,
-        owner: Observation | None,
+        observation: AuditObservation,
+        owner: AuditObservation | None,
         sentence: str,
     ) -> Finding:
         evidence = [observation.evidence] if owner is None else [owner.evidence, observation.evidence]
@@ -342,5 +342,5 @@ class _Producer:
         )
 
 
-def _done(observation: Observation) -> str:
+def _done(observation: AuditObservation) -> str:
     return "committed" if observation.commit else "aborted"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kcore.spark.audit.finding import Evidence, Finding, Observation, finding
+from kcore.spark.audit.finding import AuditObservation, Evidence, Finding, finding
 from kcore.spark.audit.history import History
 from kcore.spark.events.event import EventRow
 
@@ -23,7 +23,7 @@ class Log:
     __slots__ = ("count", "emit", "history", "partition", "topic")
 
     def __init__(
-        self, topic: str, partition: int, history: History, emit: Callable[[Finding | Observation], None]
+        self, topic: str, partition: int, history: History, emit: Callable[[Finding | AuditObservation], None]
     ) -> None:
         self.topic = topic
         self.partition = partition

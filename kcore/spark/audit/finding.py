@@ -1,4 +1,4 @@
-"""Results of an audit: findings, and observations (`Observation`) that are compared across partitions."""
+"""Results of an audit: findings, and observations (`AuditObservation`) that are compared across partitions."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def finding(
     )
 
 
-class Observation(NamedTuple):
+class AuditObservation(NamedTuple):
     """An observation in one log that the audit compares with observations in the logs of other partitions.
 
     Attributes:
@@ -149,7 +149,7 @@ OBSERVATION_DDL: Final = (
     "producer_epoch int, topic string, partition int, offset bigint, end_offset bigint, end_ms bigint, "
     "transactional_id string, group_id string, state string, commit boolean, timeout_ms int, partitions array<string>"
 )
-"""The columns of `Observation` in Spark's DDL."""
+"""The columns of `AuditObservation` in Spark's DDL."""
 
 
 def findings_ddl() -> str:

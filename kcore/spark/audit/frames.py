@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
-from kcore.spark.audit.finding import OBSERVATION_DDL, Evidence, Finding, Observation, findings_ddl
+from kcore.spark.audit.finding import OBSERVATION_DDL, AuditObservation, Evidence, Finding, findings_ddl
 from kcore.spark.audit.logs import GRACE_MS, Logs
 from kcore.spark.decode.record_types import TOPICS
 from kcore.spark.events.event import EventRow, LogFault
@@ -124,7 +124,7 @@ def frame_of(spark: SparkSession, findings: Iterable[Finding]) -> DataFrame:
 # ---- what runs on executors
 
 
-def results_of_part(source: Source, part: Part, hides_control: bool = False) -> Iterator[Finding | Observation]:
+def results_of_part(source: Source, part: Part, hides_control: bool = False) -> Iterator[Finding | AuditObservation]:
     """Audits one partition in the process that reads it; yields findings and observations.
 
     If the source hides transaction markers, any gap may be a marker, so no gap is reported.
@@ -149,7 +149,7 @@ def look_at(batches: Iterable[pa.RecordBatch], cleaned_to: Mapping[tuple[str, in
     """Audits sorted rows, one partition after another."""
     from kcore.spark.audit.partition import examine  # noqa: PLC0415
 
-    def results() -> Iterator[Finding | Observation]:
+    def results() -> Iterator[Finding | AuditObservation]:
         rows = chain.from_iterable(map(rows_of, batches))
         for (topic, partition), own in groupby(rows, key=lambda row: (row.topic, row.partition)):
             yield from examine(topic, partition, own, cleaned_to=cleaned_to.get((topic, partition)))
@@ -185,13 +185,14 @@ def _in_batches(rows: Iterable[Any], make: Callable[[list[Any]], pa.RecordBatch]
         yield make(waiting)
 
 
-def _result_batch(rows: list[Finding | Observation]) -> pa.RecordBatch:
+def _result_batch(rows: list[Finding | AuditObservation]) -> pa.RecordBatch:
     import pyarrow as pa  # noqa: PLC0415
 
     from kcore.spark.decode.ddl import arrow_struct  # noqa: PLC0415
 
     results = arrow_struct(RESULTS_DDL)
-    columns = [[_as_dict(row) if isinstance(row, kind) else None for row in rows] for kind in (Finding, Observation)]
+    kinds = (Finding, AuditObservation)
+    columns = [[_as_dict(row) if isinstance(row, kind) else None for row in rows] for kind in kinds]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, results, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in results])
 
@@ -205,15 +206,15 @@ def findings_batch(rows: list[Finding]) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(pa.array(list(map(_as_dict, rows)), arrow_struct(findings_ddl())))
 
 
-def _as_dict(row: Finding | Observation) -> dict[str, Any]:
+def _as_dict(row: Finding | AuditObservation) -> dict[str, Any]:
     fields = row._asdict()
     if isinstance(row, Finding):
         fields["evidence"] = [evidence._asdict() for evidence in row.evidence]
     return fields
 
 
-def _observation(fields: Mapping[str, Any]) -> Observation:
-    return Observation(**{**fields, "partitions": tuple(fields["partitions"])})
+def _observation(fields: Mapping[str, Any]) -> AuditObservation:
+    return AuditObservation(**{**fields, "partitions": tuple(fields["partitions"])})
 
 
 def finding_of(fields: Mapping[str, Any]) -> Finding:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.protocol.topic_partition import PartitionTuple
-from kcore.spark.audit.finding import Observation
+from kcore.spark.audit.finding import AuditObservation
 from kcore.spark.decode.record_types import TOPICS
 from kcore.spark.events.sources import Part
 from kcore_ext.util.java_hash import partition_for
@@ -57,7 +57,7 @@ class Logs(NamedTuple):
     @classmethod
     def of(
         cls,
-        observations: Iterable[Observation],
+        observations: Iterable[AuditObservation],
         parts: Iterable[Part] = (),
         *,
         now_ms: int | None = None,
@@ -97,7 +97,7 @@ class Logs(NamedTuple):
         return cls(spans, now_ms, grace_ms, since_ms, knows_ids, until_ms, count)
 
 
-def _has_every_partition(own: list[Observation], empty: set[int]) -> bool:
+def _has_every_partition(own: list[AuditObservation], empty: set[int]) -> bool:
     """Returns True if no partition of a topic is missing.
 
     The partition numbers must be consecutive from 0 on. The hashes of the ids in the logs must match the partition

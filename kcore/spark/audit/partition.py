@@ -19,7 +19,7 @@ from kcore.protocol.records.transaction_log import TransactionLogKey, Transactio
 from kcore.spark.audit.check import Check, Handler, Log
 from kcore.spark.audit.classic import ClassicOwners, Generations
 from kcore.spark.audit.epochs import GroupEpochs
-from kcore.spark.audit.finding import Finding, Observation
+from kcore.spark.audit.finding import AuditObservation, Finding
 from kcore.spark.audit.history import History
 from kcore.spark.audit.log_order import LogOrder
 from kcore.spark.audit.offsets import OffsetsDecreased
@@ -38,7 +38,7 @@ from kcore_ext.group.offsets import OffsetDecoder
 
 Row = EventRow | LogFault
 
-NOTHING: Final[list[Finding | Observation]] = []
+NOTHING: Final[list[Finding | AuditObservation]] = []
 NEVER_MS: Final = 2**62
 """The value of `LogSpan.since_ms` for a log that may lack records up to its end. It is later than any timestamp."""
 
@@ -64,7 +64,7 @@ class PartitionAudit:
     """
 
     def __init__(self, topic: str, partition: int, cleaned_to: int | None = None) -> None:
-        self._results: list[Finding | Observation] = []
+        self._results: list[Finding | AuditObservation] = []
         self._history = History(topic, cleaned_to)
         self._log = Log(topic, partition, self._history, self._results.append)
         self._order = LogOrder(self._log)
@@ -97,7 +97,7 @@ class PartitionAudit:
         vars(self).update(attributes)
         self._handlers = self._handlers_of_checks()
 
-    def take(self) -> list[Finding | Observation]:
+    def take(self) -> list[Finding | AuditObservation]:
         """Returns the findings and observations since the last call."""
         if not self._results:
             return NOTHING
@@ -138,9 +138,21 @@ class PartitionAudit:
             since_ms = history.solid_ms if history.solid_from is not None else NEVER_MS
             sample = tuple(observation for check in self._checks for observation in check.sample)
             log.emit(
-                Observation("log", -1, log.topic, log.partition, since_ms, -1, log.topic, log.partition,
-                            self._last_offset, end_ms=self._newest_ms, state=state, partitions=sample)
-            )  # fmt: skip
+                AuditObservation(
+                    "log",
+                    -1,
+                    log.topic,
+                    log.partition,
+                    since_ms,
+                    -1,
+                    log.topic,
+                    log.partition,
+                    self._last_offset,
+                    end_ms=self._newest_ms,
+                    state=state,
+                    partitions=sample,
+                )
+            )
 
     def _forget(self) -> None:
         for check in self._checks:
@@ -213,7 +225,7 @@ class PartitionAudit:
 
 def examine(
     topic: str, partition: int, rows: Iterable[Row], *, cleaned_to: int | None = None
-) -> Iterator[Finding | Observation]:
+) -> Iterator[Finding | AuditObservation]:
     """Yields the findings of one partition, and the observations to compare across partitions.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Final
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.audit.check import Check, Log
-from kcore.spark.audit.finding import Evidence, Observation
+from kcore.spark.audit.finding import AuditObservation, Evidence
 from kcore.spark.events.event import EventRow
 from kcore.spark.state.producers import marker_of
 
@@ -88,9 +88,17 @@ class ProducerEpochs(Check):
         producer.coordinator_epoch, producer.coordinator = coordinator_epoch, current
         topic, partition = self.log.topic, self.log.partition
         self.log.emit(
-            Observation("marker", row.producer_id, topic, partition, current.timestamp_ms, row.producer_epoch,
-                 *current[:3], commit=commit)
-        )  # fmt: skip
+            AuditObservation(
+                "marker",
+                row.producer_id,
+                topic,
+                partition,
+                current.timestamp_ms,
+                row.producer_epoch,
+                *current[:3],
+                commit=commit,
+            )
+        )
 
     def _fenced(self, row: EventRow, producer: _Producer, current: Evidence, group_id: str | None) -> None:
         """Reports a write by an older epoch.
@@ -134,6 +142,14 @@ class ProducerEpochs(Check):
             first = producer.first
             if first is not None:
                 self.log.emit(
-                    Observation("open", producer_id, topic, partition, first.timestamp_ms, producer.epoch, *first[:3],
-                         group_id=producer.group_id)
-                )  # fmt: skip
+                    AuditObservation(
+                        "open",
+                        producer_id,
+                        topic,
+                        partition,
+                        first.timestamp_ms,
+                        producer.epoch,
+                        *first[:3],
+                        group_id=producer.group_id,
+                    )
+                )

@@ -15,7 +15,7 @@ from kcore.protocol.records.share_update import ShareUpdateKey, ShareUpdateValue
 from kcore.share.batches import Batch, batches_of
 from kcore.share.state import SharePartitionKey, key_of
 from kcore.spark.audit.check import Check, Handler, Log
-from kcore.spark.audit.finding import Evidence, Observation
+from kcore.spark.audit.finding import AuditObservation, Evidence
 from kcore.spark.audit.share_groups import group_number
 from kcore.spark.state.machines import share_machine
 
@@ -54,7 +54,7 @@ class ShareDelivery(Check):
             key = key_of(state)
             evidence = self._evidence[key]
             self.log.emit(
-                Observation(
+                AuditObservation(
                     "share-state",
                     group_number(key.group_id),
                     key.topic_id.hex(),

@@ -16,7 +16,7 @@ from kcore.protocol.records.share_group_state_partition_metadata import (
     ShareGroupStatePartitionMetadataValue,
 )
 from kcore.spark.audit.check import Check, Handler, Log
-from kcore.spark.audit.finding import Evidence, Finding, Observation, finding
+from kcore.spark.audit.finding import AuditObservation, Evidence, Finding, finding
 from kcore_ext.util.java_hash import partition_for
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class ShareLists(Check):
             for name in LISTS:
                 for topic in getattr(value, f"{name}_topics"):
                     self.log.emit(
-                        Observation(
+                        AuditObservation(
                             "share-topic",
                             group_number(group_id),
                             topic.topic_id.hex(),
@@ -86,9 +86,9 @@ class ShareLists(Check):
                     )
 
 
-def compare_share(observations: Iterable[Observation], logs: Logs) -> Iterator[Finding]:
+def compare_share(observations: Iterable[AuditObservation], logs: Logs) -> Iterator[Finding]:
     """Yields the findings about share groups with one number (see `group_number`)."""
-    states: list[Observation] = []
+    states: list[AuditObservation] = []
     listed: set[tuple[str | None, str | None]] = set()
     for observation in observations:
         if observation.kind == "share-state":
@@ -117,7 +117,7 @@ def compare_share(observations: Iterable[Observation], logs: Logs) -> Iterator[F
             )
 
 
-def _would_be_listed(state: Observation, logs: Logs) -> bool:
+def _would_be_listed(state: AuditObservation, logs: Logs) -> bool:
     """Returns True if the group's log would show that the group lists a state.
 
     The log must be complete. It must also continue after the creation of the state, or the grace period must be over.

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from kcore.protocol.records.transaction_log import TransactionLogKey
 from kcore.spark.audit.check import Check, Handler, Log
-from kcore.spark.audit.finding import Evidence, Observation
+from kcore.spark.audit.finding import AuditObservation, Evidence
 from kcore.spark.events.event import EventRow
 from kcore.transaction.states import COMPLETION, DEAD, EMPTY, NAMES, ONGOING, PREPARE_COMMIT, PREVIOUS
 from kcore.transaction.transaction import LAST_EPOCH, NO_PRODUCER_ID, Transaction
@@ -147,7 +147,7 @@ class Transitions(Check):
         transaction, evidence = prepared
         for topic, partition in sorted(transaction.topic_partitions()):
             self.log.emit(
-                Observation(
+                AuditObservation(
                     "decision",
                     transaction.producer_id,
                     topic,
@@ -167,15 +167,37 @@ class Transitions(Check):
         commit = value.state is COMPLETION[PREPARE_COMMIT]
         epoch = value.producer_epoch
         self.log.emit(
-            Observation("decision", value.producer_id, None, -1, current.timestamp_ms, epoch, *current[:3],
-                 current.offset, current.timestamp_ms, transactional_id, commit=commit)
-        )  # fmt: skip
+            AuditObservation(
+                "decision",
+                value.producer_id,
+                None,
+                -1,
+                current.timestamp_ms,
+                epoch,
+                *current[:3],
+                current.offset,
+                current.timestamp_ms,
+                transactional_id,
+                commit=commit,
+            )
+        )
 
     def _ended(self, transactional_id: str, value: Transaction, current: Evidence) -> None:
         partitions = tuple(f"{topic}-{partition}" for topic, partition in sorted(value.topic_partitions()))
-        observation = Observation("id", value.producer_id, None, -1, current.timestamp_ms, value.producer_epoch,
-                    *current[:3], end_ms=value.start_ms, transactional_id=transactional_id, state=NAMES[value.state],
-                    timeout_ms=value.timeout_ms, partitions=partitions)  # fmt: skip
+        observation = AuditObservation(
+            "id",
+            value.producer_id,
+            None,
+            -1,
+            current.timestamp_ms,
+            value.producer_epoch,
+            *current[:3],
+            end_ms=value.start_ms,
+            transactional_id=transactional_id,
+            state=NAMES[value.state],
+            timeout_ms=value.timeout_ms,
+            partitions=partitions,
+        )
         self.log.emit(observation)
         if value.previous_producer_id not in (value.producer_id, NO_PRODUCER_ID):
             # Any open transaction of the previous producer id has ended.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kcore.protocol.records import CONSUMER_OFFSETS
-from kcore.spark.audit.finding import Evidence, Observation, finding
+from kcore.spark.audit.finding import AuditObservation, Evidence, finding
 from kcore.spark.audit.logs import Logs
 from kcore.spark.audit.partition import examine
 from kcore.spark.events.sources import Part
@@ -360,7 +360,7 @@ def test_decisions_are_known_only_if_every_transaction_log_is_present(node: Node
     It infers missing partitions from the partition numbers, and from the partition in which each known id lies.
     """
     results = examine("__transaction_state", 0, node.ids.rows)
-    (observation,) = [one for one in results if isinstance(one, Observation) and one.kind == "log"]
+    (observation,) = [one for one in results if isinstance(one, AuditObservation) and one.kind == "log"]
     assert Logs.of([observation]).decisions_since_ms == -1
     assert Logs.of([observation], [Part("__transaction_state", 0)]).decisions_since_ms == -1
     others = [Part("__transaction_state", index) for index in range(3)]

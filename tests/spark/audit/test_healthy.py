@@ -10,7 +10,7 @@ import pytest
 
 from kcore.broker.compaction.cleaner import CompactionPass, CompactionRules
 from kcore.spark.audit.across import compare, sort_key
-from kcore.spark.audit.finding import Finding, Observation
+from kcore.spark.audit.finding import AuditObservation, Finding
 from kcore.spark.audit.kinds import INFO
 from kcore.spark.audit.logs import Logs
 from kcore.spark.audit.partition import examine
@@ -39,7 +39,7 @@ def findings(
         for partition_key, rows in logs.items()
         for one in examine(*partition_key, rows, cleaned_to=known.get(partition_key))
     ]
-    observations = [one for one in results if isinstance(one, Observation)]
+    observations = [one for one in results if isinstance(one, AuditObservation)]
     found = [one for one in results if isinstance(one, Finding)]
     found += compare(sorted(observations, key=sort_key), Logs.of(observations))
     infos: dict[str, int] = {}

@@ -21,7 +21,7 @@ from kcore.protocol.records.group_metadata import GroupMetadataKey, GroupMetadat
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore.protocol.records.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from kcore.spark.audit.across import compare, sort_key
-from kcore.spark.audit.finding import Evidence, Finding, Observation
+from kcore.spark.audit.finding import AuditObservation, Evidence, Finding
 from kcore.spark.audit.logs import Logs
 from kcore.spark.audit.partition import examine
 from kcore.spark.events.event import EventRow, LogFault
@@ -174,7 +174,7 @@ class Written:
 def found(*logs: Written, cleaned_to: int | None = None, **at_end: Any) -> list[Finding]:
     """Returns the findings of the audit without Spark, within each log and between the logs."""
     results = [one for log in logs for one in examine(log.topic, log.partition, log.rows, cleaned_to=cleaned_to)]
-    observations = [one for one in results if isinstance(one, Observation)]
+    observations = [one for one in results if isinstance(one, AuditObservation)]
     findings = [one for one in results if isinstance(one, Finding)]
     return [*findings, *compare(sorted(observations, key=sort_key), Logs.of(observations, **at_end))]
 
