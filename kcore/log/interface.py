@@ -124,7 +124,11 @@ class PartitionLog(ABC):
     @property
     @abstractmethod
     def cleaned_to(self) -> int:
-        """The committed offset below which the log is compacted: offsets may be missing only there."""
+        """The committed offset below which the log is compacted: offsets may be missing only there.
+
+        Kafka calls this offset the cleaner checkpoint. The first dirty offset is this offset or `log_start_offset`, the
+        larger of the two.
+        """
 
     @abstractmethod
     def append(self, batch: bytes | bytearray, leader_epoch: int) -> int:
