@@ -63,7 +63,7 @@ def in_log(
             txn.put(*put)
 
 
-def kinds(folder: Path, deep: bool = True) -> list[tuple[int | None, str]]:
+def findings(folder: Path, deep: bool = True) -> list[tuple[int | None, str]]:
     return [(finding.offset, finding.kind) for finding in verify_folder(folder, deep)]
 
 
@@ -75,7 +75,7 @@ def refusal(folder: Path) -> DataFolderError:
 
 def test_a_sound_folder_has_no_findings(folder: Path) -> None:
     make(folder)
-    assert kinds(folder) == kinds(folder, deep=False) == []
+    assert findings(folder) == findings(folder, deep=False) == []
 
 
 @pytest.mark.parametrize("pages", [0.2, 0.5, 0.8])
@@ -126,8 +126,8 @@ def test_a_meta_page_that_points_outside_the_file_is_refused(folder: Path) -> No
 def test_a_flipped_bit_in_a_batch_is_found_by_deep_verify_and_stops_loading(folder: Path) -> None:
     make(folder)
     flip_in_batch(folder, 40, 300)
-    assert kinds(folder, deep=False) == []
-    assert kinds(folder) == [(40, "crc")]
+    assert findings(folder, deep=False) == []
+    assert findings(folder) == [(40, "crc")]
     engine = LmdbLogEngine(folder)
     log = engine.open(key())
     loading = log.batches()
@@ -149,13 +149,13 @@ def test_a_flipped_bit_in_the_last_batch_is_found_on_opening(folder: Path) -> No
 def test_a_flipped_bit_in_a_stored_base_offset_is_found(folder: Path) -> None:
     make(folder)
     flip_in_batch(folder, 40, 6)
-    assert kinds(folder)[0] == (40, "header")
+    assert findings(folder)[0] == (40, "header")
 
 
 def test_missing_batches_are_found(folder: Path) -> None:
     make(folder)
     in_log(folder, delete=LOG_KEY.pack(0, 50))
-    assert kinds(folder) == [(50, "gap")]
+    assert findings(folder) == [(50, "gap")]
     engine = LmdbLogEngine(folder)
     with pytest.raises(CorruptLogError, match="no batch contains this offset") as error:
         list(engine.open(key()).batches())
@@ -170,7 +170,7 @@ def test_missing_batches_are_found(folder: Path) -> None:
 def test_overlapping_batches_are_found(folder: Path) -> None:
     make(folder)
     in_log(folder, put=(LOG_KEY.pack(0, 51), stamped(batch(2, 500), 51, 1)))
-    assert kinds(folder) == [(51, "overlap"), (52, "overlap")], (
+    assert findings(folder) == [(51, "overlap"), (52, "overlap")], (
         "the batch overlaps with the one before, and the next one overlaps with it"
     )
     engine = LmdbLogEngine(folder)
@@ -182,7 +182,7 @@ def test_overlapping_batches_are_found(folder: Path) -> None:
 def test_a_batch_of_the_wrong_epoch_is_found(folder: Path) -> None:
     make(folder)
     in_log(folder, put=(LOG_KEY.pack(0, 60), stamped(batch(2, 500), 60, 9)))
-    assert kinds(folder) == [(60, "epoch")]
+    assert findings(folder) == [(60, "epoch")]
 
 
 def test_a_log_that_another_program_emptied_is_refused(folder: Path) -> None:
@@ -209,7 +209,7 @@ def test_entries_of_unknown_partitions_are_found(folder: Path) -> None:
 def test_damage_to_a_snapshot_is_found(folder: Path) -> None:
     make(folder)
     in_log(folder, b"snap", put=(SNAP_KEY.pack(0, 4, 1), b"\x01" * 2999 + b"\x02"))
-    assert kinds(folder) == [(4, "snapshot")]
+    assert findings(folder) == [(4, "snapshot")]
     in_log(folder, b"snap", delete=SNAP_KEY.pack(0, 4, 1))
     assert [finding.detail for finding in verify_folder(folder)] == ["snapshot chunk 1 of 3 is missing"]
 
@@ -229,7 +229,7 @@ def test_a_page_that_contradicts_its_parent_is_found_before_lmdb_reads_it(folder
 def test_a_file_with_large_batches_passes_the_page_walk(folder: Path) -> None:
     make(folder, batches=20, size_bytes=50_000)
     assert check_pages(str(folder), "data.mdb") > 20 * 50_000 // PAGE
-    assert kinds(folder) == []
+    assert findings(folder) == []
 
 
 def zero_leaf(folder: Path, keep_time: bool, base: int = 60) -> None:

@@ -53,7 +53,7 @@ class TwoShards(Bench):
         return [(r.key, r.value) for _, batch in self.log.open(key).batches() for r in iter_records(batch)]
 
 
-def given(response: Any) -> Any:
+def response_of(response: Any) -> Any:
     """Returns the response of a request, or None while the request is pending."""
     return response if not isinstance(response, Pending) else response.response if response.done else None
 
@@ -64,20 +64,20 @@ def test_responses_wait_only_for_the_round_that_they_depend_on() -> None:
     background_commit = bench.start_background()
     assert (bench.pipeline.committing, bench.pipeline.dirty, bench.pipeline.has_uncommitted) == (True, False, True)
     read, elsewhere = bench.run("read", "a"), bench.run_on(bench.other, "read", "b")
-    assert given(elsewhere) == ("count", "b", 0)
+    assert response_of(elsewhere) == ("count", "b", 0)
     second = bench.run("add", "a", 1)
     late = bench.run("read", "a")
     background_commit.write()
-    assert [given(response) for response in (first, read, second, late)] == [None] * 4
+    assert [response_of(response) for response in (first, read, second, late)] == [None] * 4
     assert bench.pipeline.finish_background(background_commit)
     assert (bench.pipeline.committing, bench.pipeline.dirty, bench.pipeline.has_uncommitted) == (False, True, True)
-    assert [given(response) for response in (first, read)] == [("added", "a", 1), ("count", "a", 1)]
-    assert [given(response) for response in (second, late)] == [None, None]
+    assert [response_of(response) for response in (first, read)] == [("added", "a", 1), ("count", "a", 1)]
+    assert [response_of(response) for response in (second, late)] == [None, None]
     assert bench.stored() == [(b"a", b"3:1")]
     assert bench.pipeline.commit()
-    assert [given(response) for response in (second, late)] == [("added", "a", 2), ("count", "a", 2)]
+    assert [response_of(response) for response in (second, late)] == [("added", "a", 2), ("count", "a", 2)]
     assert bench.stored() == [(b"a", b"3:1"), (b"a", b"3:2")]
-    assert given(bench.run("read", "a")) == ("count", "a", 2)
+    assert response_of(bench.run("read", "a")) == ("count", "a", 2)
     assert (bench.pipeline.rounds, bench.pipeline.failures, bench.pipeline.committing) == (2, 0, False)
 
 
@@ -88,10 +88,10 @@ def test_a_parked_request_completed_meanwhile_waits_for_the_background_commit() 
     background_commit = bench.start_background()
     bench.shard.machine.context.respond(parked, ("reached", "a", 1))
     bench.run("read", "a")
-    assert given(parked) is None
+    assert response_of(parked) is None
     background_commit.write()
     bench.pipeline.finish_background(background_commit)
-    assert given(parked) == ("reached", "a", 1)
+    assert response_of(parked) == ("reached", "a", 1)
 
 
 def test_a_failed_round_discards_decisions_made_on_top_of_it() -> None:
@@ -108,16 +108,16 @@ def test_a_failed_round_discards_decisions_made_on_top_of_it() -> None:
     bench.log.failures_left = 1
     background_commit.write()
     assert not bench.pipeline.finish_background(background_commit)
-    assert [given(response) for response in (first, on_top, read, elsewhere)] == [NOT_COORDINATOR] * 4
+    assert [response_of(response) for response in (first, on_top, read, elsewhere)] == [NOT_COORDINATOR] * 4
     assert (bench.pipeline.dirty, bench.pipeline.committing, bench.pipeline.has_uncommitted) == (False, False, False)
     bench.slices.finish()
-    assert (given(bench.run("read", "a")), given(bench.run_on(bench.other, "read", "b"))) == (
+    assert (response_of(bench.run("read", "a")), response_of(bench.run_on(bench.other, "read", "b"))) == (
         ("count", "a", 1),
         ("count", "b", 0),
     )
     again = bench.run("add", "a", 1)
     assert bench.pipeline.commit()
-    assert given(again) == ("added", "a", 2)
+    assert response_of(again) == ("added", "a", 2)
     assert (bench.stored(), bench.stored(OTHER)) == ([(b"a", b"3:1"), (b"a", b"3:2")], [])
 
 
@@ -150,12 +150,12 @@ def test_a_failed_round_whose_discard_could_not_be_called_is_discarded_by_the_ne
         assert (bench.pipeline.uncertain, len(errors)) == (True, left)
         refused = bench.run("add", "a", 100)
         assert not bench.pipeline.commit()
-        assert given(refused) == NOT_COORDINATOR
+        assert response_of(refused) == NOT_COORDINATOR
     assert not bench.pipeline.uncertain
     bench.slices.finish()
     again = bench.run("add", "a", 1)
     assert bench.pipeline.commit()
-    assert given(again) == ("added", "a", 2)
+    assert response_of(again) == ("added", "a", 2)
     assert bench.stored() == [(b"a", b"3:1"), (b"a", b"3:2")]
 
 
@@ -182,7 +182,7 @@ def test_a_round_whose_discard_could_not_be_called_is_not_written_by_the_next_co
     bench.slices.finish()
     again = bench.run("add", "a", 1)
     assert bench.pipeline.commit()
-    assert [given(response) for response in (refused, late, again)] == [NOT_COORDINATOR] * 2 + [("added", "a", 1)]
+    assert [response_of(response) for response in (refused, late, again)] == [NOT_COORDINATOR] * 2 + [("added", "a", 1)]
     assert bench.stored() == [(b"a", b"3:1")]
 
 
@@ -195,7 +195,7 @@ def test_an_inline_commit_waits_for_the_background_commit_and_finishes_it_first(
     writer.start()
     assert bench.pipeline.commit()
     writer.join()
-    assert (given(first), given(second)) == (("added", "a", 1), ("added", "a", 2))
+    assert (response_of(first), response_of(second)) == (("added", "a", 1), ("added", "a", 2))
     assert bench.pipeline.finish_background(background_commit), "the commit has ended already, and is not changed"
     assert bench.stored() == [(b"a", b"3:1"), (b"a", b"3:2")]
 
@@ -214,7 +214,7 @@ def test_a_commit_whose_start_was_interrupted_does_not_keep_the_log_open(monkeyp
     abandoned.start()
     abandoned.join(10)
     assert not abandoned.is_alive()
-    assert (given(first), bench.stored()) == (None, [])
+    assert (response_of(first), bench.stored()) == (None, [])
 
 
 def test_a_cancelled_commit_is_not_written() -> None:
@@ -234,7 +234,7 @@ def test_an_inline_commit_after_a_failed_background_commit_reports_the_failure()
     bench.log.failures_left = 1
     background_commit.write()
     assert not bench.pipeline.commit()
-    assert (given(first), given(second)) == (NOT_COORDINATOR, NOT_COORDINATOR)
+    assert (response_of(first), response_of(second)) == (NOT_COORDINATOR, NOT_COORDINATOR)
     assert not bench.pipeline.finish_background(background_commit)
     bench.slices.finish()
     assert bench.stored() == []
@@ -264,7 +264,7 @@ def test_some_rounds_are_not_committed_in_the_background() -> None:
     bench.pipeline.abort_round(LogError("no"))
     assert bench.pipeline.start_background(threading.Lock()) is None
     assert not bench.pipeline.commit()
-    assert given(lost) == NOT_COORDINATOR
+    assert response_of(lost) == NOT_COORDINATOR
     bench.slices.finish()
     assert (bench.stored(), bench.stored(OTHER)) == ([(b"a", b"3:1"), (b"a", b"3:2")], [(b"b", b"3:1")])
 
@@ -281,16 +281,16 @@ def test_a_shard_with_invalid_memory_is_reloaded_after_its_last_commit() -> None
     first = bench.run("add", "a", 1)
     background_commit = bench.start_background()
     refused = bench.run("unreplayable")
-    assert given(refused) == NOT_COORDINATOR
+    assert response_of(refused) == NOT_COORDINATOR
     assert bench.shard.state is ShardState.FAILED, "the log does not have the whole round yet"
     background_commit.write()
     assert bench.pipeline.finish_background(background_commit)
-    assert given(first) == ("added", "a", 1)
+    assert response_of(first) == ("added", "a", 1)
     assert bench.shard.state is ShardState.FAILED, "the shard enlisted in the next round before it changed anything"
     assert bench.pipeline.commit()
     assert bench.shard.state is ShardState.LOADING
     bench.slices.finish()
-    assert given(bench.run("read", "a")) == ("count", "a", 1)
+    assert response_of(bench.run("read", "a")) == ("count", "a", 1)
     assert bench.stored() == [(b"a", b"3:1")]
 
 
@@ -369,7 +369,7 @@ class BackgroundCommits(RuleBasedStateMachine):
         stored = {key: {k for k, _ in self.bench.stored(key)} for key in (KEY, OTHER)}
         still: list[tuple[PartitionKey, Any]] = []
         for key, result in self.open_requests:
-            response = given(result)
+            response = response_of(result)
             if response is None:
                 still.append((key, result))
             elif response[0] == "added" or (response[0] == "count" and response[2]):

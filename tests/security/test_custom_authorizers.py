@@ -52,12 +52,12 @@ class OnlyWriters:
     """A custom authorizer, which allows Alice only writes to one topic.
 
     Attributes:
-        decided: the topics whose WRITE permission was checked.
+        checked: the topics whose WRITE permission was checked.
         writable: the topic that Alice may write.
     """
 
     def __init__(self, config: Any) -> None:
-        self.decided: list[str] = []
+        self.checked: list[str] = []
         self.writable = ""
 
     def allowed(self, context: Any, operation: Op, resource_type: Kind, resource_name: str) -> bool:
@@ -65,7 +65,7 @@ class OnlyWriters:
             return True
         if operation is not Op.WRITE or resource_type is not Kind.TOPIC:
             return False
-        self.decided.append(resource_name)
+        self.checked.append(resource_name)
         return resource_name == self.writable
 
 
@@ -88,15 +88,15 @@ def test_a_custom_authorizer_decides_about_many_topics_in_slices(
     engine.turn()
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
     response = engine.submit(RequestContext(5, principal=ALICE), request)
-    counts = [len(authorizer.decided)]
+    counts = [len(authorizer.checked)]
     while engine.slices or engine.pipeline.dirty:
         engine.slices.step()
         engine.commit()
-        counts.append(len(authorizer.decided))
+        counts.append(len(authorizer.checked))
     response = response.response if isinstance(response, Pending) else response
     assert (response.error_code, response.producer_id >= 0) == (code, not code)
     names = [topic.name for topic in engine.topics.all()]
-    assert authorizer.decided == (names if code else names[: names.index(writable) + 1])
+    assert authorizer.checked == (names if code else names[: names.index(writable) + 1])
     if sliced:
         assert len(counts) > 4
         assert max(after - before for before, after in pairwise([0, *counts])) == 4

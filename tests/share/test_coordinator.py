@@ -69,7 +69,7 @@ def states(world: World) -> dict[Any, tuple[Any, ...]]:
     }
 
 
-def kinds(world: World) -> list[tuple[str, int]]:
+def types_and_epochs(world: World) -> list[tuple[str, int]]:
     """Returns (record type, snapshot epoch) of each record since the last call; the epoch of a tombstone is -1."""
     return [
         (type(key).__name__.removesuffix("Key"), -1 if value is None else value.snapshot_epoch)
@@ -81,7 +81,7 @@ def test_a_snapshot_follows_the_allowed_number_of_updates() -> None:
     world = World({"share.coordinator.snapshot.update.records.per.snapshot": 3})
     for offset in range(8):
         assert write(world, (offset, offset, 2, 1), start_offset=0) == 0
-    assert kinds(world) == [
+    assert types_and_epochs(world) == [
         ("ShareSnapshot", 0),
         *[("ShareUpdate", 0)] * 3,
         ("ShareSnapshot", 1),
@@ -96,7 +96,7 @@ def test_a_snapshot_follows_the_allowed_number_of_updates() -> None:
 def test_without_updates_every_write_is_a_snapshot() -> None:
     world = World({"share.coordinator.snapshot.update.records.per.snapshot": 0})
     assert [write(world, (offset, offset, 2, 1)) for offset in range(2)] == [0, 0]
-    assert kinds(world) == [("ShareSnapshot", 0), ("ShareSnapshot", 1), ("ShareSnapshot", 2)]
+    assert types_and_epochs(world) == [("ShareSnapshot", 0), ("ShareSnapshot", 1), ("ShareSnapshot", 2)]
 
 
 def test_a_read_writes_a_leader_epoch_only_if_it_is_the_highest() -> None:
@@ -137,13 +137,13 @@ def test_idle_share_partitions_get_a_cold_snapshot_and_the_log_is_pruned() -> No
         write(world, (offset, offset, 2, 1), start_offset=0)
     before = states(world)
     world.advance(300_000)
-    assert kinds(world)[-1] == ("ShareSnapshot", 1)
+    assert types_and_epochs(world)[-1] == ("ShareSnapshot", 1)
     snapshot = world.records()[-1][1]
     assert snapshot.write_timestamp - snapshot.create_timestamp == 300_000
     world.advance(300_000)
-    assert kinds(world) == [("ShareSnapshot", 1)], "the run removed the records that the cold snapshot replaced"
+    assert types_and_epochs(world) == [("ShareSnapshot", 1)], "the run removed the replaced records"
     world.advance(600_000)
-    assert kinds(world) == [("ShareSnapshot", 1)]
+    assert types_and_epochs(world) == [("ShareSnapshot", 1)]
     ((key, state),) = states(world).items()
     world.restart()
     assert states(world) == {key: state}
@@ -179,7 +179,7 @@ def test_deleted_state_is_gone_and_may_be_deleted_again() -> None:
     )
     for _ in range(2):
         assert world.call(request, 0).results[0].partitions[0].error_code == 0
-    assert kinds(world) == [("ShareSnapshot", 0), ("ShareSnapshot", -1)]
+    assert types_and_epochs(world) == [("ShareSnapshot", 0), ("ShareSnapshot", -1)]
     assert read(world)[0] == 42
 
 

@@ -25,12 +25,12 @@ class Readers:
     """An authorizer that denies READ of one topic and records the checked topics."""
 
     def __init__(self) -> None:
-        self.decided: list[str] = []
+        self.checked: list[str] = []
 
     def allowed(self, context: Any, operation: Operation, resource_type: Any, name: str) -> bool:
         if operation is not Operation.READ:
             return True
-        self.decided.append(name)
+        self.checked.append(name)
         return name != DENIED
 
 
@@ -103,19 +103,19 @@ def test_slices_change_no_response(version: int) -> None:
 def test_each_topic_is_decided_once_and_other_clients_are_served_between_the_slices() -> None:
     plane = plane_of(True)
     session_id = opened(plane)
-    plane.authorizer.decided.clear()
+    plane.authorizer.checked.clear()
     pending = plane.send(next_of(session_id), 13)
     assert isinstance(pending, Pending)
-    decided = len(plane.authorizer.decided)
-    assert FEW_TOPICS < decided < TOPICS, "the first slice has checked some of the topics"
+    checked = len(plane.authorizer.checked)
+    assert FEW_TOPICS < checked < TOPICS, "the first slice has checked some of the topics"
     other = plane.call(named(plane, 13, [WRITTEN], session_epoch=-1), 13)
     assert other.responses[0].partitions[0].records
     assert not pending.done
     assert plane.slices.step()
-    assert len(plane.authorizer.decided) > decided + 1
+    assert len(plane.authorizer.checked) > checked + 1
     finished(plane, pending, 13)
-    plane.authorizer.decided.remove(WRITTEN)  # the check for the other client
-    assert sorted(plane.authorizer.decided) == NAMES
+    plane.authorizer.checked.remove(WRITTEN)  # the check for the other client
+    assert sorted(plane.authorizer.checked) == NAMES
 
 
 def test_few_topics_or_no_authorizer_need_no_slices() -> None:
@@ -172,7 +172,7 @@ def test_a_topic_that_is_created_between_the_slices_is_decided_when_it_is_read()
     response = finished(plane, pending, 12)
     codes = {topic.topic: topic.partitions[0].error_code for topic in response.responses}
     assert codes["later"] == 0
-    assert plane.authorizer.decided.count("later") == 1
+    assert plane.authorizer.checked.count("later") == 1
 
 
 def long_poll(plane: DataPlane) -> Any:
@@ -240,13 +240,13 @@ def test_a_produce_to_many_topics_decides_the_permissions_in_slices(version: int
     pending = plane.send(sent, version)
     assert isinstance(pending, Pending)
     assert pending.parked
-    assert FEW_TOPICS < len(plane.authorizer.decided) < TOPICS, "the first slice has checked some of the topics"
+    assert FEW_TOPICS < len(plane.authorizer.checked) < TOPICS, "the first slice has checked some of the topics"
     assert not any(plane.partition(name).dirty for name in NAMES)
     plane.slices.finish()
     plane.commit()
     plane.slices.finish()
     response = plane.settle(pending, version)
-    assert len(plane.authorizer.decided) == TOPICS
+    assert len(plane.authorizer.checked) == TOPICS
     stored = [plane.partition(name).log.end_offset for name in NAMES]
     assert stored == [int(name != DENIED) for name in NAMES]
     if not acks:
@@ -260,5 +260,5 @@ class Writers(Readers):
     """An authorizer that denies WRITE of one topic and records the checked topics."""
 
     def allowed(self, context: Any, operation: Operation, resource_type: Any, name: str) -> bool:
-        self.decided.append(name)
+        self.checked.append(name)
         return name != DENIED

@@ -28,11 +28,11 @@ class Readers:
     """An authorizer that denies READ of one topic and records the checked topics."""
 
     def __init__(self) -> None:
-        self.decided: list[str] = []
+        self.checked: list[str] = []
 
     def allowed(self, context: Any, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         if resource_type is ResourceType.TOPIC:
-            self.decided.append(name)
+            self.checked.append(name)
         return name != DENIED
 
 
@@ -55,8 +55,8 @@ def test_the_permissions_of_many_topics_are_decided_in_slices(version: int) -> N
     world.auto_commit = False
     finish, world.finish = world.finish, lambda: None  # type: ignore[method-assign]
     call = world.send(api, commit_of(world, [*NAMES, ABSENT], version), version=version)
-    decided = len(readers.decided)
-    assert FEW_TOPICS < decided < TOPICS, "the first slice has decided a part"
+    checked = len(readers.checked)
+    assert FEW_TOPICS < checked < TOPICS, "the first slice has checked a part"
     assert not call.done
     small = world.send(api, commit_of(world, NAMES[:1], version), version=version)
     while world.slices.step():
@@ -70,7 +70,7 @@ def test_the_permissions_of_many_topics_are_decided_in_slices(version: int) -> N
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert codes == [*expected, unknown]
     for name in NAMES[1:]:
-        assert readers.decided.count(name) == 1
+        assert readers.checked.count(name) == 1
 
 
 def test_few_topics_need_no_slices() -> None:

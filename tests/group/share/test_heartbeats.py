@@ -59,7 +59,7 @@ def current_key(member_id: str) -> ShareGroupCurrentMemberAssignmentKey:
     return ShareGroupCurrentMemberAssignmentKey(group_id=GROUP, member_id=member_id)
 
 
-def kinds(records: list) -> list[str]:
+def record_types(records: list) -> list[str]:
     """Returns the types of records. A tombstone has a dagger after its type."""
     return [
         type(key).__name__.removeprefix("ShareGroup").removesuffix("Key") + ("" if value is not None else "†")
@@ -136,7 +136,7 @@ def test_a_failed_initialization_is_tried_again_by_the_next_heartbeat() -> None:
     world.persister.fail.append(ErrorCode.UNKNOWN_SERVER_ERROR)
     member = Member(world, "m")
     member.beat(["t"])
-    assert kinds(world.records())[-2:] == ["StatePartitionMetadata", "StatePartitionMetadata"]
+    assert record_types(world.records())[-2:] == ["StatePartitionMetadata", "StatePartitionMetadata"]
     assert world.group.state_partitions.initializing == {}
     member.beat()
     partitions = TopicPartitionsInfo(topic_id=world.topic_id("t"), topic_name="t", partitions=[0, 1])
@@ -162,11 +162,11 @@ def test_an_unconfirmed_initialization_is_requested_again_after_the_retry_interv
     assert (world.records(), len(world.persister.calls)) == ([], 1)
     world.advance(1)
     member.beat()
-    assert kinds(world.records()) == ["StatePartitionMetadata"]
+    assert record_types(world.records()) == ["StatePartitionMetadata"]
     assert len(world.persister.calls) == 2
     world.persister.release()
     world.advance(1)
-    assert kinds(world.records()) == ["StatePartitionMetadata"], "the second result changes nothing"
+    assert record_types(world.records()) == ["StatePartitionMetadata"], "the second result changes nothing"
     member.beat()
     assert member.assigned == {world.topic_id("t"): [0]}
 

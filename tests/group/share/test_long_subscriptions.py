@@ -41,7 +41,7 @@ def beat(member: str, epoch: int = 0, names: list[str] | None = NAMES) -> ShareG
     )
 
 
-def decided(world: World, request: Any, hook: Any = None) -> Any:
+def run_request(world: World, request: Any, hook: Any = None) -> Any:
     """Sends a request and runs all slices that result from it, with a commit after each slice. Returns the response."""
     engine = world.engine
     engine.turn()
@@ -79,10 +79,10 @@ def test_the_group_is_that_of_one_decision() -> None:
         for world in (divided, at_once):
             epoch = 0
             for repetition in (names, names, None):
-                response = decided(world, beat("m", epoch, repetition))
+                response = run_request(world, beat("m", epoch, repetition))
                 assert response.error_code == E.NONE, response
                 epoch = response.member_epoch
-            again = decided(world, beat("m", epoch, names))
+            again = run_request(world, beat("m", epoch, names))
             assert assigned(again) == everything(world, topics)
             described = world.describe()
             (member,) = described.members
@@ -100,7 +100,7 @@ def test_no_slice_holds_all_of_the_work() -> None:
     def count(step: int) -> None:
         records.append(len(world.records()))
 
-    decided(world, beat("m"), count)
+    run_request(world, beat("m"), count)
     assert len([number for number in records if number]) >= 3
 
 
@@ -116,14 +116,14 @@ def test_a_commit_that_fails_at_any_slice_leaves_a_working_group() -> None:
             if step == nth:
                 world.fail_next_commit()
 
-        response = decided(world, beat("m"), fail)
+        response = run_request(world, beat("m"), fail)
         world.stop_failing()
         code = E(response.error_code)
         assert code is E.NONE or code in RETRIABLE
         failed += code is not E.NONE
         world.advance(60_000)  # initializations are requested again
         for _ in range(3):
-            response = decided(world, beat("m"))
+            response = run_request(world, beat("m"))
         assert assigned(response) == everything(world)
     assert failed
 
@@ -138,7 +138,7 @@ def test_a_refused_topic_refuses_the_heartbeat(monkeypatch: pytest.MonkeyPatch) 
             return name != NAMES[-1]
 
     monkeypatch.setattr(api, "_authorizer", Refusing())
-    response = decided(world, beat("m"))
+    response = run_request(world, beat("m"))
     assert response.error_code == E.TOPIC_AUTHORIZATION_FAILED
     assert GROUP not in world.engine.groups.of(GROUP).machine.groups
 
@@ -164,13 +164,13 @@ def test_each_part_of_a_long_heartbeat_has_a_slice_of_its_own(monkeypatch: pytes
     note(initialization, "_finish")
     monkeypatch.setattr(initialization, "FEW_TOPICS", 10)
     world = make_world()
-    response = decided(world, beat("m"), lambda step: now.__setitem__(0, step))
+    response = run_request(world, beat("m"), lambda step: now.__setitem__(0, step))
     assert response.error_code == E.NONE
     assert [name for _, name in parts] == ["heartbeat", "prepare", "heartbeat", "heartbeat", "_finish"]
     assert len({step for step, _ in parts}) == len(parts)
     assert len(world.group.state_partitions.initialized) == TOPICS
     at_once = make_world(sliced=False)
-    expected = decided(at_once, beat("m"))
+    expected = run_request(at_once, beat("m"))
     assert (response.member_epoch, response.heartbeat_interval_ms) == (
         expected.member_epoch,
         expected.heartbeat_interval_ms,

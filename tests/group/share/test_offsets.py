@@ -43,7 +43,7 @@ from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatReq
 from kcore.protocol.records.share_group_state_partition_metadata import ShareGroupStatePartitionMetadataKey
 from kcore.runtime.api import RequestContext
 from kcore.runtime.pending import Pending
-from tests.group.share.test_heartbeats import kinds
+from tests.group.share.test_heartbeats import record_types
 from tests.group.share.world import GROUP, Member, World
 from tests.kit import batch, produce
 
@@ -66,7 +66,7 @@ def test_a_group_is_created_by_its_offsets() -> None:
     """The new group is Empty in epoch 1. A member that joins gets the partitions at once."""
     world = World({"t": 2})
     assert codes(world.alter({"t": {0: 7, 1: 0}})) == {("t", 0): 0, ("t", 1): 0}
-    assert kinds(world.records()) == ["StatePartitionMetadata"] * 2
+    assert record_types(world.records()) == ["StatePartitionMetadata"] * 2
     described = world.describe()
     assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Empty", 1, 1)
     member = Member(world, "m")
@@ -261,7 +261,7 @@ def test_a_group_is_deleted_with_its_states() -> None:
     world.alter({"t": {0: 1, 1: 2}})
     world.records()
     assert delete_group(world) == ErrorCode.NONE
-    assert kinds(world.records()) == [
+    assert record_types(world.records()) == [
         "StatePartitionMetadata",
         "TargetAssignmentMetadata†",
         "StatePartitionMetadata†",
@@ -436,7 +436,7 @@ def long_requests() -> list[Any]:
     return [alter, describe("g", "other"), delete, describe("g")]
 
 
-def decided(world: World, request: Any) -> tuple[Any, int]:
+def run_request(world: World, request: Any) -> tuple[Any, int]:
     """Sends a request and commits after each of its slices. Returns the response and the number of slices."""
     engine = world.engine
     engine.slices.requests.enabled = True
@@ -455,7 +455,7 @@ def test_long_requests_are_decided_in_slices() -> None:
     """Requests that run in slices give the same responses and records as requests that run at once."""
     pieces, whole = World({"wide": LONG, "t": 1}), World({"wide": LONG, "t": 1})
     for request in long_requests():
-        response, slices = decided(pieces, request)
+        response, slices = run_request(pieces, request)
         assert slices >= 2, request
         assert response == whole.node.send(request)
         assert not getattr(response, "error_code", 0)

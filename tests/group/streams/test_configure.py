@@ -24,7 +24,7 @@ def configured(topics: dict[str, int], *parts: Subtopology) -> ConfiguredTopolog
     return configure(from_request(topology(*parts)), Topics(topics))
 
 
-def decided(topics: dict[str, int], *parts: Subtopology) -> dict[str, int]:
+def chosen_partitions(topics: dict[str, int], *parts: Subtopology) -> dict[str, int]:
     """Returns the partition counts that the configuration chooses for missing internal topics."""
     result = configured(topics, *parts)
     assert result.fault is not None
@@ -82,7 +82,7 @@ def test_repartition_counts_follow_their_writers() -> None:
 
     A count that the client has fixed stays. A changelog has one partition for each task.
     """
-    counts = decided(
+    counts = chosen_partitions(
         {"a": 2, "b": 5},
         subtopology("3", repartitions=[internal("r3")], changelogs=[internal("log3")]),
         subtopology("2", repartitions=[internal("r2"), internal("fixed", 7)], sinks=["r3"]),
@@ -102,8 +102,8 @@ def test_counts_equal_the_counts_of_repeated_sweeps() -> None:
         subtopology("1", ["big"], sinks=["late"]),
         subtopology("2", repartitions=[internal("early")]),
     )
-    assert decided({"big": 9}, *parts) == {"late": 9, "fixed": 2, "early": 2}
-    assert decided({"big": 9}, parts[1], parts[0], parts[2]) == {"late": 9, "fixed": 2, "early": 9}
+    assert chosen_partitions({"big": 9}, *parts) == {"late": 9, "fixed": 2, "early": 2}
+    assert chosen_partitions({"big": 9}, parts[1], parts[0], parts[2]) == {"late": 9, "fixed": 2, "early": 9}
 
 
 def test_a_long_chain_is_configured_in_linear_time() -> None:
@@ -111,7 +111,7 @@ def test_a_long_chain_is_configured_in_linear_time() -> None:
     size = 3_000
     chain = [subtopology(str(i), repartitions=[internal(f"r{i}")], sinks=[f"r{i + 1}"]) for i in reversed(range(size))]
     first, last = subtopology("in", ["in"], sinks=["r0"]), subtopology("out", repartitions=[internal(f"r{size}")])
-    counts = decided({"in": 4}, *chain, first, last)
+    counts = chosen_partitions({"in": 4}, *chain, first, last)
     assert counts == {f"r{i}": 4 for i in range(size + 1)}
 
 
@@ -120,7 +120,7 @@ def test_many_copartition_groups_are_configured_in_linear_time() -> None:
     size = 5_000
     fixed = [internal(f"f{i}", 3) for i in range(size)]
     part = subtopology("0", repartitions=[internal("r"), *fixed], sinks=["r"], copartition=20_000 * [([], [0])])
-    assert decided({}, part) == {"r": 3} | {f"f{i}": 3 for i in range(size)}
+    assert chosen_partitions({}, part) == {"r": 3} | {f"f{i}": 3 for i in range(size)}
 
 
 def test_a_topology_with_too_many_tasks_is_not_ready() -> None:
@@ -152,7 +152,7 @@ def test_topologies_that_cannot_work_are_errors() -> None:
 def test_copartitioned_topics_force_their_count_on_repartition_topics() -> None:
     """A repartition topic without a fixed count takes the count of the other topics, even a smaller one."""
     join = subtopology("1", ["b", "c"], repartitions=[internal("r")], copartition=[([0, 1], [0])])
-    assert decided({"a": 8, "b": 3, "c": 3}, subtopology("0", ["a"], sinks=["r"]), join) == {"r": 3}
+    assert chosen_partitions({"a": 8, "b": 3, "c": 3}, subtopology("0", ["a"], sinks=["r"]), join) == {"r": 3}
 
 
 def test_copartitioned_topics_with_different_counts_are_a_fault() -> None:
@@ -174,9 +174,9 @@ def test_copartitioned_repartition_topics_agree_on_a_count() -> None:
     """
     writers = (subtopology("0", ["a"], sinks=["r"]), subtopology("1", ["b"], sinks=["s"]))
     join = subtopology("2", repartitions=[internal("r"), internal("s")], copartition=[([], [0, 1])])
-    assert decided({"a": 2, "b": 6}, *writers, join) == {"r": 6, "s": 6}
+    assert chosen_partitions({"a": 2, "b": 6}, *writers, join) == {"r": 6, "s": 6}
     fixed = subtopology("3", repartitions=[internal("f", 5)])
-    assert decided({"a": 2, "b": 6}, *writers, join, fixed) == {"r": 5, "s": 5, "f": 5}
+    assert chosen_partitions({"a": 2, "b": 6}, *writers, join, fixed) == {"r": 5, "s": 5, "f": 5}
 
 
 def test_existing_internal_topics_must_have_the_decided_count() -> None:

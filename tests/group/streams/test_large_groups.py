@@ -51,7 +51,7 @@ def beat(member: str, epoch: int = 0, **fields: Any) -> StreamsGroupHeartbeatReq
     )
 
 
-def decided(world: World, request: Any, hook: Callable[[int], None] | None = None) -> Any:
+def run_request(world: World, request: Any, hook: Callable[[int], None] | None = None) -> Any:
     """Sends a request and commits after each slice. Returns the response."""
     engine = world.engine
     response = world.start(request, 0)
@@ -88,8 +88,8 @@ def test_the_targets_equal_the_targets_of_one_decision() -> None:
     divided, at_once = make_world(), make_world(sliced=False)
     for number, member in enumerate(MEMBERS):
         steps: list[int] = []
-        response = decided(divided, beat(member), steps.append)
-        decided(at_once, beat(member))
+        response = run_request(divided, beat(member), steps.append)
+        run_request(at_once, beat(member))
         codes = {status.status_code for status in response.status or ()}
         assert (Status.ASSIGNMENT_DELAYED.value in codes) is (number > 3)
         assert (len(steps) > 5) is (number > 3)
@@ -103,8 +103,8 @@ def test_the_targets_equal_the_targets_of_one_decision() -> None:
 def test_a_member_gets_its_tasks_with_its_next_heartbeat() -> None:
     world = make_world(**{"group.streams.num.standby.replicas": 0})
     for member in MEMBERS[:5]:
-        decided(world, beat(member))
-    first = decided(world, beat(MEMBERS[5]))
+        run_request(world, beat(member))
+    first = run_request(world, beat(MEMBERS[5]))
     assert not first.active_tasks
     epochs = {member.member_id: member.member_epoch for member in described(world).members}
     for _ in range(3):  # the other members hand over the tasks that they lose
@@ -113,7 +113,7 @@ def test_a_member_gets_its_tasks_with_its_next_heartbeat() -> None:
             reported = [{"subtopology_id": part, "partitions": list(numbers)} for part, numbers in owned.items()]
             request = beat(member, epochs[member], standby_tasks=[], warmup_tasks=[])
             request.active_tasks = [type_of_tasks()(**one) for one in reported]
-            response = decided(world, request)
+            response = run_request(world, request)
             assert response.error_code == E.NONE, response
             epochs[member] = response.member_epoch
     current = {member.member_id: member.assignment for member in described(world).members}
@@ -128,7 +128,7 @@ def type_of_tasks() -> Any:
 def test_members_that_join_and_leave_meanwhile_are_in_the_next_target() -> None:
     world = make_world()
     for member in MEMBERS[:6]:
-        decided(world, beat(member))
+        run_request(world, beat(member))
 
     def change(step: int) -> None:
         if step == 2:
@@ -141,15 +141,15 @@ def test_members_that_join_and_leave_meanwhile_are_in_the_next_target() -> None:
                 response = response.response if isinstance(response, Pending) else response
                 assert response.error_code == E.NONE, response
 
-    decided(world, beat(MEMBERS[6]), change)
+    run_request(world, beat(MEMBERS[6]), change)
     stale = described(world)
     assert stale.assignment_epoch < stale.group_epoch
-    decided(world, beat(MEMBERS[0], group_of(world).members[MEMBERS[0]].current.member_epoch))
+    run_request(world, beat(MEMBERS[0], group_of(world).members[MEMBERS[0]].current.member_epoch))
     found = described(world)
     assert found.assignment_epoch == found.group_epoch
     expected = make_world(sliced=False)
     for member in ("m0", "m2", "m3", "m4", "m5", "m6", "m7"):
-        decided(expected, beat(member))
+        run_request(expected, beat(member))
     sizes = [
         sorted(len(part.partitions) for one in targets(node).values() for part in one.active_tasks)
         for node in (world, expected)
@@ -160,7 +160,7 @@ def test_members_that_join_and_leave_meanwhile_are_in_the_next_target() -> None:
 def test_after_a_failure_of_the_assignor_the_next_heartbeat_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     world = make_world()
     for member in MEMBERS[:4]:
-        decided(world, beat(member))
+        run_request(world, beat(member))
     before = targets(world)
 
     def fail(*_: Any) -> Any:
@@ -168,10 +168,10 @@ def test_after_a_failure_of_the_assignor_the_next_heartbeat_retries(monkeypatch:
 
     with monkeypatch.context() as patched:
         patched.setattr(target, "_assign", fail)
-        assert decided(world, beat(MEMBERS[4])).error_code == E.NONE
+        assert run_request(world, beat(MEMBERS[4])).error_code == E.NONE
     assert {member: found for member, found in targets(world).items() if member != MEMBERS[4]} == before
     assert not group_of(world).target_job
-    decided(world, beat(MEMBERS[0], group_of(world).members[MEMBERS[0]].current.member_epoch))
+    run_request(world, beat(MEMBERS[0], group_of(world).members[MEMBERS[0]].current.member_epoch))
     assert all(found.active_tasks for found in targets(world).values())
 
 
@@ -181,7 +181,7 @@ def test_the_target_after_the_initial_delay_is_computed_in_slices() -> None:
     """
     world = make_world(**{"group.streams.initial.rebalance.delay.ms": 3_000})
     for member in MEMBERS:
-        decided(world, beat(member))
+        run_request(world, beat(member))
     assert not any(found.active_tasks for found in targets(world).values())
     world.advance(4_000)
     world.settle()

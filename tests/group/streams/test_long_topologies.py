@@ -73,7 +73,7 @@ def join(member: str, requested: Topology = LONG) -> StreamsGroupHeartbeatReques
     )
 
 
-def decided(world: World, request: Any, hook: Callable[[int], None] | None = None) -> Any:
+def run_request(world: World, request: Any, hook: Callable[[int], None] | None = None) -> Any:
     """Processes a request, with a commit after each slice. Returns the response."""
     engine = world.engine
     response = world.start(request, 0)
@@ -99,9 +99,9 @@ def test_the_responses_equal_the_responses_of_one_decision() -> None:
     divided, at_once = make_world(), make_world(sliced=False)
     for member in ("a", "b", "a"):
         steps: list[int] = []
-        response = decided(divided, join(member), steps.append)
+        response = run_request(divided, join(member), steps.append)
         assert len(steps) > 5
-        expected = decided(at_once, join(member))
+        expected = run_request(at_once, join(member))
         assert expected.error_code == E.NONE
         assert response.active_tasks == expected.active_tasks
         assert (response.status, response.heartbeat_interval_ms) == (expected.status, expected.heartbeat_interval_ms)
@@ -139,7 +139,7 @@ def test_many_tags_or_tasks_take_three_decisions(tags: int, long_tasks: int, mon
         world = make_world(sliced=sliced)
         request = join("a", topology(subtopology("s", [NAMES[0]])))
         request.client_tags = [KeyValue(key=f"k{number}", value="v") for number in range(tags)]
-        responses.append(decided(world, request))
+        responses.append(run_request(world, request))
         shown.append(described(world))
     assert written == [(0, 1), (1, 0), (0, 1), (1, 1)]
     assert responses[0].error_code == E.NONE
@@ -163,9 +163,9 @@ def test_a_topic_that_changes_between_slices_is_seen() -> None:
             if step == at:
                 world.start(DeleteTopicsRequest(topic_names=[NAMES[0]], timeout_ms=1000), 5)
 
-        response = decided(world, join("m"), delete)
+        response = run_request(world, join("m"), delete)
         assert response.error_code == E.NONE
-        again = decided(world, join("m"))
+        again = run_request(world, join("m"))
         assert [status.status_detail for status in again.status] == [f"the source topics {NAMES[0]} are missing"]
         assert not again.active_tasks
 
@@ -179,7 +179,7 @@ def test_a_topic_that_changes_between_slices_is_seen() -> None:
     ],
 )
 def test_errors_equal_the_errors_of_one_decision(requested: Topology, code: E) -> None:
-    divided, at_once = (decided(make_world(sliced=sliced), join("m", requested)) for sliced in (True, False))
+    divided, at_once = (run_request(make_world(sliced=sliced), join("m", requested)) for sliced in (True, False))
     assert divided == at_once
     assert divided.error_code == code
 
@@ -189,17 +189,17 @@ def test_a_member_that_fills_the_group_gets_its_tasks() -> None:
     reason.
     """
     world = make_world(**{"group.streams.max.size": 1})
-    response = decided(world, join("m"))
+    response = run_request(world, join("m"))
     assert response.error_code == E.NONE
     assert len(response.active_tasks) == TOPICS
-    assert decided(world, join("other")).error_code == E.GROUP_MAX_SIZE_REACHED
+    assert run_request(world, join("other")).error_code == E.GROUP_MAX_SIZE_REACHED
 
 
 def test_another_topology_is_refused() -> None:
     world = make_world()
-    assert decided(world, join("m")).error_code == E.NONE
+    assert run_request(world, join("m")).error_code == E.NONE
     other = topology(*(subtopology(name, [name]) for name in NAMES))
-    assert decided(world, join("n", other)).error_code == E.INVALID_REQUEST
+    assert run_request(world, join("n", other)).error_code == E.INVALID_REQUEST
     assert [member.member_id for member in described(world).members] == ["m"]
 
 
@@ -215,9 +215,9 @@ def test_a_commit_that_fails_at_any_slice_leaves_a_working_group() -> None:
             if step == nth:
                 world.log.failures_left = 1
 
-        code = E(decided(world, join("m"), fail).error_code)
+        code = E(run_request(world, join("m"), fail).error_code)
         world.log.failures_left = 0
         assert code is E.NONE or code in RETRIABLE
         failed += code is not E.NONE
-        assert len(decided(world, join("m")).active_tasks) == TOPICS
+        assert len(run_request(world, join("m")).active_tasks) == TOPICS
     assert failed
