@@ -15,7 +15,7 @@ class CommitFastPath:
         """The number of requests that the fast path has served."""
 
     @property
-    def remembered(self) -> int:
+    def cache_size(self) -> int:
         """The number of cached combinations of topics and partitions."""
 
 class OffsetCommitFastPath(CommitFastPath):

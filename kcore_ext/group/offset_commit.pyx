@@ -77,7 +77,7 @@ cdef class CommitFastPath:
         self._has_ids = topic.named > TOPIC_ID
 
     @property
-    def remembered(self) -> int:
+    def cache_size(self) -> int:
         return len(self._templates)
 
     cdef CommitTemplate _template(self, object context, object request, bint by_id):

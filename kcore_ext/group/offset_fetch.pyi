@@ -71,7 +71,7 @@ class OffsetFetchFastPath:
         """The number of requests served with a cached response."""
 
     @property
-    def remembered(self) -> int:
+    def cache_size(self) -> int:
         """The number of cached responses: at most 1,024, each of at most 64 partitions."""
 
     def serve(self, context: Any, request: Any) -> Any:

@@ -138,7 +138,7 @@ cdef class OffsetFetchFastPath:
         self._old_partition = self._old_topic.part("partitions", PARTITION_FIELDS)
 
     @property
-    def remembered(self) -> int:
+    def cache_size(self) -> int:
         return 0 if self._cached is None else len(self._cached)
 
     def serve(self, context, request):

@@ -104,12 +104,12 @@ def test_client_ids_may_be_any_text(client: bytes | None, live: LiveServer) -> N
 def test_client_ids_that_change_with_every_request_are_not_cached(live: LiveServer) -> None:
     body = HEARTBEAT[len(header(12, 3)) :]
     with live.raw() as raw:
-        for n, remembered in ((257, 0), (0, 64 + 32)):  # long responses are not cached, and only a few short ones are
+        for n, limit in ((257, 0), (0, 64 + 32)):  # long responses are not cached, and only a few short ones are
             for number in range(300):
                 raw.send(framed(header(12, 3, number, b"%d" % number + b"y" * n) + body))
                 raw.receive(HeartbeatRequest(), 3)
             (found,) = live.call(lambda: [connection._queue.cache_size for connection in live.server.connections])
-            assert found <= remembered
+            assert found <= limit
 
 
 CORRUPT = {

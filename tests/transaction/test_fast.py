@@ -263,7 +263,7 @@ def test_equal_commits_of_all_producers_get_the_same_response():
     first = commit_of(world, "a")
     assert [part.error_code for topic in first.topics for part in topic.partitions] == [ErrorCode.NONE]
     assert commit_of(world, "b", "other") is first
-    assert world.engine.apis[ApiKey.TXN_OFFSET_COMMIT].fast_path.remembered == 1
+    assert world.engine.apis[ApiKey.TXN_OFFSET_COMMIT].fast_path.cache_size == 1
 
 
 def test_a_bug_during_the_addition_of_partitions_gets_an_error():

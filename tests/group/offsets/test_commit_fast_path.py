@@ -236,7 +236,7 @@ def test_equal_commits_of_all_groups_get_the_same_response(world):
     assert commit(world, 9, one("t", 0, committed_offset=7), group="other") is first
     assert commit(world, 9, one("t", 1)) is not first
     assert commit(world, 9, one("t", 0), one("t", 0)) is not first
-    assert world.commits.fast_path.remembered == 3
+    assert world.commits.fast_path.cache_size == 3
 
 
 def test_names_and_ids_are_distinguished(world):
@@ -265,7 +265,7 @@ def test_refusals_are_not_cached(world):
         assert codes(commit(world, 9, one("t", index))) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert codes(commit(world, 9, one("t", 0), one("gone", 0))) == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert commit(world, 9, OffsetCommitRequestTopic(name="t")).topics == []
-    assert world.commits.fast_path.remembered == 0
+    assert world.commits.fast_path.cache_size == 0
     long = one("t", 0, committed_metadata="m" * (MAX_METADATA + 1))
     assert codes(commit(world, 9, long)) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
     assert codes(commit(world)) == [0]
@@ -275,13 +275,13 @@ def test_cached_combinations_are_bounded(world):
     for first in range(400):
         for second in range(3):
             commit(world, 9, one("long", first), one("t", second))
-    assert 0 < world.commits.fast_path.remembered <= 1_024
+    assert 0 < world.commits.fast_path.cache_size <= 1_024
     many = OffsetCommitRequestTopic(
         name="long", partitions=[OffsetCommitRequestPartition(partition_index=p) for p in range(400)]
     )
-    before = world.commits.fast_path.remembered
+    before = world.commits.fast_path.cache_size
     assert codes(commit(world, 9, many)) == [0] * 400
-    assert world.commits.fast_path.remembered == before, "a key of 1600 bytes is not cached"
+    assert world.commits.fast_path.cache_size == before, "a key of 1600 bytes is not cached"
 
 
 def test_fast_path_declines_a_request_of_a_subclass(world):
@@ -291,7 +291,7 @@ def test_fast_path_declines_a_request_of_a_subclass(world):
     world.send_commit(9, Request(group_id="g", topics=(one("t", 0),)))
     world.pipeline.commit()
     assert codes(world.responses[-1]) == [0]
-    assert world.commits.fast_path.remembered == 0
+    assert world.commits.fast_path.cache_size == 0
 
 
 def test_fast_path_declines_a_request_that_grows_while_its_group_validates_it():

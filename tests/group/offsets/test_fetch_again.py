@@ -307,7 +307,7 @@ def test_the_third_response_of_an_unchanged_group_is_the_second_object(context):
     responses = [serve(api, V9, fetch_request()) for _ in range(4)]
     assert responses[0] is not responses[1]  # most requests occur once: the first response is not cached
     assert responses[1] is responses[2] is responses[3]
-    assert (api.fast_path.served, api.fast_path.reused, api.fast_path.remembered) == (4, 2, 1)
+    assert (api.fast_path.served, api.fast_path.reused, api.fast_path.cache_size) == (4, 2, 1)
     context.commit_offsets("g", {"t": {99: 1}})
     assert serve(api, V9, fetch_request()) is responses[1]  # another partition's offset
     context.commit_offsets("g", {"t": {1: 6}})
@@ -351,7 +351,7 @@ def test_unstable_responses_are_not_cached(context):
     request = OffsetFetchRequest(groups=fetch_request().groups, require_stable=True)
     for _ in range(4):
         assert serve(api, V9, request).groups[0].topics[0].partitions[0].error_code == 88
-    assert (api.fast_path.served, api.fast_path.reused, api.fast_path.remembered) == (4, 0, 0)
+    assert (api.fast_path.served, api.fast_path.reused, api.fast_path.cache_size) == (4, 0, 0)
 
 
 @pytest.mark.parametrize("stable", [0, 1, None, "", "yes"])
@@ -366,15 +366,15 @@ def test_a_flag_that_is_not_a_bool_is_handled_as_by_the_generic_path(context, st
 
 
 @pytest.mark.parametrize(
-    ("partitions", "metadata", "remembered"),
+    ("partitions", "metadata", "cached"),
     [(range(60), "", 1), (range(70), "", 0), (range(3), "m" * 900, 1), (range(3), "m" * 1024, 0)],
 )
-def test_large_responses_are_not_cached(context, partitions, metadata, remembered):
+def test_large_responses_are_not_cached(context, partitions, metadata, cached):
     api = context.api(OffsetFetchApi)
     context.commit_offsets("g", {"t": {0: (5, -1, metadata)}})
     for _ in range(3):
         assert serve(api, V9, fetch_request(partitions=list(partitions))) is not None
-    assert api.fast_path.remembered == remembered
+    assert api.fast_path.cache_size == cached
 
 
 def test_the_number_of_cached_responses_is_bounded(context):
@@ -383,7 +383,7 @@ def test_the_number_of_cached_responses_is_bounded(context):
     for number in range(3_000):
         for _ in range(2):
             serve(api, V9, fetch_request(f"group {number}"))
-        most = max(most, api.fast_path.remembered)
+        most = max(most, api.fast_path.cache_size)
     assert most == 1_024
 
 
