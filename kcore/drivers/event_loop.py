@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.drivers.alarm import Alarm
 from kcore.drivers.forks import refuse_in_child
 from kcore.drivers.log_threads import LogThreads, WriteTask
-from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, POLL_AGAIN, CommitOffloadPolicy, Gathering
+from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, POLL_AGAIN, CommitOffloadPolicy, Gathering, OpenReason
 from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
 from kcore.late_timers import LateTimers
 from kcore.metrics import RoundTimes
@@ -84,7 +84,7 @@ class AsyncDriver:
         self._on_broken: Callable[[], None] | None = None
         self._waiting: set[asyncio.Future[Any]] = set()
         self._times: RoundTimes | None = None
-        self._threads = LogThreads(engine.log)
+        self._threads = LogThreads(engine.log, shared)
         self._offload_policy = CommitOffloadPolicy(max_blocked_requests)
         self._gathering = Gathering()
         self._polled_again = False  # the open round has waited for one more turn
@@ -296,16 +296,8 @@ class AsyncDriver:
             raise
         if self._ended is not None:
             self._report_end()
-        if self._backlog or self._paused:
-            self._resume_unless_committing()
-
-    def _resume_unless_committing(self) -> None:
-        if not self.engine.pipeline.committing:
+        if (self._backlog or self._paused) and not pipeline.committing:
             self._resume()
-
-    def _writes_on_thread(self) -> bool:
-        """Returns True if the thread writes every round. A round that forbids background commits then needs a pause."""
-        return self._shared and self._threads.usable
 
     def _report_end(self) -> None:
         ended, self._ended = self._ended, None
@@ -332,34 +324,21 @@ class AsyncDriver:
                     callback(False)
 
     def _write_round(self) -> bool:
-        """Commits the round inline or on the thread, or leaves it open for a later turn.
+        """Commits the round inline or on the thread, unless it stays open for a later turn.
 
         Returns:
             True if the end of the round is scheduled for the next turn.
         """
-        pipeline = self.engine.pipeline
-        in_background = self._writes_on_thread()
-        if pipeline.committing and (pipeline.allows_background_commit or in_background):
-            if not pipeline.allows_background_commit:
-                self._pause()
-            self._polled_again = True  # the round waits for the background commit, and then for no further turn
+        reason = self._reason_to_stay_open()
+        if reason is not None:
             if self._times is not None:
                 self._times.ended_before_commit()
-            return False
-        now_s = time.perf_counter()
-        if in_background:
-            if self._gathering.should_wait(pipeline.waiting, now_s, self._offload_policy.average_write_s):
-                if self._times is not None:
-                    self._times.ended_before_commit()
-                return False
-            self._gathering.end(pipeline.waiting)
-        elif pipeline.waiting in POLL_AGAIN and self._waits_for_next_turn():
-            if self._times is not None:
-                self._times.ended_before_commit()
-            return True
+            return reason is OpenReason.NEXT_TURN
         self._polled_again = False
-        should_offload = self._threads.usable and self._offload_policy.should_offload(now_s)
-        if (should_offload or in_background) and self._start_background(now_s):
+        pipeline, threads = self.engine.pipeline, self._threads
+        now_s = time.perf_counter()
+        should_offload = threads.usable and self._offload_policy.should_offload(now_s)
+        if (should_offload or threads.write_every_round) and self._start_background(now_s):
             return False
         if self._times is None:
             pipeline.commit()
@@ -368,19 +347,31 @@ class AsyncDriver:
         self._offload_policy.wrote(time.perf_counter() - now_s)
         return False
 
-    def _waits_for_next_turn(self) -> bool:
-        """Schedules the end of a round of many requests for the next turn. Returns False if the round must end now.
+    def _reason_to_stay_open(self) -> OpenReason | None:
+        """Returns the reason for which the round stays open; None: the round must be written now.
 
-        A round ends now if it has waited before, or if requests can see its records before these are durable.
+        If the reason is NEXT_TURN, the end of the round is already scheduled. A round does not wait for the next turn
+        if it has waited before, or if requests can see its records before these are durable.
         """
-        if self._polled_again or self._shared or not self.engine.pipeline.allows_background_commit:
-            return False
+        pipeline = self.engine.pipeline
+        in_background, allows_background = self._threads.write_every_round, pipeline.allows_background_commit
+        if pipeline.committing and (allows_background or in_background):
+            if not allows_background:
+                self._pause()
+            self._polled_again = True  # the round waits for the background commit, and then for no further turn
+            return OpenReason.BACKGROUND_COMMIT
+        if in_background:
+            limit_s = self._offload_policy.average_write_s
+            waits = self._gathering.should_wait(pipeline.waiting, time.perf_counter(), limit_s)
+            return OpenReason.CALLS if waits else None
+        if pipeline.waiting not in POLL_AGAIN or self._polled_again or self._shared or not allows_background:
+            return None
         try:
             self.loop.call_soon(self._end_round)
         except Exception:  # no memory, or the loop is closed: nothing else would end the round
-            return False
+            return None
         self._polled_again = True
-        return True
+        return OpenReason.NEXT_TURN
 
     def _start_background(self, now_s: float) -> bool:
         """Starts to write the round on the thread. Returns False if the round forbids this or no thread exists."""
@@ -391,7 +382,7 @@ class AsyncDriver:
         task = WriteTask(self, now_s)  # allocated before the commit starts: a started commit must be written
         task.background_commit = pipeline.start_background(Lock())
         if task.background_commit is None:
-            if not self._writes_on_thread():
+            if not self._threads.write_every_round:
                 return False
             self._pause()  # first: a callback may raise, and a commit that was started must be written
             task.background_commit = pipeline.start_background(Lock(), exclusive=True)
@@ -467,9 +458,7 @@ class AsyncDriver:
         Many transactions or sessions may time out together. So one turn fires timers for at most `MAX_TIMERS_S`, and
         the next turn fires the others.
         """
-        if self._closed or self._closing or self._broken:
-            return
-        if self._paused:  # the end of the pause opens a round, which sets the alarm
+        if self._closed or self._closing or self._broken or self._paused:  # the round after a pause sets the alarm
             return
         self.schedule_round_end()  # first: the end of the round sets the next alarm, even if a timer raises
         self._enter()
@@ -515,7 +504,7 @@ class AsyncDriver:
 
         if isinstance(response, Pending):
             response.on_complete(arrived)
-        elif not self.engine.pipeline.allows_background_commit and self._writes_on_thread():
+        elif not self.engine.pipeline.allows_background_commit and self._threads.write_every_round:
             self._backlog.append(partial(arrived, response))  # it may show what is durable after the pause
         else:
             arrived(response)
@@ -562,7 +551,7 @@ class AsyncDriver:
     async def wait_for_rounds(self) -> None:
         """Waits until all earlier decisions are durable or have failed. Does not block a shared loop."""
         pipeline = self.engine.pipeline
-        if not self._writes_on_thread():
+        if not self._threads.write_every_round:
             if not pipeline.interrupted:
                 self.engine.commit()
             return

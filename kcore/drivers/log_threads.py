@@ -179,14 +179,18 @@ class LogThreads:
 
     Args:
         log: the log.
+        shared: True if other code uses the event loop, too.
 
     Attributes:
         usable: True if a thread may write commits. False if commits do not wait for the device, if no thread can be
             started, or if the driver is ending.
+        write_every_round: True if a thread writes every round, because it is usable and the loop is shared. A round
+            that forbids background commits then needs a pause.
     """
 
-    def __init__(self, log: LogEngine) -> None:
+    def __init__(self, log: LogEngine, shared: bool) -> None:
         self.usable = log.durability == "fsync"
+        self.write_every_round = self.usable and shared
         self._log_name = log.name
         self._writer: Writer | None = None
         self._mover = JournalMover(log)
@@ -203,7 +207,7 @@ class LogThreads:
                     self._log_name,
                     error,
                 )
-                self.usable = False
+                self.usable = self.write_every_round = False
         return self._writer
 
     def reclaim_beside(self, reclaim: Callable[[], bool]) -> bool:
@@ -227,7 +231,7 @@ class LogThreads:
     async def stop_beside(self) -> None:
         """Ends the threads without blocking the event loop. No thread writes commits from now on."""
         writer, self._writer = self._writer, None
-        self.usable = False
+        self.usable = self.write_every_round = False
         if writer is not None:
             await call_on_thread(writer.stop)
         await call_on_thread(self._mover.stop)

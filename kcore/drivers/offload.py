@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from enum import Enum, auto
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -61,6 +62,17 @@ class CommitOffloadPolicy:
         self.average_write_s += (took_s - self.average_write_s) / 8
 
 
+class OpenReason(Enum):
+    """The reason for which a turn of the loop leaves its round open, so that a later turn writes it."""
+
+    BACKGROUND_COMMIT = auto()
+    """A thread is writing the previous round. When it is done, the driver schedules the end of the open round."""
+    CALLS = auto()
+    """On a shared loop, further calls will probably arrive in the next turns; see `Gathering`."""
+    NEXT_TURN = auto()
+    """Many responses wait, and one commit can serve the requests of the next turn, too; see `POLL_AGAIN`."""
+
+
 class Gathering:
     """The rule that decides how long the open round of a shared loop waits for more calls.
 
@@ -78,28 +90,26 @@ class Gathering:
         self._since_s = 0.0
 
     def should_wait(self, waiting: int, now_s: float, limit_s: float) -> bool:
-        """Returns True if the round should be ended in a later turn.
+        """Returns True if the round should be ended in a later turn. Otherwise, the next call is about a new round.
 
         Args:
             waiting: the number of calls in the round.
             now_s: the time of any clock.
             limit_s: the maximum time for which the round waits.
         """
-        if waiting >= self._likely:
-            return False
-        if waiting > self._waiting:
-            if not self._waiting:
-                self._since_s = now_s
-            self._waiting = waiting
-            self._idle_turns = 0
-        else:
-            self._idle_turns += 1
-        return self._idle_turns < GATHER_TURNS and now_s - self._since_s < limit_s
-
-    def end(self, waiting: int) -> None:
-        """Records the number of calls of a round that ends, so that the next round waits for as many."""
-        self._likely = max(waiting, 1)
+        if waiting < self._likely:
+            if waiting > self._waiting:
+                if not self._waiting:
+                    self._since_s = now_s
+                self._waiting = waiting
+                self._idle_turns = 0
+            else:
+                self._idle_turns += 1
+            if self._idle_turns < GATHER_TURNS and now_s - self._since_s < limit_s:
+                return True
+        self._likely = max(waiting, 1)  # the next round waits for as many calls as this one
         self._waiting = self._idle_turns = 0
+        return False
 
 
 async def call_on_thread(call: Callable[[], T], discard: Callable[[T], object] | None = None) -> T:

@@ -33,6 +33,20 @@ async def test_a_round_of_many_requests_includes_the_requests_of_the_next_turn(r
     node.close()
 
 
+async def test_a_turn_that_leaves_its_round_open_is_measured_but_no_commit() -> None:
+    node = Node()
+    await node.begin()
+    times = node.driver.measure()
+    first = [node.send(commit(f"g{n}", {("t", 0): n}), 9) for n in range(POLL_AGAIN.start)]
+    await asyncio.sleep(0)
+    assert (times.processing.count, times.flush.count, times.purgatory.count) == (1, 0, 0)
+    second = node.send(commit("second", {("t", 0): 1}), 9)
+    await asyncio.sleep(0)
+    assert (times.processing.count, times.flush.count, times.purgatory.count) == (2, 1, POLL_AGAIN.start + 1)
+    await asyncio.wait_for(asyncio.gather(*first, second), LONG_S)
+    node.close()
+
+
 @pytest.mark.parametrize("requests", [1, POLL_AGAIN.start - 1, POLL_AGAIN.stop])
 async def test_a_round_of_few_or_very_many_requests_is_committed_in_its_own_turn(requests: int) -> None:
     node = Node()

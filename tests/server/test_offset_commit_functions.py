@@ -21,7 +21,6 @@ from tests.server.live import LiveServer
 ROOT = Path(__file__).resolve().parents[2]
 LEFT_OUT = {
     "Alarm.set",
-    "AsyncDriver._writes_on_thread",
     "CommitOffloadPolicy.wrote",
     "DataFileLock.descriptor",
     "Engine.next_deadline_ms",
