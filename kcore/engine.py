@@ -37,7 +37,7 @@ from kcore.group.share.end_offsets import LocalEndOffsets
 from kcore.group.share.services import ShareGroupServices
 from kcore.group.streams.services import StreamsServices
 from kcore.group.topics import GroupTopics
-from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine, PartitionLog
+from kcore.log import LmdbLogEngine, LogEngine, PartitionLog, open_engine
 from kcore.log.data_folder import volume_bytes
 from kcore.process_logging import log_failure, log_name
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -266,14 +266,12 @@ class Engine:
             DataFolderError: the folder is damaged, locked, of an unknown version, or not a kcore folder.
             ConfigError: no folder is set, but the durability needs one.
         """
-        path = config.kcore_data_dir
-        log: LogEngine
-        if config.kcore_durability == "memory" or (not path and config.source("kcore.durability") == "default"):
-            log = MemoryLogEngine()
-        elif not path:
-            raise ConfigError(f"durability {config.kcore_durability!r} needs a data folder (--data, kcore.data.dir)")
-        else:
-            log = LmdbLogEngine(path, config.kcore_durability, create=create, map_size_bytes=config.kcore_map_size)
+        path, durability = config.kcore_data_dir, config.kcore_durability
+        if not path and config.source("kcore.durability") == "default":
+            durability = "memory"
+        if not path and durability != "memory":
+            raise ConfigError(f"durability {durability!r} needs a data folder (--data, kcore.data.dir)")
+        log = open_engine(path, durability, create=create, map_size_bytes=config.kcore_map_size)
         try:
             return cls(log, config, clock or SystemClock(), wait=wait)
         except BaseException:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from kcore.protocol.error_codes import ErrorCode
 from kcore_ext.client.accumulator import PartitionQueue, ProducerBatch
 
 MAX_IN_FLIGHT: Final = 5
@@ -26,6 +27,20 @@ UNCERTAIN: Final = 1
 """The state of a sequence after a batch failed: the broker may have stored the batch and its successors, or not."""
 ENDED: Final = 2
 """The state of a sequence of which the broker will store no more batches."""
+
+NOT_STORED: Final = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+"""Retriable errors after which it is certain that the broker has not stored the batch."""
+
+OUT_OF_ORDER: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+"""Errors of a batch whose sequence does not follow the last stored sequence."""
 
 NO_SEQUENCE: Final = (-1, -1, 0)
 MAX_SEQUENCE: Final = 0x7FFFFFFF

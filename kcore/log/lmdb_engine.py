@@ -71,13 +71,22 @@ class LmdbLogEngine(StagedLogEngine):
         return self.path
 
 
-def open_engine(path: str | os.PathLike[str] | None, durability: str = "fsync") -> LogEngine:
-    """Returns an engine with the given durability. `fsync` and `os` need a `path`; `memory` ignores `path`."""
+def open_engine(
+    path: str | os.PathLike[str] | None,
+    durability: str = "fsync",
+    *,
+    create: bool = True,
+    map_size_bytes: int = DEFAULT_MAP_SIZE_BYTES,
+) -> LogEngine:
+    """Returns an engine with the given durability.
+
+    The arguments are those of `LmdbLogEngine`. `fsync` and `os` need a `path`; `memory` ignores the other arguments.
+    """
     if durability == "memory":
         return MemoryLogEngine()
     if path is None:
         raise ValueError(f"durability {durability!r} needs a path")
-    return LmdbLogEngine(path, durability)
+    return LmdbLogEngine(path, durability, create=create, map_size_bytes=map_size_bytes)
 
 
 def compact(path: str | os.PathLike[str]) -> tuple[int, int]:

@@ -36,18 +36,6 @@ NO_PRODUCER = (-1, -1)
 GATHER_S = 0.01
 """Minimum time in seconds between two requests to a broker that has not responded to the first one."""
 SHORTEST_PAUSE_S = 0.0001  # of the send loop: a timer may fire early, and the loop would then run many times
-NOT_STORED = frozenset(
-    {
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-    }
-)
-"""Retriable errors after which it is certain that the broker has not stored the batch."""
-OUT_OF_ORDER = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
-"""Errors of a batch whose sequence does not follow the last stored sequence."""
 
 
 class SentBatches(NamedTuple):
@@ -536,14 +524,14 @@ class Producer:
             batch.log_time_ms = row.log_append_time_ms
             self._complete(queue, batch, None)
             self._renew_after(order.note_stored(queue))
-        elif code in OUT_OF_ORDER and self._acks == ACKS_ALL:
+        elif code in order.OUT_OF_ORDER and self._acks == ACKS_ALL:
             is_first = queue.batches[0] is batch
             self._renew_after(order.note_out_of_order(queue, batch))
             if is_first:
                 self._postpone(queue, batch)
         elif code in RETRIABLE:
             self._warn_if_missing(queue, code)
-            batch.may_be_stored = batch.may_be_stored or code not in NOT_STORED
+            batch.may_be_stored = batch.may_be_stored or code not in order.NOT_STORED
             self._calls.transport.forget(sent.request)
             self._renew_after(order.note_unsent(queue, batch))
             self._postpone(queue, batch)
