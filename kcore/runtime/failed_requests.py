@@ -42,6 +42,32 @@ def log_failed_request(
         pass  # no memory for the name of the request
 
 
+def log_storage_error(
+    component_logger: logging.Logger,
+    error: LogError,
+    message: str,
+    api: Api[Any, Any],
+    context: RequestContext,
+) -> None:
+    """Logs an error of the log that failed a request. It never raises an `Exception` itself, so that the response
+    follows.
+
+    The line has no traceback: the cause is not in kcore's code, and each retry of a client repeats the line.
+
+    Args:
+        component_logger: the component's logger.
+        error: the error.
+        message: the message, with three placeholders: `%s` for the request, `%s` for the error, and `%s` for the error
+            code of the response.
+        api: the API of the request.
+        context: the context of the request.
+    """
+    try:  # noqa: SIM105 - `suppress` would need memory
+        component_logger.error(message, request_name(api, context), error, api.storage_error.name)
+    except Exception:
+        pass  # no memory for the name of the request
+
+
 def error_response(api: Api[Any, Any], context: RequestContext, request: Any, error: Exception) -> Any:
     """Returns the error response to a request whose `handle` raised `error`, and logs the error.
 
@@ -68,18 +94,14 @@ def internal_error_response(api: Api[Any, Any], context: RequestContext, request
     error.
     """
     if isinstance(error, LogError):
-        logger.error(
+        log_storage_error(
+            logger,
+            error,
             "%s failed, because the log reported an error: %s; the client gets %s and tries again; if this "
             "repeats, check the disk of the log",
-            request_name(api, context),
-            error,
-            api.storage_error.name,
+            api,
+            context,
         )
         return api.error(context, request, api.storage_error)
-    logger.error(
-        "%s failed; the client gets UNKNOWN_SERVER_ERROR%s",
-        request_name(api, context),
-        next_step(error),
-        exc_info=error,
-    )
+    log_failed_request(logger, error, "%s failed; the client gets UNKNOWN_SERVER_ERROR%s", api, context)
     return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kcore.errors import KafkaError
+from kcore.errors import KafkaError, LogError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kcore.runtime import Api, Pending, RequestContext, sliced
+from kcore.runtime import Api, Pending, RequestContext, failed_requests, sliced
 from kcore.runtime.pending import FEW_NAMES, gather_each
 from kcore.runtime.sliced import MAX_TOGETHER, SLICE_COST_US, Work
 from kcore.runtime.slices import Slices
@@ -102,6 +102,28 @@ def test_a_failure_of_finish_is_the_response(error: Exception, code: int) -> Non
     work = slices()
     pending = work.requests.run(API, CONTEXT, REQUEST, count([], 10), finish)
     work.finish()
+    assert pending.response == HeartbeatResponse(error_code=code)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(LogError("the disk"), ErrorCode.NOT_COORDINATOR), (ValueError("a bug"), FAILED.error_code)],
+    ids=["log", "defect"],
+)
+def test_a_failure_in_a_later_slice_is_the_response_without_memory_for_a_log_line(
+    error: Exception, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = []
+
+    def fail(*arguments: Any) -> str:
+        names.append(arguments)
+        raise MemoryError
+
+    monkeypatch.setattr(failed_requests, "request_name", fail)
+    work = slices()
+    pending = work.requests.run(API, CONTEXT, REQUEST, count([], 10, error=error))
+    work.finish()
+    assert names == [(API, CONTEXT)]
     assert pending.response == HeartbeatResponse(error_code=code)
 
 

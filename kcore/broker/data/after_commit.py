@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kcore.log.errors import LogError
 from kcore.process_logging import limited_logger
 from kcore.protocol.error_codes import ErrorCode
-from kcore.runtime.failed_requests import request_name
+from kcore.runtime.failed_requests import log_failed_request, log_storage_error
 from kcore.runtime.pending import Pending
 
 if TYPE_CHECKING:
@@ -31,19 +31,19 @@ def complete_with(pending: Pending, read: Callable[..., Any], *arguments: Any) -
     """
     try:
         response = read(*arguments)
-    except LogError as error:  # no traceback: damage is no error of kcore's code, and each retry of a client repeats it
-        logger.error(
+    except LogError as error:
+        log_storage_error(
+            logger,
+            error,
             "%s: the data cannot be read: %s; the client gets %s; if this repeats, check the log with `kcore log "
             "verify`",
-            request_name(pending.api, pending.context), error, pending.api.storage_error.name,
-        )  # fmt: skip
+            pending.api,
+            pending.context,
+        )
         pending.fail(pending.api.storage_error)
-    except Exception:
-        logger.exception(
-            "%s: the data cannot be read, and the client gets %s, because of an internal error of kcore; please "
-            "report the error",
-            request_name(pending.api, pending.context), ErrorCode.UNKNOWN_SERVER_ERROR.name,
-        )  # fmt: skip
+    except Exception as error:
+        message = "%s: the data cannot be read, and the client gets UNKNOWN_SERVER_ERROR%s"
+        log_failed_request(logger, error, message, pending.api, pending.context)
         pending.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
     else:
         if isinstance(response, Pending):

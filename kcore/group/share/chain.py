@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.errors import KafkaError
 from kcore.process_logging import limited_logger
 from kcore.protocol.error_codes import ErrorCode
-from kcore.runtime.failed_requests import request_name
+from kcore.runtime.failed_requests import log_failed_request
 from kcore.runtime.pending import Pending, gather
 from kcore.share.persister import when_complete
 
@@ -47,11 +47,9 @@ class Chained(Pending):
             when_complete(step(result), self.advance)
         except KafkaError as error:
             self.complete(self.api.error(self.context, self.request, error.code, error.message))
-        except Exception:
-            logger.exception(
-                "%s failed; the client gets UNKNOWN_SERVER_ERROR; please report the error",
-                request_name(self.api, self.context),
-            )
+        except Exception as error:
+            message = "%s failed; the client gets UNKNOWN_SERVER_ERROR%s"
+            log_failed_request(logger, error, message, self.api, self.context)
             self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
