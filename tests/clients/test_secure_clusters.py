@@ -142,6 +142,10 @@ def send(settings: dict[str, Any], topic: str, count: int = RECORDS) -> list[Kaf
     """Produces numbered records to all partitions; returns the errors of the delivery reports."""
     errors: list[KafkaError | None] = []
     producer = Producer({**settings, "enable.idempotence": True, "linger.ms": 5})
+    # The node that answers the producer may learn of new partitions later than other nodes.
+    eventually(
+        lambda: len(producer.list_topics(topic, DEADLINE_S).topics[topic].partitions) == PARTITIONS, "partitions"
+    )
     for number in range(count):
         producer.produce(
             topic, b"%d" % number, partition=number % PARTITIONS, on_delivery=lambda error, _: errors.append(error)

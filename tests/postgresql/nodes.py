@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -74,10 +75,19 @@ class NodeProcesses:
         for node_id in self.ports:
             self.start(node_id)
         wait_until(self._all_alive, f"the nodes are alive: {self.folder}", ENDS_S)
+        wait_until(self._all_listen, f"the nodes listen: {self.folder}", ENDS_S)
         return self
 
     def _all_alive(self) -> bool:
         return [row["state"] for row in self.status().values()] == ["alive"] * len(self.ports)
+
+    def _all_listen(self) -> bool:
+        """Returns True once all nodes accept connections. A node is alive shortly before it listens."""
+        for port in self.ports.values():
+            with socket.socket() as client:
+                if client.connect_ex(("127.0.0.1", port)):
+                    return False
+        return True
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
