@@ -142,7 +142,7 @@ def send(settings: dict[str, Any], topic: str, count: int = RECORDS) -> list[Kaf
     """Produces numbered records to all partitions; returns the errors of the delivery reports."""
     errors: list[KafkaError | None] = []
     producer = Producer({**settings, "enable.idempotence": True, "linger.ms": 5})
-    # The node that answers the producer may learn of new partitions later than other nodes.
+    # The node to which the producer connects may learn of new partitions later than other nodes.
     eventually(
         lambda: len(producer.list_topics(topic, DEADLINE_S).topics[topic].partitions) == PARTITIONS, "partitions"
     )
