@@ -26,7 +26,8 @@ PROCESSES = 3
 DIFFERENT = {
     "wire/unknown_keys_close",  # requests that only Kafka's controllers serve
     "admin/create_topics_refuses_bad_counts",  # three replicas are possible here
-    "operators/the_quorum_is_one_voter",  # these list the nodes or the controller
+    "operators/the_quorum_is_one_voter",  # these list or name the nodes or the controller
+    "operators/brokers_and_voters_that_are_not_there",
     "admin/delete_topics_by_id",
     "admin/describe_cluster",
     "admin/metadata_by_topic_id",

@@ -73,10 +73,10 @@ def _remote_markers_lost() -> list[Patch]:
 
 
 def _producer_block_shared() -> list[Patch]:
-    original = shared_producer_ids.producer_ids_record
+    original = shared_producer_ids.producer_ids_record  # type: ignore[attr-defined]
 
     def record(node_id: int, next_producer_id: int) -> Any:
-        return original(node_id, max(next_producer_id - shared_producer_ids.BLOCK_SIZE, 0))
+        return original(node_id, max(next_producer_id - shared_producer_ids.BLOCK_SIZE, 0))  # type: ignore[attr-defined]
 
     return [(shared_producer_ids, "producer_ids_record", record)]
 

@@ -60,7 +60,7 @@ def _member_epoch_unchecked() -> list[Patch]:
 
 
 def _tombstones_dropped_early() -> list[Patch]:
-    original = schedule.CompactionRules
+    original = schedule.CompactionRules  # type: ignore[attr-defined]
     return [
         (
             schedule,
@@ -104,7 +104,7 @@ def _tasks_given_twice() -> list[Patch]:
 
 
 def _producer_ids_reused() -> list[Patch]:
-    original = producer_ids.producer_ids_record
+    original = producer_ids.producer_ids_record  # type: ignore[attr-defined]
 
     def record(node_id: int, next_producer_id: int) -> Any:
         return original(node_id, max(next_producer_id - producer_ids.BLOCK_SIZE, 1))

@@ -27,7 +27,7 @@ class _NoOwners:
 
 
 def _two_owners() -> list[Patch]:
-    original = reconcile.next_partitions
+    original = reconcile.next_partitions  # type: ignore[attr-defined]
     nobody = PartitionOwners()
 
     def next_partitions(assigned: Any, revoking: Any, target: Any, epoch: int, owners: Any, subscribed: Any) -> Any:

@@ -97,7 +97,7 @@ def _client_renumbers() -> list[Patch]:
         batch.in_flight = False
         batch.sequence = None
         queue.chain = delivery.ENDED
-        return delivery._settle(queue)
+        return delivery._renew_sequence(queue)
 
     return [(delivery, "note_unsent", note_unsent)]
 
