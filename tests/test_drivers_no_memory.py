@@ -106,7 +106,7 @@ async def test_a_slice_and_timers_that_raise_are_followed_by_others(monkeypatch:
     assert steps == [0, 1, 2]
     monkeypatch.setattr(node.engine, "fire_timers", FailsOnce(node.engine.fire_timers, MemoryError()))
     with pytest.raises(MemoryError):
-        node.driver._ring()
+        node.driver._timers.ring()
     await asyncio.sleep(0)
     assert node.driver._alarm._timer is not None, "the driver still waits for the next deadline"
     assert await codes(node, "g") == [0]

@@ -74,14 +74,14 @@ class AsyncDriver:
         self._pauses: list[Callable[[bool], None]] = []
         self._round = False
         self.round_clock = RoundClock(engine.now, self.schedule_round_end)
-        self._alarm = Alarm(loop, engine, self._ring)
         self._timers = LateTimers(loop, engine.clock, engine.now, self._fire_timers)
+        self._alarm = Alarm(loop, engine, self._timers.ring)
         self._slicing = False
         self._closed = False
         self._refusal = "the engine is closed"
         self._inside = False  # a call is in the engine, or was interrupted there
         self._broken = False
-        self._on_broken: Callable[[], None] | None = None
+        self._on_broken: list[Callable[[], None]] = []
         self._waiting: set[asyncio.Future[Any]] = set()
         self._times: RoundTimes | None = None
         self._threads = LogThreads(engine.log, shared)
@@ -128,7 +128,7 @@ class AsyncDriver:
         """
 
         def arrived(future: asyncio.Future[Any]) -> None:
-            if self._closed or future.cancelled():
+            if self._closed or self._broken or future.cancelled():
                 return
             if self._paused:
                 self._backlog.append(lambda: arrived(future))
@@ -196,11 +196,11 @@ class AsyncDriver:
             self._round = True  # last: if scheduling raised, the next call tries again
 
     def when_broken(self, callback: Callable[[], None]) -> None:
-        """Sets a callback that is called once, when an exception has interrupted a change of the engine's state.
+        """Registers a callback that is called once, when an exception has interrupted a change of the engine's state.
 
-        The engine can then only be closed.
+        The engine can then only be closed. The callback must not raise.
         """
-        self._on_broken = callback
+        self._on_broken.append(callback)
 
     def _enter(self) -> None:
         """Marks the engine as entered. The caller resets `self._inside` to False if the call returns normally.
@@ -232,14 +232,29 @@ class AsyncDriver:
         self._break()
 
     def _break(self) -> None:
-        """Refuses every later call. Every waiting future fails with an EngineInterruptedError."""
-        pipeline = self.engine.pipeline
-        self._broken = pipeline.interrupted = True
+        """Refuses every later call. Every waiting future fails with an EngineInterruptedError.
+
+        If memory is exhausted, the next round repeats this call.
+        """
+        self._broken = self.engine.pipeline.interrupted = True
         self._inside = False
-        self._fail_waiting(EngineInterruptedError())
-        callback, self._on_broken = self._on_broken, None
-        if callback is not None:
-            callback()
+        try:
+            self._fail_waiting(EngineInterruptedError())
+            self._report_end()
+        finally:
+            while self._on_broken:
+                self._on_broken[-1]()
+                self._on_broken.pop()
+        self._resume()  # later calls are refused, not queued
+
+    def _has_ended(self) -> bool:
+        """Returns True if the driver is closed or broken. Called first by callbacks of the loop: no commit runs then.
+
+        If `pipeline.interrupted` is set, an earlier commit was interrupted, or it could not reset a participant.
+        """
+        if not self._closed and self.engine.pipeline.interrupted:
+            self._break()
+        return self._closed or self._broken
 
     def _fail_waiting(self, error: Exception) -> None:
         for future in list(self._waiting):
@@ -250,7 +265,7 @@ class AsyncDriver:
         """Ends the round of this turn: writes it, lets connections send the responses, and schedules further work."""
         self._round = False
         pipeline = self.engine.pipeline
-        if self._closed or self._broken or (self._paused and pipeline.committing):
+        if (pipeline.interrupted and self._has_ended()) or self._closed or (self._paused and pipeline.committing):
             return
         self._enter()
         try:
@@ -294,7 +309,9 @@ class AsyncDriver:
             self._handle_engine_error(error)
             self._report_end()
             raise
-        if self._ended is not None:
+        if pipeline.interrupted:  # the commit failed, and it could not reset a participant
+            self._break()
+        elif self._ended is not None:
             self._report_end()
         if (self._backlog or self._paused) and not pipeline.committing:
             self._resume()
@@ -408,7 +425,7 @@ class AsyncDriver:
     def background_ended(self, task: WriteTask) -> None:
         """Completes the responses of a round that the thread has written."""
         background_commit = task.background_commit
-        if self._closed or self._broken or background_commit is None:
+        if background_commit is None or self._has_ended():
             return
         pipeline = self.engine.pipeline
         self._enter()
@@ -423,7 +440,9 @@ class AsyncDriver:
         finally:
             self.schedule_round_end()
             self._report_end()
-        if self._paused and pipeline.allows_background_commit:  # else the pause lasts until the open round is written
+        if pipeline.interrupted:
+            self._break()
+        elif self._paused and pipeline.allows_background_commit:  # else the pause lasts until the open round is written
             self._resume()
         self._offload_policy.wrote(time.perf_counter() - task.began_s)
         if self._times is not None and task.since_s is not None:
@@ -433,24 +452,26 @@ class AsyncDriver:
     def _slice(self) -> None:
         """Runs one slice of long work in a turn of the loop, so that requests are served between slices."""
         self._slicing = False
-        if self._closed or self._closing or self._broken or self._paused:
+        if self._has_ended() or self._closing or self._paused:
             return
         self.schedule_round_end()  # first: the end of the round schedules the next slice, even if this one raises
+        self.engine.now.update()
+        if self._run_inside(self.engine.slices.step):
+            self.loop.call_soon(self._slice)
+            self._slicing = True
+
+    def _run_inside(self, work: Callable[[], Any]) -> Any:
+        """Runs `work` inside the engine. Returns its result."""
         self._enter()
         try:
-            self.engine.now.update()
-            more = self.engine.slices.step()
+            result = work()
             self._inside = False
         except BaseException as error:
             self._handle_engine_error(error)
             raise
-        if more:
-            self.loop.call_soon(self._slice)
-            self._slicing = True
-
-    def _ring(self) -> None:
-        if not (self._closed or self._broken):
-            self._timers.ring()
+        if self.engine.pipeline.interrupted:
+            self._break()
+        return result
 
     def _fire_timers(self) -> None:
         """Fires due timers, in a separate round.
@@ -458,17 +479,11 @@ class AsyncDriver:
         Many transactions or sessions may time out together. So one turn fires timers for at most `MAX_TIMERS_S`, and
         the next turn fires the others.
         """
-        if self._closed or self._closing or self._broken or self._paused:  # the round after a pause sets the alarm
+        if self._has_ended() or self._closing or self._paused:  # the round after a pause sets the alarm
             return
         self.schedule_round_end()  # first: the end of the round sets the next alarm, even if a timer raises
-        self._enter()
-        try:
-            end_s = time.perf_counter() + MAX_TIMERS_S
-            self.engine.fire_timers(lambda: time.perf_counter() >= end_s)
-            self._inside = False
-        except BaseException as error:
-            self._handle_engine_error(error)
-            raise
+        end_s = time.perf_counter() + MAX_TIMERS_S
+        self._run_inside(lambda: self.engine.fire_timers(lambda: time.perf_counter() >= end_s))
 
     def submit(self, context: RequestContext, request: Any) -> asyncio.Future[Any]:
         """Processes a request. Returns a future, which completes when the response exists and its records are durable.
@@ -540,13 +555,7 @@ class AsyncDriver:
         if self._paused:
             self.engine.commit()
             self._resume()
-        self._enter()
-        try:
-            self.engine.advance(ms)
-            self._inside = False
-        except BaseException as error:
-            self._handle_engine_error(error)
-            raise
+        self._run_inside(partial(self.engine.advance, ms))
 
     async def wait_for_rounds(self) -> None:
         """Waits until all earlier decisions are durable or have failed. Does not block a shared loop."""
@@ -554,6 +563,8 @@ class AsyncDriver:
         if not self._threads.write_every_round:
             if not pipeline.interrupted:
                 self.engine.commit()
+            if pipeline.interrupted and not self._closed:
+                self._break()
             return
         until = pipeline.rounds + pipeline.failures + 2  # the round that is being written, and the one after it
         while not (self._closed or self._broken) and pipeline.has_uncommitted:
@@ -589,8 +600,11 @@ class AsyncDriver:
             raise ReentrantCallError
         self._inside = True
         try:
-            if not self.engine.pipeline.interrupted:
+            pipeline = self.engine.pipeline
+            if not pipeline.interrupted:
                 self.engine.commit()
+                if pipeline.interrupted:
+                    self._break()
         finally:
             self._closed = True
             self._inside = False

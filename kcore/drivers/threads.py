@@ -223,9 +223,9 @@ class ThreadDriver:
 
     def _decide(self, context: RequestContext, request: Any) -> Any:
         """Processes a request, and commits the open round unless more threads are likely to join it."""
-        if self._inside:
-            self._enter()
         engine = self.engine
+        if self._inside or engine.pipeline.interrupted:
+            self._enter()
         self._inside = get_ident()
         try:
             engine.turn()
@@ -259,7 +259,9 @@ class ThreadDriver:
             raise
         if self._followers or self._queue or self._likely > 1:
             self._begin_shared_round()
-        if self._sleepers:
+        if engine.pipeline.interrupted:  # a participant could not be reset after a failed commit
+            self._wake_all()
+        elif self._sleepers:
             deadline_ms = engine.next_deadline_ms()
             if deadline_ms >= 0 and (self._wake_ms < 0 or deadline_ms < self._wake_ms):
                 self._wake_all()
@@ -395,7 +397,7 @@ class ThreadDriver:
         with self._lock:
             if self._inside == CLOSED or self._refusal is not None:
                 return
-            if self._inside:
+            if self._inside or self.engine.pipeline.interrupted:
                 self.engine.abandon()
                 self._mover.stop()
             else:

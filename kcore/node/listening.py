@@ -48,6 +48,7 @@ class AsyncListening:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._closed = False
 
     @property
     def bootstrap(self) -> str:
@@ -57,12 +58,14 @@ class AsyncListening:
 
     async def close(self) -> None:
         """Closes the listener and its connections; the node stays open."""
-        if not self._server.stopping:
+        if not self._closed:
+            self._closed = True
             await self._server.stop()
 
     def abandon(self) -> None:
         """Closes the listener after the end of its event loop; clients get no further responses."""
-        if not self._server.stopping:
+        if not self._closed:
+            self._closed = True
             self._server.abandon()
 
 

@@ -413,8 +413,8 @@ class CommitPipeline(PipelineCore):
     ) -> None:
         """Ends a failed round: resets every participant to the log's contents, and fails every response.
 
-        If a participant cannot be reset, `interrupted` stays set and the pipeline refuses every later commit. While the
-        log is uncertain, no participant is reset.
+        If a participant cannot be reset, `interrupted` stays set. The pipeline then refuses every later commit, and the
+        driver refuses every call. While the log is uncertain, no participant is reset.
         """
         self.failures += 1
         if not isinstance(error, LogError):
@@ -504,8 +504,9 @@ class CommitPipeline(PipelineCore):
                 log_failure(
                     logger,
                     failure,
-                    "commit: %r could not return to its last durable state after a failed commit; kcore tries twice, "
-                    "and then refuses all writes until it is restarted",
+                    "commit: %r could not return to its last durable state after a failed commit; kcore tries this "
+                    "twice. If this line appears twice, a server stops, and an embedded engine refuses every call; "
+                    "start it again: every acknowledged write is in the log",
                     participant,
                 )
             else:

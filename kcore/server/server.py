@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kcore.broker.data.client_quotas import REQUEST_PERCENTAGE
 from kcore.late_imports import RESERVE, import_late
+from kcore.process_logging import log_failure, next_step
 from kcore.server.accept import Acceptor, listening_sockets, resolve
 from kcore.server.authentication import Authentications, ListenerSecurity, ServerKeys
 from kcore.server.connection import Connection
@@ -110,6 +111,7 @@ class Server:
         driver.at_end_of_round(self.flushes.flush)
         driver.at_end_of_round(self._after_flush)
         driver.when_paused(self._pause)
+        driver.when_broken(self._end_service)
         driver.hold_late_timers(lambda: bool(self.turns.waiting))
         self.engine.client_quotas.mute = self._mute
 
@@ -275,6 +277,28 @@ class Server:
         for connection in self.connections:
             with suppress(OSError):  # the client has closed the connection
                 connection.transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+
+    def _end_service(self) -> None:
+        """Sends the responses that are complete, and closes the listeners and connections, because the engine refuses
+        every call.
+        """
+        self.stopping = True
+        for acceptor in self.acceptors:
+            acceptor.close()
+        for connection in list(self.connections):
+            try:
+                connection.close()
+            except Exception as error:  # no memory for the responses
+                connection.abort()
+                log_failure(
+                    logger,
+                    error,
+                    "server: cannot send the responses to connection %d from %s before closing it; the client connects "
+                    "again%s",
+                    connection.connection_id,
+                    connection.client_host,
+                    next_step(error),
+                )
 
     async def stop(self) -> None:
         """Closes the listeners, commits the current round, sends its responses, and closes the connections.

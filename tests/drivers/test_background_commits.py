@@ -52,11 +52,11 @@ class SlowDevice(MemoryLogEngine):
 class Node:
     """An engine over a slow device, with a topic, and with a group that has a member."""
 
-    def __init__(self, shards: int = 50) -> None:
+    def __init__(self, shards: int = 50, *, shared: bool = False) -> None:
         self.log = SlowDevice()
         settings = {**QUICK, "offsets.topic.num.partitions": str(shards)}
         self.engine = Engine(self.log, Config.of(settings), SystemClock())
-        self.driver = AsyncDriver(self.engine, asyncio.get_running_loop(), max_blocked_requests=0)
+        self.driver = AsyncDriver(self.engine, asyncio.get_running_loop(), max_blocked_requests=0, shared=shared)
 
     def send(self, request: Any, version: int | None = None) -> asyncio.Future[Any]:
         version = self.engine.newest_version(request) if version is None else version

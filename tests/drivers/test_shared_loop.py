@@ -290,7 +290,7 @@ async def test_deleted_batches_are_reclaimed_beside_the_loop(tmp_path: Path, mon
         topics = [DeleteRecordsTopic(name="t", partitions=partitions)]
         await node.send(DeleteRecordsRequest(topics=topics, timeout_ms=1_000))
         clock.advance(20_000)
-        node._driver._ring()
+        node._driver._timers.ring()
         while "reclaim" not in device.operations:
             await asyncio.sleep(0)
         assert code(await node.send(commit("g", {("t", 0): 7}), 9)) == 0

@@ -130,7 +130,7 @@ def test_waiting_heartbeats_are_read_before_timers_fire(
         def hold_up() -> None:
             awake.send()
             clock.advance(60_000)
-            live.driver._ring()
+            live.driver._timers.ring()
 
         live.call(hold_up)
         assert awake.code() == 0
