@@ -138,7 +138,14 @@ class ClusterNode:
                 raise
             except (NodeAliveError, StoreUnavailableError) as error:
                 if not warned:
-                    logger.warning("cluster: node %d waits to register: %s", self.config.node_id, error)
+                    logger.warning(
+                        "cluster: node %d waits to register: %s; %s",
+                        self.config.node_id,
+                        error,
+                        "if that process is another node, give one of them another node.id"
+                        if isinstance(error, NodeAliveError)
+                        else "check the store and the network to it",
+                    )
                     warned = True
                 await asyncio.sleep(RETRY_S)
             else:

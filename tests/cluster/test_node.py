@@ -19,8 +19,10 @@ from kcore.cluster.memory_store import MemoryCluster, MemoryClusterStore
 from kcore.config.node import Config
 from kcore.config.security import STANDARD_AUTHORIZER
 from kcore.errors import ConfigError
+from kcore.log.errors import LogError, NodeAliveError, StoreUnavailableError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from kcore.server import cluster_node
 from kcore.server.cluster_node import ClusterNode, configured_timing
 from tests.cluster.world import CLUSTER_ID, SETTINGS
 from tests.kit import COMMIT_VERSION, PRODUCE_VERSION, batch, commit, create, produce
@@ -305,3 +307,36 @@ def test_an_unusable_listener_is_refused(settings: dict[str, str], message: str)
 
     with pytest.raises(ConfigError, match=message):
         asyncio.run(make())
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            NodeAliveError(1, 6_000),
+            "cluster: node 1 waits to register: node 1 is alive: another process holds its lease for 6000 ms more; if "
+            "that process is another node, give one of them another node.id",
+        ),
+        (
+            StoreUnavailableError("no connection"),
+            "cluster: node 1 waits to register: no connection; check the store and the network to it",
+        ),
+    ],
+    ids=["alive", "unavailable"],
+)
+async def test_the_log_says_what_an_operator_can_do_while_a_node_waits_to_register(
+    error: LogError, line: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    register, errors = MemoryClusterStore.register, [error, error]
+
+    def fails_twice(store: MemoryClusterStore, *arguments: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return register(store, *arguments)
+
+    monkeypatch.setattr(cluster_node, "RETRY_S", 0.01)
+    monkeypatch.setattr(MemoryClusterStore, "register", fails_twice)
+    cluster = Cluster()
+    await cluster.start(1)
+    await cluster.close()
+    assert [record.getMessage() for record in caplog.records if "waits to register" in record.getMessage()] == [line]
