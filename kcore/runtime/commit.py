@@ -39,8 +39,12 @@ logger = logging.getLogger(__name__)
 _REMEDIES: Final = {
     FailureReason.DELETED: "; kcore refuses all writes until it is restarted",
     FailureReason.DISK_FULL: "; free space on the disk: writes then succeed again, without a restart",
+    FailureReason.FENCED: "; the clients find the new leader of the partitions and try again",
 }
 """Reason of a failed write -> the advice to the operator, which ends the log line."""
+
+_REMEDY: Final = "; the clients try again; if this repeats, check the disk or the database of the log"
+"""The advice for every other reason."""
 
 
 MAX_NAMES: Final = 5
@@ -468,11 +472,13 @@ class CommitPipeline(PipelineCore):
             refusal = (self.rounds, str(error))
             if refusal != self._last_refusal:
                 self._last_refusal = refusal
-                logger.error(
+                logger.log(
+                    # a warning after a failover, in which another node has taken over the partitions
+                    logging.WARNING if error.reason is FailureReason.FENCED else logging.ERROR,
                     "commit: the log %s refused a write, and the requests of this commit fail: %s%s",
                     self._log.name,
                     error,
-                    _REMEDIES.get(error.reason, ""),
+                    _REMEDIES.get(error.reason, _REMEDY),
                 )
 
     def _keep_uncertain(self, participants: dict[Participant, None], error: LogError) -> None:
@@ -489,7 +495,7 @@ class CommitPipeline(PipelineCore):
                     "fail until kcore has read the log again: %s%s",
                     self._log.name,
                     error,
-                    _REMEDIES.get(error.reason, ""),
+                    _REMEDIES.get(error.reason, _REMEDY),
                 )
 
     def _restore(self, participant: Participant, error: LogError) -> bool:

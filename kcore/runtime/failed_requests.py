@@ -26,18 +26,21 @@ def log_failed_request(
     message: str,
     api: Api[Any, Any],
     context: RequestContext,
+    *values: object,
 ) -> None:
     """Logs an error of a request that was handled. It never raises an `Exception` itself, so that the response follows.
 
     Args:
         component_logger: the component's logger.
         error: the error; its traceback is logged with the message.
-        message: the message, with two placeholders: `%s` for the request, and `%s` for the advice to the operator.
+        message: the message, with the placeholders of `values`, then `%s` for the request, and `%s` for the advice to
+            the operator.
         api: the API of the request.
         context: the context of the request.
+        values: the values of the first placeholders, such as the name of the component.
     """
     try:  # noqa: SIM105 - `suppress` would need memory
-        log_failure(component_logger, error, message, request_name(api, context), next_step(error))
+        log_failure(component_logger, error, message, *values, request_name(api, context), next_step(error))
     except Exception:
         pass  # no memory for the name of the request
 
@@ -76,17 +79,25 @@ def error_response(api: Api[Any, Any], context: RequestContext, request: Any, er
     """
     if isinstance(error, KafkaError):
         if logger.isEnabledFor(logging.INFO):
-            event = fields(
-                api=api.name,
-                error=error.code.name,
-                client_id=context.client_id,
-                connection=context.connection_id,
-            )
-            logger.info("%s was refused: %s", request_name(api, context), error, extra=event)
+            _log_refused_request(error, api, context)
         return api.error(context, request, error.code, error.message)
     if isinstance(error, CloseConnectionError):
         raise error
     return internal_error_response(api, context, request, error)
+
+
+def _log_refused_request(error: KafkaError, api: Api[Any, Any], context: RequestContext) -> None:
+    """Logs a request that gets the code of a KafkaError. It never raises an `Exception` itself."""
+    try:
+        event = fields(
+            api=api.name,
+            error=error.code.name,
+            client_id=context.client_id,
+            connection=context.connection_id,
+        )
+        logger.info("%s was refused: %s", request_name(api, context), error, extra=event)
+    except Exception:
+        pass  # no memory for the line
 
 
 def internal_error_response(api: Api[Any, Any], context: RequestContext, request: Any, error: Exception) -> Any:

@@ -11,7 +11,7 @@ from kcore.log.errors import CorruptLogError, LogError
 from kcore.process_logging import limited_logger, log_failure, log_name, next_step
 from kcore.protocol.compression import compress
 from kcore.protocol.error_codes import ErrorCode
-from kcore.runtime.failed_requests import request_name
+from kcore.runtime.failed_requests import log_failed_request
 from kcore.runtime.load_retry import LoadRetry
 from kcore.runtime.loader import LoadReport, ReadableLog, ReadAhead, Replay, ShardLog
 from kcore.runtime.machine import Outcome, ShardContext, StateMachine
@@ -167,15 +167,8 @@ class Shard(ShardCore, Generic[M]):
         self._refuse_pending(ErrorCode.UNKNOWN_SERVER_ERROR)
         if isinstance(error, MemoryError):
             self.reload_after_round(error)  # the decision may have changed a part of the soft state
-        log_failure(
-            logger,
-            error,
-            "shard %s-%d: %s failed; the client gets UNKNOWN_SERVER_ERROR%s",
-            self.topic,
-            self.index,
-            request_name(api, context),
-            next_step(error),
-        )
+        message = "shard %s-%d: %s failed; the client gets UNKNOWN_SERVER_ERROR%s"
+        log_failed_request(logger, error, message, api, context, self.topic, self.index)
         return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def perform(self, action: Callable[[], Outcome | None], name: object = None) -> ErrorCode | None:
@@ -306,9 +299,10 @@ class Shard(ShardCore, Generic[M]):
             logger,
             error,
             "shard %s-%d: the log cannot store a batch or a marker of a transaction; the sender gets "
-            "KAFKA_STORAGE_ERROR and tries again; if this repeats, check the disk",
+            "KAFKA_STORAGE_ERROR and tries again%s",
             self.topic,
             self.index,
+            "; if this repeats, check the disk" if isinstance(error, LogError) else next_step(error),
         )
         return ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -318,7 +312,8 @@ class Shard(ShardCore, Generic[M]):
         log_failure(
             logger,
             error,
-            "shard %s-%d: a record cannot be replayed; the commit fails, and the shard loads its state again%s",
+            "shard %s-%d: the state in memory and the records of the commit differ after an error; the commit fails, "
+            "and the shard loads its state again%s",
             self.topic,
             self.index,
             next_step(error),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 
 from kcore.errors import KafkaError
 from kcore.log import FailureReason, LogError
+from kcore.log.errors import FencedWriteError
 from kcore.protocol import EncodeError
 from kcore.protocol.error_codes import ErrorCode
-from kcore.runtime import Outcome, Pending, Record, RequestContext, ShardState, ShardTimer, gather
+from kcore.runtime import Outcome, Pending, Record, RequestContext, ShardState, ShardTimer, failed_requests, gather
 from kcore_ext.batch import BatchBuilder, iter_records
 from tests.runtime.machines import KEY, AddApi, Bench, Count, CounterMachine, Name
 
@@ -259,6 +261,85 @@ def test_requests_completed_by_a_raising_decision_are_refused() -> None:
     assert waiting.response == BUG
 
 
+@pytest.mark.parametrize("error", [ValueError("a bug"), MemoryError()], ids=["defect", "memory"])
+def test_a_decision_that_raises_has_a_response_without_memory_for_a_log_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = []
+
+    def decide(machine: CounterMachine) -> Outcome:
+        raise error
+
+    def fail(*arguments: Any) -> str:
+        names.append(arguments)
+        raise MemoryError
+
+    monkeypatch.setattr(failed_requests, "request_name", fail)
+    bench = awkward(decide)
+    response = bench.run("awkward")
+    bench.pipeline.commit()
+    assert names == [(bench.api, RequestContext(0))]
+    assert (response.response if isinstance(response, Pending) else response) == BUG
+
+
+@pytest.mark.parametrize("step", ["fields", "request_name"])
+def test_a_refused_request_has_a_response_without_memory_for_a_log_line(
+    step: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **named: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(failed_requests, step, fail)
+    caplog.set_level(logging.INFO)
+    refused = KafkaError(ErrorCode.INVALID_REQUEST)
+    response = failed_requests.error_response(AddApi(), RequestContext(0), ("add", "a", 1), refused)
+    assert response == ("error", ErrorCode.INVALID_REQUEST, None)
+    assert caplog.records == []
+
+
+class Uncollectable:
+    """Encoded records that cannot be added to a batch."""
+
+    size_bytes = 10
+
+    def __len__(self) -> int:
+        return 1
+
+    def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
+        raise ValueError("a bug")
+
+
+def test_records_that_were_replayed_but_not_added_to_the_batch_fail_the_round(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = awkward(lambda machine: Outcome(Uncollectable(), "kept"))
+    bench.shard.machine.replay_block = lambda *_: None  # type: ignore[attr-defined]
+    bench.run("awkward")
+    assert not bench.pipeline.commit()
+    bench.slices.finish()
+    assert (bench.shard.state, stored(bench)) == (ShardState.ACTIVE, [])
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "kcore.runtime.shard"]
+    assert line == (
+        "shard __counters-0: the state in memory and the records of the commit differ after an error; the commit "
+        "fails, and the shard loads its state again; please report the error"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [(LogError("no"), "if this repeats, check the disk"), (ValueError("a bug"), "please report the error")],
+    ids=["log", "defect"],
+)
+def test_the_log_line_of_a_refused_transaction_advises_on_its_error(
+    error: Exception, advice: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench()
+    picky(bench).refusals = [error]
+    assert bench.run("in transaction", "b", 2) == NOT_COORDINATOR
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "kcore.runtime.shard"]
+    assert line.endswith(f"the sender gets KAFKA_STORAGE_ERROR and tries again; {advice}")
+
+
 class Faulty(ShardTimer):
     __slots__ = ()
 
@@ -410,20 +491,38 @@ def test_the_cause_of_a_failed_write_is_logged_once_in_a_row(
         assert bench.pipeline.commit() is (cause is None)
         bench.slices.finish()
     prefix = "commit: the log in memory refused a write, and the requests of this commit fail: "
+    advice = "; the clients try again; if this repeats, check the disk or the database of the log"
     lines = [record.getMessage() for record in caplog.records if record.name == "kcore.runtime.commit"]
-    assert lines == [prefix + full, prefix + other, prefix + full]
+    assert lines == [prefix + full + advice, prefix + other + advice, prefix + full + advice]
 
 
-def test_the_log_says_what_an_operator_can_do_about_a_full_disk(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "level", "advice"),
+    [
+        (
+            LogError("no space left", FailureReason.DISK_FULL),
+            logging.ERROR,
+            "free space on the disk: writes then succeed again, without a restart",
+        ),
+        (
+            FencedWriteError("another node leads the partition"),
+            logging.WARNING,
+            "the clients find the new leader of the partitions and try again",
+        ),
+    ],
+    ids=["full disk", "failover"],
+)
+def test_the_log_says_what_an_operator_can_do_about_a_refused_write(
+    error: LogError, level: int, advice: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench()
 
     def write(write_set: Any) -> None:
-        raise LogError("no space left", FailureReason.DISK_FULL)
+        raise error
 
     monkeypatch.setattr(bench.log, "write", write)
     bench.run("add", "a", 1)
     assert not bench.pipeline.commit()
-    (line,) = [record.getMessage() for record in caplog.records if record.name == "kcore.runtime.commit"]
-    assert line.endswith(": no space left; free space on the disk: writes then succeed again, without a restart")
+    (record,) = [record for record in caplog.records if record.name == "kcore.runtime.commit"]
+    assert record.levelno == level
+    assert record.getMessage().endswith(f": {error}; {advice}")
