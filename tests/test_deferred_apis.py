@@ -4,21 +4,25 @@ hide.
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 import kcore.broker.apis
 import kcore.group.apis
+import kcore.protocol.messages
 import kcore.share.apis
 import kcore.transaction.apis
 from kcore.config.node import Config
 from kcore.engine import Engine
 from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.messages import module_name
 from kcore.runtime import Api
 from kcore.runtime.deferred import DeferredApi, api_finder
 from kcore.served_apis import SERVED_APIS
@@ -56,6 +60,28 @@ def test_every_class_is_found_in_its_package_by_its_name() -> None:
                 assert getattr(package, name) is served
                 found.add(ApiKey[file.stem.upper()])
     assert found == {row.key for row in SERVED_APIS}
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, kcore.protocol.messages], ids=lambda package: package.__name__)
+def test_every_class_is_listed_in_its_package_for_the_type_checker(package: ModuleType) -> None:
+    """A package finds its classes by their names. The type checker finds only those that `__init__.py` imports."""
+    assert package.__file__ is not None
+    listed = {
+        (node.module, name.name, name.asname)
+        for node in ast.walk(ast.parse(Path(package.__file__).read_text()))
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(f"{package.__name__}.")
+        for name in node.names
+    }
+    expected = set()
+    for file in Path(package.__file__).parent.glob("[a-z]*.py"):
+        module = import_module(f"{package.__name__}.{file.stem}")
+        if package is not kcore.protocol.messages and file.stem.upper() not in ApiKey.__members__:
+            continue  # a base class of APIs, or functions of APIs
+        for name, value in vars(module).items():
+            of_file = module_name(name.removesuffix("Api")) == file.stem
+            if of_file and isinstance(value, type) and value.__module__ == module.__name__:
+                expected.add((module.__name__, name, name))
+    assert expected - listed == set()
 
 
 @pytest.mark.parametrize("name", ["AbsentApi", "absent", "HeartbeatApiApi"])
