@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from kcore.broker.metadata import machine as metadata
-from kcore.broker.metadata.image import MetadataImage
 from kcore.broker.metadata.records import metadata_record
 from kcore.config.security import STANDARD_AUTHORIZER
 from kcore.protocol.messages import alter_client_quotas as acq
@@ -20,7 +19,7 @@ from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTop
 from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, decode_key, key_classes
 from kcore.protocol.records.metadata import MetadataRecord, RegisterBrokerRecord, UnregisterBrokerRecord
 from kcore.spark.events.sources import ServerSource
-from tests.broker.context import BrokerContext
+from tests.broker.context import BrokerContext, image_contents
 from tests.cluster.world import Client, ClusterWorld
 from tests.kit import producer_id
 from tests.nodes import node_of
@@ -82,12 +81,6 @@ def test_a_restart_replays_every_record_type_of_the_coordinators() -> None:
     world.restart()
     assert without_rebalances(live(world), before) == without_rebalances(before, before)
     world.close()
-
-
-def contents(image: MetadataImage) -> dict[str, Any]:
-    """Returns the whole content of an image of the metadata."""
-    found = {name: getattr(image, name) for name in MetadataImage.__slots__}
-    return found | {"acls": (image.acls.by_id, image.acls.ids)}
 
 
 def changes() -> list[Any]:
@@ -154,7 +147,7 @@ def test_a_new_node_replays_every_record_type_of_the_metadata(monkeypatch: pytes
     engine = world.nodes[3].start()
     world.advance(10_000)
     assert node.engine is not None
-    assert contents(engine.topics.image) == contents(node.engine.topics.image)
+    assert image_contents(engine.topics.image) == image_contents(node.engine.topics.image)
     assert replayed == set(MetadataRecord.__subclasses__()) - {UnregisterBrokerRecord}
     world.close()
 

@@ -13,7 +13,7 @@ from kcore.broker.data.log_dirs import EngineLogDirs
 from kcore.broker.data.partitions import Partitions
 from kcore.broker.data.transaction_verifier import PartitionVerifier
 from kcore.broker.metadata.control_plane import ControlPlane
-from kcore.broker.metadata.image import ConfigKey
+from kcore.broker.metadata.image import ConfigKey, MetadataImage
 from kcore.broker.metadata.machine import METADATA_PARTITION, MetadataMachine, metadata_shard
 from kcore.broker.metadata.topics import Topics
 from kcore.clock import ManualClock, Now
@@ -57,6 +57,12 @@ BROKER_APIS = [
 def no_shard(index: int) -> Shard[Any]:
     """Raises an error: the node has no topic `__transaction_state`."""
     raise AssertionError(f"shard {index} of the transaction coordinator is not part of this test")
+
+
+def image_contents(image: MetadataImage) -> dict[str, Any]:
+    """Returns the whole content of an image of the metadata, by the names of its attributes."""
+    found = {name: getattr(image, name) for name in MetadataImage.__slots__}
+    return found | {"acls": (image.acls.by_id, image.acls.ids)}
 
 
 class RecordingListener(MetadataListener):
