@@ -2,7 +2,8 @@
 
 Three named databases:
 
-* `log`: partition number (u32) | base offset (u64), big-endian -> one record batch v2 as Kafka writes it.
+* `log`: partition number (u32) | base offset (u64), big-endian -> one or more consecutive record batches v2, as Kafka
+  writes them. The key has the base offset of the first batch.
 * `snap`: partition number (u32) | snapshot offset (u64) | chunk index (u32) -> chunk.
 * `meta`: the keys below.
 
@@ -20,12 +21,12 @@ from kcore.log.errors import LogError
 from kcore.log.interface import PartitionKey
 from kcore.log.journal_file import JournalDamagedError, iter_batches
 
-FORMAT_VERSION: Final = 6
+FORMAT_VERSION: Final = 7
 """The format version that this code writes.
 
 Version 2 added the end of the compacted part to a partition's metadata. Version 3 added the journal, as a database. In
 version 4 the journal became a file, in version 5 a file of two areas. In version 6, the reference to the journal also
-contains the identity at the start of the file.
+contains the identity at the start of the file. In version 7, a value of the log may have several batches.
 """
 
 SHARED_VERSION: Final = 500 + FORMAT_VERSION
@@ -34,7 +35,7 @@ SHARED_VERSION: Final = 500 + FORMAT_VERSION
 Each node has a separate journal, so a process that does not know these journals must not open the folder. `fold`
 changes the version to `FORMAT_VERSION`.
 """
-SHARED_VERSIONS: Final = (504, 505, SHARED_VERSION)
+SHARED_VERSIONS: Final = (504, 505, 506, SHARED_VERSION)
 """The versions of shared folders that this code opens. The journals of version 504 have one area."""
 
 FIRST_VERSION: Final = 1
@@ -125,12 +126,20 @@ def _add_identity_before(txn: Any, databases: Mapping[bytes, Any]) -> None:
     """
 
 
+def _allow_several_batches(txn: Any, databases: Mapping[bytes, Any]) -> None:
+    """Migrates version 6 to 7 without a change.
+
+    The new version number makes older code, which expects one batch in each value, refuse the folder.
+    """
+
+
 MIGRATIONS: Final[dict[int, Migration]] = {
     1: _allow_compaction,
     2: _add_journal,
     3: _move_old_journal,
     4: _add_area,
     5: _add_identity_before,
+    6: _allow_several_batches,
 }
 """Format version -> migration from this version to the next."""
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 import lmdb
 
-from kcore.log.batch_header import last_offset, offsets_and_timestamp
+from kcore.log.batch_header import offsets_and_timestamp
 from kcore.log.interface import BatchSummary, Finding, PartitionKey
 from kcore.log.journal import Journal, behind
 from kcore.log.lmdb_environment import LmdbEnvironment, log_error
-from kcore.log.lmdb_layout import LOG_DB, LOG_KEY, META_DB, SNAP_DB, SNAP_KEY, U32, USER_PREFIX
+from kcore.log.lmdb_layout import LOG_DB, LOG_KEY, META_DB, SNAP_DB, SNAP_KEY, USER_PREFIX
 from kcore.log.lmdb_recovery import stray_numbers
+from kcore.log.lmdb_values import seek
 from kcore.log.storage import Storage
-from kcore_ext.batch.run import gather
-
-_pack_log_key = LOG_KEY.pack
+from kcore_ext.batch.run import gather, spans
 
 
 class LmdbReader(Storage):
@@ -36,8 +35,8 @@ class LmdbReader(Storage):
                 txn = environment.begin_read(LOG_DB, buffers=False)
                 try:
                     cursor = txn.cursor()
-                    if _seek(cursor, number, U32.pack(number), offset):
-                        found = gather(cursor.iternext(), number, limit, max_bytes, max_batches)
+                    if seek(cursor, number, offset):
+                        found = gather(cursor.iternext(), number, offset, limit, max_bytes, max_batches)
                 finally:
                     txn.abort()
         except lmdb.Error as error:
@@ -55,18 +54,13 @@ class LmdbReader(Storage):
         environment = self._environment
         waiting = self._journal.waiting()
         found: list[BatchSummary] = []
-        prefix = U32.pack(number)
-        unpack_key = LOG_KEY.unpack
         try:
             with environment.gate:
                 txn = environment.begin_read(LOG_DB)
                 try:
                     cursor = txn.cursor()
-                    for key, value in cursor.iternext() if _seek(cursor, number, prefix, offset) else ():
-                        owner, base = unpack_key(key)
-                        if owner != number or base >= limit or len(found) >= max_batches:
-                            break
-                        found.append(BatchSummary(*offsets_and_timestamp(value), len(value)))
+                    if seek(cursor, number, offset):
+                        found = _summaries(cursor.iternext(), number, offset, limit, max_batches)
                 finally:
                     txn.abort()
         except lmdb.Error as error:
@@ -135,16 +129,19 @@ class LmdbReader(Storage):
             return [Finding(None, None, "storage", str(error))]
 
 
-def _seek(cursor: Any, number: int, prefix: bytes, offset: int) -> bool:
-    """Moves the cursor to the partition's batch that contains `offset`, or else to the first batch after `offset`."""
-    if cursor.set_range(_pack_log_key(number, offset)):
-        key = cursor.key()
-        if bytes(key[:4]) == prefix and LOG_KEY.unpack(key)[1] == offset:
-            return True
-        if not cursor.prev():
-            return bool(cursor.set_range(_pack_log_key(number, offset)))
-    elif not cursor.last():
-        return False
-    if bytes(cursor.key()[:4]) == prefix and last_offset(cursor.value()) >= offset:
-        return True
-    return bool(cursor.next())
+def _summaries(
+    entries: Iterator[tuple[memoryview, memoryview]], number: int, offset: int, limit: int, max_batches: int
+) -> list[BatchSummary]:
+    """Returns the headers of the batches that `gather` would return."""
+    found: list[BatchSummary] = []
+    for key, value in entries:
+        owner, first = LOG_KEY.unpack(key)
+        if owner != number:
+            break
+        for base, start, stop in spans(first, value):
+            if base >= limit or len(found) >= max_batches:
+                return found
+            summary = BatchSummary(*offsets_and_timestamp(value[start:stop]), stop - start)
+            if found or summary.last_offset >= offset or stop == len(value):
+                found.append(summary)
+    return found

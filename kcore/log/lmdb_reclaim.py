@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kcore.log.batch_header import last_offset
 from kcore.log.lmdb_layout import DROPPED_PREFIX, LOG_KEY, SNAP_KEY, U32
+from kcore.log.lmdb_values import seek
 
 if TYPE_CHECKING:
     from kcore.log.lmdb_environment import LmdbEnvironment
@@ -47,22 +47,18 @@ def _delete_batches(cursor: Any, task: ReclaimTask, remaining: int) -> int:
 
 
 def _first_kept(cursor: Any, task: ReclaimTask) -> bytes:
-    """Returns the key before which all batches of the partition are deleted.
+    """Returns the key before which all values of the partition are deleted.
 
-    It is the key of the batch that contains the log start `task.below_offset`, or the end of the partition for None.
+    It is the key of the value that contains the log start `task.below_offset`, or the end of the partition for None.
     """
     number = task.number
     if task.below_offset is None:
         return U32.pack(number) + b"\xff" * 9
-    start = LOG_KEY.pack(number, task.below_offset)
-    exact = cursor.set_range(start)
-    if exact and bytes(cursor.key()) == start:
-        return start
-    if not (cursor.prev() if exact else cursor.last()):
-        return start
-    owner, _ = LOG_KEY.unpack(cursor.key())
-    contains = owner == number and last_offset(cursor.value()) >= task.below_offset
-    return bytes(cursor.key()) if contains else start
+    if seek(cursor, number, task.below_offset):
+        owner, base = LOG_KEY.unpack(cursor.key())
+        if owner == number and base <= task.below_offset:
+            return bytes(cursor.key())
+    return LOG_KEY.pack(number, task.below_offset)
 
 
 def _delete_chunks(cursor: Any, task: ReclaimTask, remaining: int) -> int:

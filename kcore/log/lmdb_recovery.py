@@ -20,6 +20,7 @@ from kcore.log.lmdb_layout import (
     partition_meta_key,
 )
 from kcore.log.lmdb_pages import REMEDY
+from kcore.log.lmdb_values import last_batch, seek
 from kcore.log.write_set import PartitionMeta, StoredPartition
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _last_batch(cursor: Any, number: int) -> tuple[int, Any] | None:
     if not (cursor.prev() if there else cursor.last()):
         return None
     owner, base = LOG_KEY.unpack(cursor.key())
-    return (base, cursor.value()) if owner == number else None
+    return last_batch(base, cursor.value()) if owner == number else None
 
 
 def _ends(cursor: Any, key: PartitionKey, meta: PartitionMeta, path: str) -> tuple[int, bool]:
@@ -148,12 +149,8 @@ def _ends(cursor: Any, key: PartitionKey, meta: PartitionMeta, path: str) -> tup
     first_base = LOG_KEY.unpack(cursor.key())[1]
     if start == end:
         return end, True
-    start_key = LOG_KEY.pack(meta.number, start)
-    there = cursor.set_range(start_key)
-    if there and bytes(cursor.key()) == start_key:
-        return end, first_base < start
-    owner, base = LOG_KEY.unpack(cursor.key()) if (cursor.prev() if there else cursor.last()) else (None, 0)
-    if owner != meta.number or last_offset(cursor.value()) < start:
+    owner, base = LOG_KEY.unpack(cursor.key()) if seek(cursor, meta.number, start) else (None, 0)
+    if owner != meta.number or base > start:
         if start >= meta.cleaned_to:
             raise refuse("no batch contains the log start", start)
         return end, first_base < start

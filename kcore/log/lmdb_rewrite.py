@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.log.errors import LogError
 from kcore.log.lmdb_layout import LOG_KEY
+from kcore.log.lmdb_values import find_batch, split
 
 if TYPE_CHECKING:
     from kcore_ext.log.partition import SealedPartition
@@ -17,8 +18,10 @@ def rewrite_batches(txn: Any, log_db: Any, sealed: SealedPartition) -> None:
     with txn.cursor(log_db) as cursor:
         for base, batch in sealed.rewrites.items():
             key = LOG_KEY.pack(number, base)
-            if not cursor.set_key(key):
+            if not cursor.set_key(key) and find_batch(cursor, number, base) is None:
                 continue
+            if split(cursor):
+                cursor.set_key(key)
             if batch is None:
                 cursor.delete()
             elif not cursor.put(key, batch):

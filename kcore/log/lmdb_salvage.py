@@ -40,6 +40,8 @@ from kcore.log.journal_file import (
 from kcore.log.lmdb_layout import JOURNAL_KEY, LOG_DB, LOG_KEY, META_DB, OLD_JOURNAL_DB, SNAP_DB, SNAP_KEY
 from kcore.log.lmdb_pages import DB, NO_PAGE, PAGE, PAGE_HEADER_SIZE, Meta, check_pages, read_meta
 from kcore.log.node_journals import journal_folders, node_folder, node_journal_key
+from kcore_ext.batch.run import spans
+from kcore_ext.log.partition import MAX_VALUE_BYTES
 
 P_BRANCH: Final = 0x01
 P_LEAF: Final = 0x02
@@ -365,9 +367,12 @@ class Salvage:
         """
         key = node.key
         if len(key) == LOG_KEY.size and database in (LOG_DB, None):
-            number, base = LOG_KEY.unpack(key)
-            if database is not None or self._is_batch(node.position, node.size, base):
-                self.log.setdefault(number, Batches()).add(base, node.position, node.size, tier)
+            number, first = LOG_KEY.unpack(key)
+            found = self._batches_of(first, node.position, node.size)
+            # Without a tree, the pages of a large value may have a later value of another partition.
+            if database is not None or all(self._is_batch(*each) for each in found):
+                for base, position, size in found:
+                    self.log.setdefault(number, Batches()).add(base, position, size, tier)
         elif len(key) == SNAP_KEY.size and database in (SNAP_DB, None):
             self.chunks.setdefault(SNAP_KEY.unpack(key), (node.position, node.size, tier))
         elif len(key) == 8 and database in (OLD_JOURNAL_DB, None):
@@ -377,7 +382,15 @@ class Salvage:
         elif database in (LOG_DB, META_DB, SNAP_DB, OLD_JOURNAL_DB):
             self.problems.append(f"a key of the wrong size in {database.decode()}: {key.hex()}")
 
-    def _is_batch(self, position: int, size: int, base: int) -> bool:
+    def _batches_of(self, base: int, position: int, size: int) -> list[tuple[int, int, int]]:
+        """Returns (base offset, position, size) for each batch of a value of the log."""
+        if size > MAX_VALUE_BYTES or self._is_batch(base, position, size):
+            return [(base, position, size)]
+        data = self.read(position, size)
+        data += bytes(size - len(data))  # the bytes that the device cannot read
+        return [(found, position + start, stop - start) for found, start, stop in spans(base, data)]
+
+    def _is_batch(self, base: int, position: int, size: int) -> bool:
         head = self.read(position, HEAD_BYTES)
         if len(head) < HEAD_BYTES:
             return False
@@ -394,7 +407,7 @@ class Salvage:
         while at + BATCH_HEAD.size <= len(data):
             number, base, size = BATCH_HEAD.unpack_from(data, at)
             at += BATCH_HEAD.size
-            if at + size > len(data) or not self._is_batch(position + at, size, base):
+            if at + size > len(data) or not self._is_batch(base, position + at, size):
                 break
             self.log.setdefault(number, Batches()).add(base, position + at, size, tier)
             at += size

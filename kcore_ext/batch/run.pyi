@@ -20,13 +20,26 @@ class SimpleRun(NamedTuple):
     size_bytes: int
     next_offset: int
 
-def gather(entries: Iterator[tuple[bytes, bytes]], number: int, limit: int, max_bytes: int, max_batches: int) -> Run:
+def spans(base: int, value: bytes | memoryview) -> list[tuple[int, int, int]]:
+    """Returns (base offset, start, stop) for each batch of a value of the storage.
+
+    A damaged batch may include the batches after it. Its size then differs from its length field.
+
+    Args:
+        base: the base offset in the key of the value.
+        value: one or more consecutive batches.
+    """
+
+def gather(
+    entries: Iterator[tuple[bytes, bytes]], number: int, offset: int, limit: int, max_bytes: int, max_batches: int
+) -> Run:
     """Returns the next batches of a partition from an iterator over entries of the storage.
 
     Args:
-        entries: pairs (key, batch). A key consists of the partition's number (4 bytes) and the base offset (8 bytes),
-            both big-endian.
+        entries: pairs (key, value). A key consists of the partition's number (4 bytes) and the base offset of the first
+            batch (8 bytes), both big-endian. A value consists of one or more consecutive batches.
         number: the number of the partition. The run ends before the first entry of another partition.
+        offset: the run begins with the batch that contains this offset, or else with the first later batch.
         limit: the run ends before the first batch whose base offset is at least this offset.
         max_bytes: the run ends as soon as the total size of its batches is at least this number.
         max_batches: the maximum number of batches.

@@ -1,6 +1,6 @@
 """Compiled loops over runs of stored batches. A load reads every batch, and there can be millions of small ones."""
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
@@ -22,10 +22,13 @@ from typing import NamedTuple
 
 cdef enum:
     KEY_BYTES = 12
+    LENGTH_AT = 8
     ATTRIBUTES_AT = 21
     LAST_DELTA_AT = 23
     PRODUCER_ID_AT = 43
     COUNT_AT = 57
+
+cdef int64_t MAX_OFFSETS = 1 << 31  # offsets of a batch
 
 
 class SimpleRun(NamedTuple):
@@ -39,23 +42,73 @@ cdef inline bytes batch_of(list run, Py_ssize_t index):
     return <bytes?>PyTuple_GET_ITEM(<tuple?>PyList_GET_ITEM(run, index), 1)
 
 
-def gather(entries, uint32_t number, int64_t limit, Py_ssize_t max_bytes, Py_ssize_t max_batches):
+cdef Py_ssize_t first_batch(const unsigned char* value, Py_ssize_t left, int64_t* base) noexcept:
+    """Returns the size of the first batch in the bytes that are left, and sets `base` to the base offset of the next one.
+
+    All bytes count as one batch if they do not begin with a batch at `base`, or do not continue with the header of a
+    later one: there is no next batch, or the bytes are damaged.
+    """
+    cdef Py_ssize_t size
+    cdef int64_t following
+    if left < 2 * HEADER_BYTES or read_int64(value) != base[0]:
+        return left
+    size = LENGTH_OVERHEAD + <Py_ssize_t>read_int32(value + LENGTH_AT)
+    if size < HEADER_BYTES or size > left - HEADER_BYTES:
+        return left
+    following = read_int64(value + size)
+    if value[size + MAGIC_AT] != 2 or not 0 < following - base[0] <= MAX_OFFSETS:
+        return left
+    base[0] = following
+    return size
+
+
+def spans(int64_t base, const unsigned char[::1] value not None):
     cdef list found = []
-    cdef Py_ssize_t size_bytes = 0
+    cdef Py_ssize_t start = 0, stop
+    cdef int64_t following = base
+    while start < value.shape[0]:
+        stop = start + first_batch(&value[start], value.shape[0] - start, &following)
+        found.append((base, start, stop))
+        start, base = stop, following
+    return found
+
+
+cdef inline bint ends_before(const unsigned char* batch, Py_ssize_t size, int64_t offset) noexcept:
+    """Returns True if a batch has only offsets below `offset`."""
+    return size >= HEADER_BYTES and read_int64(batch) + read_int32(batch + LAST_DELTA_AT) < offset
+
+
+def gather(entries, uint32_t number, int64_t offset, int64_t limit, Py_ssize_t max_bytes, Py_ssize_t max_batches):
+    cdef list found = []
+    cdef Py_ssize_t size_bytes = 0, start, size, left
     cdef const unsigned char* at
-    cdef int64_t base
-    cdef bytes key, batch
-    for key, batch in entries:
+    cdef int64_t base, following
+    cdef bytes key, value
+    for key, value in entries:
         if PyBytes_GET_SIZE(key) != KEY_BYTES:
             raise ValueError(f"the key of a batch has {KEY_BYTES} bytes, not {PyBytes_GET_SIZE(key)}")
         at = <const unsigned char*>PyBytes_AS_STRING(key)
-        base = read_int64(at + 4)
-        if <uint32_t>read_int32(at) != number or base >= limit:
-            break
-        found.append((base, batch))
-        size_bytes += PyBytes_GET_SIZE(batch)
-        if size_bytes >= max_bytes or PyList_GET_SIZE(found) >= max_batches:
-            break
+        base = following = read_int64(at + 4)
+        if <uint32_t>read_int32(at) != number:
+            return found
+        at = <const unsigned char*>PyBytes_AS_STRING(value)
+        left = PyBytes_GET_SIZE(value)
+        start = 0
+        while True:
+            if base >= limit:
+                return found
+            size = first_batch(at + start, left, &following)
+            if size == PyBytes_GET_SIZE(value):
+                found.append((base, value))
+                size_bytes += size
+            elif not ends_before(at + start, size, offset):
+                found.append((base, PyBytes_FromStringAndSize(<const char*>at + start, size)))
+                size_bytes += size
+            if size_bytes >= max_bytes or PyList_GET_SIZE(found) >= max_batches:
+                return found
+            start, left, base = start + size, left - size, following
+            if left == 0:
+                break
     return found
 
 

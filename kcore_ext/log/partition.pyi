@@ -178,13 +178,23 @@ def sort_batches(write_sets: list[WriteSet], by_number: dict[int, list[tuple[int
     The call can be repeated after an exception: it skips batches at or below a partition's last base offset.
     """
 
+MAX_VALUE_BYTES: Final = 16_368
+"""The maximum size of a value with several batches. Such a value fills four pages of LMDB.
+
+Each value costs a call of LMDB, for which the thread releases the GIL and waits for it again. Small batches therefore
+share values. The limit is low, because a reader of one batch also reads the other batches of the value.
+"""
+
 def log_pairs(by_number: dict[int, list[tuple[int, bytes]]]) -> tuple[list[tuple[bytes, bytes]], int]:
     """Converts sorted batches to the key-value pairs of the log's storage.
+
+    Consecutive batches of a partition share a value of up to `MAX_VALUE_BYTES`. A larger batch is a value of its own.
 
     Args:
         by_number: the result of `sort_batches`.
 
     Returns:
-        A tuple of two values. The first value is the pairs (key, batch), ascending; a key consists of partition number
-        and base offset. The second value is the size of these batches in journal entries, without entry headers.
+        A tuple of two values. The first value is the pairs (key, value), ascending; a key consists of the partition
+        number and the base offset of the first batch in the value. The second value is the size of all batches in
+        journal entries, without entry headers.
     """

@@ -20,6 +20,9 @@ cdef enum:
     ENTRY_HEAD_BYTES = 32   # before the batches: CRC, size of the batches, number, flags, identity
     IDENTITY_BYTES = 16
     KEY_BYTES = 12          # of a key of the log: partition number, base offset
+    MAX_VALUE = 4 * 4096 - 16   # the stub explains it
+
+MAX_VALUE_BYTES = MAX_VALUE
 
 cdef enum:
     IS_LIVE, IS_ABSENT, IS_DROPPED, IS_CLOSED
@@ -253,19 +256,50 @@ def sort_batches(list write_sets not None, dict by_number not None):
                     batches.append((sealed.bases[place], sealed.batches[place]))
 
 
+cdef bytes key_of(uint32_t number, int64_t base):
+    """Returns the key of a value of the log."""
+    cdef bytes key = PyBytes_FromStringAndSize(NULL, KEY_BYTES)
+    cdef unsigned char* at = <unsigned char*>PyBytes_AS_STRING(key)
+    write_int32(at, <int32_t>number)
+    write_int64(at + 4, base)
+    return key
+
+
+cdef bytes value_of(list batches, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t size):
+    """Returns the batches [start, stop), which have `size` bytes, as one value of the log."""
+    cdef bytes batch = <bytes?>(<tuple?>batches[start])[1]
+    cdef bytes value
+    cdef char* at
+    cdef Py_ssize_t place
+    if stop - start == 1:
+        return batch
+    value = PyBytes_FromStringAndSize(NULL, size)
+    at = PyBytes_AS_STRING(value)
+    for place in range(start, stop):
+        batch = <bytes>(<tuple>batches[place])[1]
+        memcpy(at, PyBytes_AS_STRING(batch), PyBytes_GET_SIZE(batch))
+        at += PyBytes_GET_SIZE(batch)
+    return value
+
+
 def log_pairs(dict by_number not None):
     cdef list pairs = []
-    cdef Py_ssize_t size = 0
-    cdef bytes key
-    cdef unsigned char* at
+    cdef list batches
+    cdef Py_ssize_t size = 0, value_bytes, more, start, place
     cdef uint32_t number
     for owner in sorted(by_number):
         number = owner
-        for base, batch in <list>by_number[owner]:
-            key = PyBytes_FromStringAndSize(NULL, KEY_BYTES)
-            at = <unsigned char*>PyBytes_AS_STRING(key)
-            write_int32(at, <int32_t>number)
-            write_int64(at + 4, base)
-            pairs.append((key, batch))
-            size += BATCH_HEAD_BYTES + PyBytes_GET_SIZE(<bytes>batch)
+        batches = <list?>by_number[owner]
+        start = value_bytes = 0
+        for place in range(PyList_GET_SIZE(batches)):
+            more = PyBytes_GET_SIZE(<bytes?>(<tuple?>batches[place])[1])
+            size += BATCH_HEAD_BYTES + more
+            if place > start and value_bytes + more > MAX_VALUE:
+                pairs.append((key_of(number, batches[start][0]), value_of(batches, start, place, value_bytes)))
+                start, value_bytes = place, 0
+            value_bytes += more
+        if PyList_GET_SIZE(batches):
+            pairs.append((
+                key_of(number, batches[start][0]), value_of(batches, start, PyList_GET_SIZE(batches), value_bytes)
+            ))
     return pairs, size

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kcore.log.batch_header import damage
 from kcore_ext.batch import BatchBuilder, build_control_batch, parse_header, stamp
 from kcore_ext.batch.crc32c import _crc32c_by_tables, crc32c
-from kcore_ext.batch.run import SimpleRun, count_sound, gather, replay_producers, simple_run
+from kcore_ext.batch.run import SimpleRun, count_sound, gather, replay_producers, simple_run, spans
 
 
 def plain(base_offset: int, records: int = 1, **kinds: object) -> bytes:
@@ -126,10 +126,77 @@ def test_entries_are_taken_up_to_each_bound() -> None:
 
     entries = [entry(2**32 - 1, base) for base in range(5)] + [entry(3, 5)]
     every = [(base, b"x" * 10) for base in range(5)]
-    assert gather(iter(entries), 2**32 - 1, 100, 1000, 1000) == every
-    assert gather(iter(entries), 2**32 - 1, 3, 1000, 1000) == every[:3]
-    assert gather(iter(entries), 2**32 - 1, 100, 11, 1000) == every[:2]
-    assert gather(iter(entries), 2**32 - 1, 100, 1000, 4) == every[:4]
-    assert gather(iter(entries), 1, 100, 1000, 4) == []
+    assert gather(iter(entries), 2**32 - 1, 0, 100, 1000, 1000) == every
+    assert gather(iter(entries), 2**32 - 1, 0, 3, 1000, 1000) == every[:3]
+    assert gather(iter(entries), 2**32 - 1, 0, 100, 11, 1000) == every[:2]
+    assert gather(iter(entries), 2**32 - 1, 0, 100, 1000, 4) == every[:4]
+    assert gather(iter(entries), 1, 0, 100, 1000, 4) == []
     with pytest.raises(ValueError, match="12 bytes, not 3"):
-        gather(iter([(b"abc", b"")]), 1, 1, 1, 1)
+        gather(iter([(b"abc", b"")]), 1, 0, 1, 1, 1)
+
+
+def values_of(data: st.DataObject) -> tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]]:
+    """Draws consecutive batches. Returns them, and values of one or more of them, each with its base offset."""
+    batches: list[tuple[int, bytes]] = []
+    values: list[tuple[int, bytes]] = []
+    base = data.draw(st.sampled_from([0, 1, 2**31, 2**62]))
+    for count in data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)):
+        value = b""
+        first = base
+        for records in data.draw(st.lists(st.integers(1, 5), min_size=count, max_size=count)):
+            batch = plain(base, records)
+            batches.append((base, batch))
+            value += batch
+            base += records + data.draw(st.integers(0, 1))
+        values.append((first, value))
+    return batches, values
+
+
+@given(st.data())
+def test_batches_that_share_values_are_found_like_single_ones(data: st.DataObject) -> None:
+    batches, values = values_of(data)
+    assert [
+        (base, value[start:stop]) for first, value in values for base, start, stop in spans(first, value)
+    ] == batches
+    end = batches[-1][0] + 10
+    offset, limit = data.draw(st.integers(batches[0][0], end)), data.draw(st.integers(batches[0][0], end))
+    max_bytes, max_batches = data.draw(st.integers(1, 2_000)), data.draw(st.integers(1, 20))
+    # The storage seeks to the value that contains the offset, or else to the first later value.
+    later = [(first, value) for first, value in values if last_offset(spans(first, value), value) >= offset]
+    expected: list[tuple[int, bytes]] = []
+    for base, batch in batches:
+        if last_offset([(base, 0, len(batch))], batch) < offset:
+            continue
+        if base >= limit or sum(len(each) for _, each in expected) >= max_bytes or len(expected) >= max_batches:
+            break
+        expected.append((base, batch))
+    entries = [(struct.pack(">Iq", 7, first), value) for first, value in later]
+    assert gather(iter(entries), 7, offset, limit, max_bytes, max_batches) == expected
+
+
+def last_offset(found: list[tuple[int, int, int]], value: bytes) -> int:
+    base, start, _ = found[-1]
+    return base + parse_header(value[start:]).last_offset_delta
+
+
+@given(st.data())
+def test_damage_in_a_value_reaches_only_to_its_end(data: st.DataObject) -> None:
+    """The batches before the damaged one are found. The damaged one may include the later ones."""
+    batches, _ = values_of(data)
+    value = b"".join(batch for _, batch in batches)
+    first = batches[0][0]
+    at = data.draw(st.integers(0, len(value) - 1))
+    damaged = bytearray(value)
+    damaged[at] ^= data.draw(st.integers(1, 255))
+    found = spans(first, damaged)
+    assert [0, *(stop for _, _, stop in found)] == [*(start for _, start, _ in found), len(value)], "nothing is skipped"
+    hit = next(place for place, (_, _, stop) in enumerate(spans(first, value)) if at < stop)
+    sound = [(base, bytes(damaged[start:stop])) for base, start, stop in found]
+    assert sound[: hit - 1] == batches[: hit - 1] if hit else True
+    assert spans(first, b"") == []
+
+
+def test_a_value_of_another_base_offset_is_one_damaged_batch() -> None:
+    value = plain(3) + plain(4)
+    assert spans(2, value) == [(2, 0, len(value))]
+    assert gather(iter([(struct.pack(">Iq", 1, 2), value)]), 1, 0, 9, 1_000, 9) == [(2, value)]

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterator
 
 from crc32c import crc32c
 
 from kcore.log import LogEngine, PartitionKey, PartitionLog
+from kcore.log.repair_plan import PartitionPlan, Plan
 
 TOPIC = bytes(range(16))
+
+
+class AnyRecords:
+    """A record check for repairs that accepts all records, because the tests' batches do not contain valid records."""
+
+    def refusal(self, key: PartitionKey, base: int, batch: bytes) -> str | None:
+        return None
+
+    def amend(self, plan: Plan, batches: Callable[[PartitionPlan], Iterator[tuple[int, bytes]]]) -> None: ...
 
 
 def key(partition: int = 0, topic: bytes = TOPIC) -> PartitionKey:
@@ -36,6 +47,16 @@ def fill(log: PartitionLog, engine: LogEngine, count: int, leader_epoch: int = 0
         stored.append(stamped(data, log.append(data, leader_epoch), leader_epoch))
     engine.commit()
     return stored
+
+
+def split(value: bytes) -> list[bytes]:
+    """Splits consecutive batches by their length fields."""
+    batches = []
+    while value:
+        size = 12 + struct.unpack_from(">i", value, 8)[0]
+        batches.append(value[:size])
+        value = value[size:]
+    return batches
 
 
 def contents(log: PartitionLog) -> list[bytes]:

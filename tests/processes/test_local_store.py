@@ -21,17 +21,15 @@ from kcore.cluster.local.wake import Listener
 from kcore.cluster.store import METADATA
 from kcore.log import LmdbLogEngine, journal_file, verify_folder
 from kcore.log.errors import DataFolderError, FencedWriteError, LogError, StoreUnavailableError
-from kcore.log.interface import PartitionKey
 from kcore.log.journal_file import JOURNAL_NAME
 from kcore.log.lmdb_copy import copy_folder
 from kcore.log.node_journals import LOCK_NAME, node_folder
 from kcore.log.repair import repair_folder
-from kcore.log.repair_plan import PartitionPlan, Plan
 from kcore.log.shared_engine import SharedLogEngine
 from kcore.log.storage import Leadership
 from tests.cluster.conftest import TTL_MS, description
 from tests.cluster.test_shared_engine import become_controller, create, record
-from tests.log.batches import batch, contents, fill, key, stamped
+from tests.log.batches import AnyRecords, batch, contents, fill, key, stamped
 from tests.processes.shared import LocalShared
 
 
@@ -150,15 +148,6 @@ def test_a_damaged_row_is_an_error_that_names_the_row(
     shown = name if b":" not in name else name.partition(b":")[0] + b":" + name.partition(b":")[2].hex().encode()
     with pytest.raises(LogError, match=f"row {shown.decode()} has {size} bytes"):
         read(pair.second_store)
-
-
-class AnyRecords:
-    """A record check for repairs that accepts all records, because the tests' batches do not contain valid records."""
-
-    def refusal(self, key: PartitionKey, base: int, batch: bytes) -> str | None:
-        return None
-
-    def amend(self, plan: Plan, batches: Callable[[PartitionPlan], Iterator[tuple[int, bytes]]]) -> None: ...
 
 
 def test_a_folder_in_use_by_several_processes_is_copied_with_their_journals(pair: Pair, tmp_path: Path) -> None:

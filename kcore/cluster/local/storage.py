@@ -17,11 +17,11 @@ from kcore.log.interface import Finding, PartitionKey
 from kcore.log.journal import NO_IDENTITY, Journal
 from kcore.log.journal_file import Reference
 from kcore.log.lmdb_environment import file_error
-from kcore.log.lmdb_layout import LOG_KEY
 from kcore.log.lmdb_put import put_batches, put_metas
 from kcore.log.lmdb_reader import LmdbReader
 from kcore.log.lmdb_reclaim import reclaim_tasks
 from kcore.log.lmdb_recovery import load_numbers, load_partition, load_partitions, stray_numbers
+from kcore.log.lmdb_values import find_batch
 from kcore.log.node_journals import LOCK_NAME, move_node_journal, node_folder, node_journal_key
 from kcore.log.storage import Leadership, ReclaimTask, SharedStorage
 from kcore.log.write_set import StoredPartition, WriteSet
@@ -452,8 +452,8 @@ class LocalStorage(LmdbReader, SharedStorage):
     def _is_in_log(self, txn: Any, write_set: WriteSet) -> bool:
         """Returns True if another process has moved the entry of a write set to the log."""
         sealed = next(one for one in write_set.partitions if one.batches)
-        value = txn.get(LOG_KEY.pack(sealed.number, sealed.bases[0]), db=self._environment.log_db)
-        return value is not None and bytes(value) == sealed.batches[0]
+        with txn.cursor(self._environment.log_db) as cursor:
+            return find_batch(cursor, sealed.number, sealed.bases[0]) == sealed.batches[0]
 
     def _confirm(self) -> None:
         """Commits once more, so that both meta pages of LMDB include a transaction whose result was unknown."""

@@ -240,7 +240,7 @@ def stored_run() -> Attempt:
     found: list[int] = []
 
     def action() -> None:
-        run = gather(iter(entries), 1, 1000, 1 << 20, 100)
+        run = gather(iter(entries), 1, 0, 1000, 1 << 20, 100)
         found.append(count_sound(run, 0, 0, True))
 
     def check(succeeded: bool) -> None:

@@ -1,0 +1,94 @@
+"""The values of the log's database, each with one or more consecutive batches of a partition.
+
+A move of the journal stores small batches together, because each value costs a call of LMDB. All other writers store
+one batch for each value. Compaction and retention treat batches and values as follows: compaction splits the values
+that it changes, and retention deletes only whole values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcore.log.batch_header import HEADER_SIZE, last_offset
+from kcore.log.errors import LogError
+from kcore.log.lmdb_layout import LOG_KEY
+from kcore_ext.batch.run import spans
+
+_pack_log_key = LOG_KEY.pack
+
+
+def seek(cursor: Any, number: int, offset: int) -> bool:
+    """Moves a cursor to the value of a partition that contains an offset, or else to the first later value.
+
+    Args:
+        cursor: a cursor of the log's database.
+        number: the partition's number.
+        offset: the offset.
+
+    Returns:
+        False if there is no such value. If True, the value may belong to a partition with a higher number.
+    """
+    start = _pack_log_key(number, offset)
+    if cursor.set_range(start):
+        if bytes(cursor.key()) == start:
+            return True
+        if not cursor.prev():
+            return bool(cursor.set_range(start))
+    elif not cursor.last():
+        return False
+    if bytes(cursor.key()[:4]) == start[:4] and _last_offset(cursor.value()) >= offset:
+        return True
+    return bool(cursor.next())
+
+
+def find_batch(cursor: Any, number: int, base: int) -> bytes | None:
+    """Returns the batch with a base offset, and moves the cursor to its value; None if there is no such batch."""
+    if not seek(cursor, number, base):
+        return None
+    owner, first = LOG_KEY.unpack(cursor.key())
+    if owner != number:
+        return None
+    value = cursor.value()
+    for found, start, stop in spans(first, value):
+        if found == base:
+            return bytes(value[start:stop])
+    return None
+
+
+def last_batch(base: int, value: Any) -> tuple[int, Any]:
+    """Returns the base offset and the bytes of the last batch of a value.
+
+    Args:
+        base: the base offset in the key of the value.
+        value: bytes or a memoryview.
+    """
+    found, start, stop = spans(base, value)[-1]
+    return found, value[start:stop]
+
+
+def _last_offset(value: Any) -> int:
+    """Returns the last offset in a value; -1 if the value is too short for a batch."""
+    if len(value) < HEADER_SIZE:
+        return -1
+    first = int.from_bytes(value[:8], signed=True)
+    return last_offset(last_batch(first, value)[1])
+
+
+def split(cursor: Any) -> bool:
+    """Replaces the value at a cursor with one value for each batch, in a write transaction.
+
+    Returns:
+        False if the value has one batch, and nothing was replaced. If True, the cursor is at one of the new values.
+
+    Raises:
+        LogError: LMDB refused a value.
+    """
+    number, first = LOG_KEY.unpack(cursor.key())
+    found = spans(first, cursor.value())
+    if len(found) == 1:
+        return False
+    value = bytes(cursor.value())
+    for base, start, stop in found:
+        if not cursor.put(_pack_log_key(number, base), value[start:stop]):
+            raise LogError("LMDB refused to replace a value")
+    return True

@@ -1,0 +1,143 @@
+"""Small batches of the journal share values of the log: reads, compaction, retention, checks and repair."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import lmdb
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcore.log import CorruptLogError, LmdbLogEngine, verify_folder
+from kcore.log.repair import repair_folder
+from kcore_ext.log.partition import MAX_VALUE_BYTES, log_pairs
+from tests.log.batches import AnyRecords, batch, contents, key, split, stamped
+
+COUNT = 120
+
+
+@given(st.lists(st.lists(st.integers(61, 3 * MAX_VALUE_BYTES // 2), max_size=12), max_size=4))
+def test_consecutive_batches_fill_values_up_to_the_limit(sizes: list[list[int]]) -> None:
+    by_number = {
+        3 * number: [(10 * place, bytes([number]) * size) for place, size in enumerate(batches)]
+        for number, batches in enumerate(sizes)
+    }
+    expected: list[tuple[bytes, bytes]] = []
+    for number, batches in by_number.items():
+        group: list[tuple[int, bytes]] = []
+        for base, data in [*batches, (0, bytes(MAX_VALUE_BYTES))]:
+            if group and sum(len(each) for _, each in group) + len(data) > MAX_VALUE_BYTES:
+                expected.append((struct.pack(">IQ", number, group[0][0]), b"".join(each for _, each in group)))
+                group = []
+            group.append((base, data))
+    assert log_pairs(by_number) == (expected, sum(16 + size for batches in sizes for size in batches))
+
+
+@pytest.fixture
+def stored(folder: Path) -> list[bytes]:
+    """Makes a closed folder with `COUNT` batches of two records, which share values. Returns the batches."""
+    engine = LmdbLogEngine(folder, "os", tail_size_bytes=0)
+    log = engine.open(key())
+    engine.commit()
+    batches = []
+    for number in range(COUNT):
+        data = batch(2, 440, fill=number)
+        batches.append(stamped(data, log.append(data, 0), 0))
+        engine.commit()
+    engine.close()
+    assert max(values(folder)) > 20, "many batches share a value"
+    return batches
+
+
+def values(folder: Path) -> list[int]:
+    """Returns the number of batches in each value of the log."""
+    with lmdb.open(str(folder), max_dbs=8) as env, env.begin() as txn:
+        return [len(split(value)) for _, value in txn.cursor(env.open_db(b"log", txn=txn, create=False))]
+
+
+def test_every_offset_is_found(folder: Path, stored: list[bytes]) -> None:
+    engine = LmdbLogEngine(folder, "os", tail_size_bytes=0)
+    log = engine.open(key())
+    assert contents(log) == stored
+    for offset in range(2 * COUNT):
+        assert log.read(offset, 1) == stored[offset // 2 : offset // 2 + 1]
+        assert log.summaries(offset, 2)[0][:2] == (offset // 2 * 2, offset // 2 * 2 + 1)
+        assert [data for _, data in log.batches(offset, offset + 3)] == stored[offset // 2 : (offset + 4) // 2]
+    assert engine.verify(deep=True) == []
+    engine.close()
+
+
+@pytest.mark.parametrize("changed", [range(1), range(3), range(COUNT - 1), range(30, 34), range(0, COUNT - 1, 7)])
+def test_compaction_replaces_batches_within_values(folder: Path, stored: list[bytes], changed: range) -> None:
+    engine = LmdbLogEngine(folder, "os", tail_size_bytes=0)
+    log = engine.open(key())
+    smaller = {2 * place: stamped(batch(2, 3, fill=1), 2 * place, 0) for place in changed if place % 2}
+    removed = {2 * place: None for place in changed if not place % 2}
+    log.rewrite(smaller | removed, 2 * COUNT - 2)
+    engine.commit()
+    kept = [smaller.get(2 * place, data) for place, data in enumerate(stored) if 2 * place not in removed]
+    for _ in range(2):
+        assert contents(log) == kept
+        assert engine.verify(deep=True) == []
+        engine.close()
+        engine = LmdbLogEngine(folder, "os", tail_size_bytes=0)
+        log = engine.open(key())
+    engine.close()
+    assert sum(values(folder)) == len(kept)
+
+
+@pytest.mark.parametrize("start", [1, 2, 37, 2 * COUNT - 1, 2 * COUNT])
+def test_retention_deletes_whole_values(folder: Path, stored: list[bytes], start: int) -> None:
+    deleted = values_below(folder, start)
+    engine = LmdbLogEngine(folder, "os", tail_size_bytes=0)
+    log = engine.open(key())
+    log.delete_before(start)
+    engine.commit()
+    while engine.reclaim(1):
+        pass
+    assert contents(log) == stored[start // 2 :]
+    assert engine.verify(deep=True) == []
+    engine.close()
+    assert sum(values(folder)) == COUNT - deleted
+    again = LmdbLogEngine(folder, "os")
+    assert contents(again.open(key())) == stored[start // 2 :]
+    assert again.reclaim(1) is False
+    again.close()
+
+
+def values_below(folder: Path, start: int) -> int:
+    """Returns the number of batches in the values whose batches are all below an offset."""
+    below = passed = 0
+    for count in values(folder):
+        passed += count
+        if 2 * passed <= start:
+            below = passed
+    return below
+
+
+@pytest.mark.parametrize("has_journal", [True, False])
+def test_only_the_damaged_batch_of_a_value_is_lost(folder: Path, stored: list[bytes], has_journal: bool) -> None:
+    data = bytearray((folder / "data.mdb").read_bytes())
+    at = data.index(stored[50])
+    data[at + 100] ^= 1
+    (folder / "data.mdb").write_bytes(data)
+    if not has_journal:
+        (folder / "journal").write_bytes(bytes((folder / "journal").stat().st_size))
+    (finding,) = verify_folder(folder, deep=True)
+    assert (finding.offset, finding.kind) == (100, "crc")
+    engine = LmdbLogEngine(folder, "os", tail_size_bytes=0)
+    assert engine.open(key()).read(98, 1) == stored[49:50]
+    with pytest.raises(CorruptLogError):
+        contents(engine.open(key()))
+    engine.close()
+    repair = repair_folder(str(folder), AnyRecords)
+    engine = LmdbLogEngine(folder, "os")
+    repaired = contents(engine.open(key()))
+    engine.close()
+    assert repaired[:50] + repaired[51:] == stored[:50] + stored[51:]
+    if has_journal:  # it still has a copy of the batch
+        assert (repaired[50], repair.losses) == (stored[50], [])
+    else:
+        assert (len(repaired[50]), len(repair.losses)) == (61, 1), "an empty batch fills the gap"
