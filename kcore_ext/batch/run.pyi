@@ -23,7 +23,8 @@ class SimpleRun(NamedTuple):
 def spans(base: int, value: bytes | memoryview) -> list[tuple[int, int, int]]:
     """Returns (base offset, start, stop) for each batch of a value of the storage.
 
-    A damaged batch may include the batches after it. Its size then differs from its length field.
+    Damage in one field of a batch does not hide the other batches. If more is damaged, a batch may include the batches
+    after it; its size then differs from its length field.
 
     Args:
         base: the base offset in the key of the value.

@@ -27,6 +27,7 @@ cdef enum:
     LAST_DELTA_AT = 23
     PRODUCER_ID_AT = 43
     COUNT_AT = 57
+    MAGIC = 2
 
 cdef int64_t MAX_OFFSETS = 1 << 31  # offsets of a batch
 
@@ -45,21 +46,45 @@ cdef inline bytes batch_of(list run, Py_ssize_t index):
 cdef Py_ssize_t first_batch(const unsigned char* value, Py_ssize_t left, int64_t* base) noexcept:
     """Returns the size of the first batch in the bytes that are left, and sets `base` to the base offset of the next one.
 
-    All bytes count as one batch if they do not begin with a batch at `base`, or do not continue with the header of a
-    later one: there is no next batch, or the bytes are damaged.
+    Any one field of the batches may be damaged: the offsets, the length field and the CRC are compared with each other.
+    All bytes count as one batch if there is no next batch, or if the bytes are not batches from `base` on.
     """
     cdef Py_ssize_t size
-    cdef int64_t following
-    if left < 2 * HEADER_BYTES or read_int64(value) != base[0]:
+    cdef int64_t following, expected
+    cdef bint at_base
+    if left < 2 * HEADER_BYTES:
         return left
     size = LENGTH_OVERHEAD + <Py_ssize_t>read_int32(value + LENGTH_AT)
-    if size < HEADER_BYTES or size > left - HEADER_BYTES:
+    if size == left:
         return left
-    following = read_int64(value + size)
-    if value[size + MAGIC_AT] != 2 or not 0 < following - base[0] <= MAX_OFFSETS:
+    at_base = read_int64(value) == base[0]
+    expected = base[0] + read_int32(value + LAST_DELTA_AT) + 1
+    if HEADER_BYTES <= size <= left - HEADER_BYTES:
+        following = read_int64(value + size)
+        if following == expected or (at_base and value[size + MAGIC_AT] == MAGIC):
+            if following != expected and (not 0 < following - base[0] <= MAX_OFFSETS or has_crc(value, size)):
+                following = expected    # the next batch has a damaged base offset
+            base[0] = following
+            return size
+    if not at_base or expected <= base[0]:
         return left
-    base[0] = following
+    size = find_batch(value, left, expected)    # the length field is damaged
+    base[0] = expected
     return size
+
+
+cdef bint has_crc(const unsigned char* batch, Py_ssize_t size) noexcept:
+    """Returns True if the CRC of a batch is right."""
+    return crc32c_of(batch + CHECKED_FROM, size - CHECKED_FROM, 0) == <uint32_t>read_int32(batch + CRC_AT)
+
+
+cdef Py_ssize_t find_batch(const unsigned char* value, Py_ssize_t left, int64_t base) noexcept:
+    """Returns the position of a later batch with this base offset; the number of bytes that are left without one."""
+    cdef Py_ssize_t at
+    for at in range(HEADER_BYTES, left - HEADER_BYTES + 1):
+        if value[at + MAGIC_AT] == MAGIC and read_int64(value + at) == base:
+            return at
+    return left
 
 
 def spans(int64_t base, const unsigned char[::1] value not None):

@@ -147,7 +147,7 @@ def values_of(data: st.DataObject) -> tuple[list[tuple[int, bytes]], list[tuple[
             batch = plain(base, records)
             batches.append((base, batch))
             value += batch
-            base += records + data.draw(st.integers(0, 1))
+            base += records
         values.append((first, value))
     return batches, values
 
@@ -180,20 +180,31 @@ def last_offset(found: list[tuple[int, int, int]], value: bytes) -> int:
 
 
 @given(st.data())
-def test_damage_in_a_value_reaches_only_to_its_end(data: st.DataObject) -> None:
-    """The batches before the damaged one are found. The damaged one may include the later ones."""
-    batches, _ = values_of(data)
-    value = b"".join(batch for _, batch in batches)
-    first = batches[0][0]
+def test_one_damaged_byte_hides_only_its_batch(data: st.DataObject) -> None:
+    batches, values = values_of(data)
+    first, value = data.draw(st.sampled_from(values))
+    whole = spans(first, value)
     at = data.draw(st.integers(0, len(value) - 1))
     damaged = bytearray(value)
     damaged[at] ^= data.draw(st.integers(1, 255))
     found = spans(first, damaged)
     assert [0, *(stop for _, _, stop in found)] == [*(start for _, start, _ in found), len(value)], "nothing is skipped"
-    hit = next(place for place, (_, _, stop) in enumerate(spans(first, value)) if at < stop)
-    sound = [(base, bytes(damaged[start:stop])) for base, start, stop in found]
-    assert sound[: hit - 1] == batches[: hit - 1] if hit else True
+    assert [span for span in whole if not span[1] <= at < span[2]] == [
+        span for span in found if not span[1] <= at < span[2]
+    ]
     assert spans(first, b"") == []
+
+
+@given(st.data())
+def test_any_bytes_are_split_without_a_gap(data: st.DataObject) -> None:
+    _, values = values_of(data)
+    first, value = values[0]
+    damaged = bytearray(value)
+    for at in data.draw(st.lists(st.integers(0, len(value) - 1), max_size=20)):
+        damaged[at] = data.draw(st.integers(0, 255))
+    del damaged[data.draw(st.integers(0, len(value))) :]
+    found = spans(data.draw(st.sampled_from([first, 0, -1, 2**63 - 1])), damaged)
+    assert [0, *(stop for _, _, stop in found)] == [*(start for _, start, _ in found), len(damaged)]
 
 
 def test_a_value_of_another_base_offset_is_one_damaged_batch() -> None:
