@@ -181,7 +181,7 @@ def last_offset(found: list[tuple[int, int, int]], value: bytes) -> int:
 
 @given(st.data())
 def test_one_damaged_byte_hides_only_its_batch(data: st.DataObject) -> None:
-    batches, values = values_of(data)
+    _, values = values_of(data)
     first, value = data.draw(st.sampled_from(values))
     whole = spans(first, value)
     at = data.draw(st.integers(0, len(value) - 1))

@@ -20,6 +20,7 @@ from kcore.spark.frames.folders import rebuilt_of
 from kcore.spark.state.partition_state import COORDINATOR_TOPICS
 from kcore.spark.state.rebuild import END, AsOf
 from tests import kit
+from tests.log.batches import split
 
 PartitionTuple = tuple[str, int]
 
@@ -233,8 +234,11 @@ def test_a_missing_batch_of_a_data_folder_is_found(tmp_path: Path) -> None:
             engine.send(kit.commit(f"group-{group}", {("orders", 0): 7}), kit.COMMIT_VERSION)
     assert incomplete(tmp_path) == set()
     with lmdb.open(str(tmp_path), max_dbs=8) as env, env.begin(write=True, db=env.open_db(b"log")) as txn:
-        (key,) = [key for key, value in txn.cursor() if b"group-3" in value]
+        ((key, value),) = [(key, value) for key, value in txn.cursor() if b"group-3" in value]
         assert txn.delete(key)
+        for batch in split(value):
+            if b"group-3" not in batch:
+                assert txn.put(key[:4] + batch[:8], batch)  # partition number and base offset
     assert incomplete(tmp_path) == {(OFFSETS[0], 0)}
     assert errors(tmp_path) == ["offset-gap"]
 
