@@ -57,9 +57,9 @@ Other lists are sorted before the comparison, because Kafka fills them from hash
 """
 SORT_KEYS: Final = (
     "name", "partition_index", "index", "group_id", "transactional_id", "client_id", "group_instance_id", "offset",
-    "resource_type", "resource_name", "entity_type", "key", "partition_id", "partition", "protocol_type", "group_state",
-    "topic", "subtopology_id", "user_endpoint", "status_code", "user", "principal", "host", "operation",
-    "permission_type", "mechanism",
+    "resource_type", "resource_name", "pattern_type", "entity_type", "key", "partition_id", "partition",
+    "protocol_type", "group_state", "topic", "subtopology_id", "user_endpoint", "status_code", "user", "principal",
+    "host", "operation", "permission_type", "mechanism",
 )  # fmt: skip
 """Fields by which the rows of the other lists are sorted before the comparison."""
 NO_UUID: Final = bytes(16)
