@@ -72,7 +72,10 @@ KNOWN: Final = (
     Known(
         "data",
         "fetch",
-        re.compile(r"\.responses\[\d+\]\.partitions\[[1-9]\d*\]\.records: Kafka \[\], kcore \[.*"),
+        # any partition except the first one of the response
+        re.compile(
+            r"\.responses\[([1-9]\d*\]\.partitions\[\d+|\d+\]\.partitions\[[1-9]\d*)\]\.records: Kafka \[\], kcore \[.*"
+        ),
         "only whole batches count towards `max_bytes`",
     ),
     *(
@@ -184,6 +187,12 @@ KNOWN: Final = (
         "groups",
         "delete_offsets",
         re.compile(r"\.error_code: Kafka 69, kcore 0|\.topics: Kafka \[\], kcore .*"),
+        "After all consumers (KIP-848) of a group have left",
+    ),
+    Known(
+        "groups",
+        "list",
+        re.compile(r"\.groups\[\d+\]\.protocol_type: Kafka \"\", kcore \"consumer\""),
         "After all consumers (KIP-848) of a group have left",
     ),
     Known(
