@@ -9,13 +9,14 @@ import logging
 import socket
 import threading
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kcore
-from kcore.errors import ConnectionClosedError
+from kcore.errors import ConnectionClosedError, EngineClosedError, KcoreError
 from tests.kit import wait_until
 from tests.node.conftest import SETTINGS
 
@@ -120,6 +121,47 @@ async def test_a_cancelled_close_is_continued_by_the_next_one() -> None:
     await second
     assert closed == [1]
     assert node._calls.resources == {}
+
+
+async def test_an_object_that_cannot_be_closed_leaves_no_other_object_open() -> None:
+    node = await kcore.open_async(config=SETTINGS)
+    closed = []
+
+    class Resource:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        async def close(self) -> None:
+            closed.append(self.number)
+            if self.number:
+                raise KcoreError(f"object {self.number}")
+
+    for number in range(3):
+        node._calls.resources[Resource(number)] = None
+    with pytest.raises(KcoreError, match="object 2"):
+        await node.close()
+    assert closed == [2, 1, 0]
+    with pytest.raises(EngineClosedError):
+        await node.topics.list()
+
+
+async def test_a_node_is_closed_while_a_loop_consumes(bootstrap: str) -> None:
+    """The loop closes its consumer, too. Before, the slower of both received a CancelledError."""
+    name = f"loop-{uuid.uuid4().hex}"
+    async with kcore.connect_async(bootstrap) as node:
+        await (await node.topics.create(name, partitions=1)).append("a")
+    for _ in range(5):
+        node = await kcore.connect_async(bootstrap)
+        first = asyncio.Event()
+
+        async def consume(node: kcore.AsyncNode = node, first: asyncio.Event = first) -> None:
+            async for _ in node.group(name).consume([name], auto_commit=None):
+                first.set()
+
+        loop = asyncio.ensure_future(consume())
+        await asyncio.wait_for(first.wait(), 30)
+        await asyncio.wait_for(node.close(), 30)
+        await asyncio.wait_for(loop, 30)
 
 
 @pytest.mark.filterwarnings("ignore::kcore.errors.ImplausibleTimeWarning")  # the record must not be sent

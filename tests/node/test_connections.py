@@ -383,6 +383,54 @@ async def test_a_started_request_whose_task_never_began_lets_later_ones_pass() -
         assert errors[1] is None
 
 
+@pytest.mark.parametrize("end", ["node", "channel"])
+async def test_the_end_of_a_connection_that_is_being_opened_does_not_look_like_a_cancellation(end: str) -> None:
+    """A program takes CancelledError as the cancellation of its own task."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and sends no response
+        broker = Broker(0, *silent.getsockname())
+        cluster = AsyncCluster(f"127.0.0.1:{broker.port}")
+        waits = [asyncio.ensure_future(cluster._connection(broker, "c")) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert len(cluster._connections) == 1
+        if end == "node":
+            await cluster.close()
+        else:
+            cluster.close_channel("c")
+        for wait in waits:
+            with pytest.raises(ConnectionClosedError, match="closed"):
+                await wait
+        await cluster.close()
+
+
+async def test_a_cancelled_wait_for_a_connection_leaves_the_other_waits() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        broker = Broker(0, *silent.getsockname())
+        cluster = AsyncCluster(f"127.0.0.1:{broker.port}")
+        waits = [asyncio.ensure_future(cluster._connection(broker, "c")) for _ in range(2)]
+        await asyncio.sleep(0)
+        waits[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waits[0]
+        assert not waits[1].done()
+        await cluster.close()
+        with pytest.raises(ConnectionClosedError, match="the node is closed"):
+            await waits[1]
+
+
+async def test_a_cluster_with_a_cancelled_opening_can_be_closed() -> None:
+    """At the end of a program, `asyncio.run` cancels all tasks, among them the tasks that open connections."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        broker = Broker(0, *silent.getsockname())
+        cluster = AsyncCluster(f"127.0.0.1:{broker.port}")
+        wait = asyncio.ensure_future(cluster._connection(broker, "c"))
+        await asyncio.sleep(0)
+        (opening,) = cluster._connections.values()
+        for task in (wait, opening):
+            task.cancel()
+        await asyncio.wait([wait, opening])
+        await cluster.close()
+
+
 def test_an_endless_number_in_a_response_header_is_refused_at_once() -> None:
     """A variable-length number in a response header has more than 5 bytes. The client refuses it at once, because the
     time to read it would grow with the square of its length.

@@ -84,7 +84,7 @@ class AsyncCluster:
         for future in connections.values():
             if not future.done():
                 future.cancel()
-            elif future.exception() is None:
+            elif not future.cancelled() and future.exception() is None:
                 future.result().close()
         await asyncio.sleep(0)  # lets asyncio finish the closed sockets
 
@@ -275,20 +275,37 @@ class AsyncCluster:
         key = (broker.host, broker.port, channel)
         future = self._connections.get(key)
         if future is not None and not future.done():
-            return await asyncio.shield(future)
+            return await self._wait_for_opening(future)
         opening = AsyncConnection.open(
             broker.host, broker.port, self._client_id, self._timeout_s, self._security, accepted=self._accepted
         )
         future = self._connections[key] = asyncio.ensure_future(opening)
         try:
-            connection = await asyncio.shield(future)
+            connection = await self._wait_for_opening(future)
         except Exception as error:
             if self._connections.get(key) is future:
                 del self._connections[key]
-            self._unreachable.note(broker, error)
+            if not future.cancelled():
+                self._unreachable.note(broker, error)
             raise
         self._unreachable.reached(broker)
         return connection
+
+    async def _wait_for_opening(self, future: asyncio.Future[AsyncConnection]) -> AsyncConnection:
+        """Waits until a connection is open.
+
+        Raises:
+            ConnectionClosedError: `close` or `close_channel` ended the attempt. The waiting task itself is not
+                cancelled, so it must not receive a CancelledError.
+        """
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not future.cancelled() or (task is not None and task.cancelling()):
+                raise
+            reason = "the node is closed" if self._closed else "the connection was closed while it was being opened"
+            raise ConnectionClosedError(reason) from None
 
     def _opened(self, broker: Broker, channel: str) -> AsyncConnection | None:
         """Returns an open connection; None if there is none yet."""

@@ -198,10 +198,17 @@ class AsyncCalls:
             self._closings.leave(turn)
 
     async def _close_all(self) -> None:
+        """Closes all objects and the transport, and then raises the first error of an object."""
+        first_error: Exception | None = None
         while self.resources:
             resource, _ = self.resources.popitem()
-            await resource.close()
+            try:
+                await resource.close()
+            except Exception as error:
+                first_error = error if first_error is None else first_error
         await self.transport.close()
+        if first_error is not None:
+            raise first_error
 
     async def call(
         self,

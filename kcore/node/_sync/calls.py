@@ -199,10 +199,17 @@ class Calls:
             self._closings.leave(turn)
 
     def _close_all(self) -> None:
+        """Closes all objects and the transport, and then raises the first error of an object."""
+        first_error: Exception | None = None
         while self.resources:
             resource, _ = self.resources.popitem()
-            resource.close()
+            try:
+                resource.close()
+            except Exception as error:
+                first_error = error if first_error is None else first_error
         self.transport.close()
+        if first_error is not None:
+            raise first_error
 
     def call(
         self,

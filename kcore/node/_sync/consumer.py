@@ -540,9 +540,12 @@ class Consumer:
     def _close_sessions(self) -> None:
         """Requests that the brokers free the fetch sessions.
 
-        A broker that does not respond within a second frees its session later.
+        A broker that does not respond within a second frees its session later. If two tasks or threads close the
+        consumer, only the first one sends the requests.
         """
-        for broker, session in self._sessions.items():
+        with self._guard:
+            sessions, self._sessions = self._sessions, {}
+        for broker, session in sessions.items():
             request = session.close_request(MAX_BYTES)
             if request is None:
                 continue
