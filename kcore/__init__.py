@@ -198,6 +198,9 @@ _MODULES = {
     "open_async": "kcore.node.opening",
 }
 
+_SUBMODULES = frozenset({"client", "errors"})
+"""Names of submodules that a program may use after `import kcore` alone, for example `kcore.errors.KafkaError`."""
+
 __all__ = [
     "Acl",
     "Acls",
@@ -291,11 +294,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a public name at its first use, so that `import kcore` itself loads no other module."""
-    if name not in _MODULES:
+    """Imports a public name or submodule at its first use, so that `import kcore` itself loads no other module."""
+    if name not in _MODULES and name not in _SUBMODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib  # noqa: PLC0415
 
+    if name in _SUBMODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     value = getattr(importlib.import_module(_MODULES[name]), name)
     globals()[name] = value
     return value

@@ -106,6 +106,13 @@ def test_dir_lists_public_names_before_their_first_use() -> None:
     assert done.stdout == "[] False\n"
 
 
+@pytest.mark.parametrize("expression", ["kcore.errors.ImplausibleTimeWarning", "kcore.client.ClientSecurity.of_file"])
+def test_a_program_needs_no_import_of_a_submodule(expression: str) -> None:
+    """docs/python-api.md uses these names after `import kcore` alone."""
+    done = subprocess.run([sys.executable, "-c", f"import kcore; {expression}"], cwd=ROOT, check=False)
+    assert done.returncode == 0
+
+
 def test_every_public_name_can_be_imported() -> None:
     assert [name for name in kcore.__all__ if getattr(kcore, name, None) is None] == []
     assert {"KafkaError", "MemberEvent", "MemberState", "Protocol"} <= set(kcore.__all__)
