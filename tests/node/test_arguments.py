@@ -214,6 +214,23 @@ def test_an_argument_of_a_wrong_type_is_an_error_that_names_it(embedded: kcore.E
         call(embedded)
 
 
+@pytest.mark.parametrize("collection", ["topics", "groups", "brokers"])
+def test_a_collection_of_a_node_is_not_iterable(embedded: kcore.EmbeddedNode, collection: str) -> None:
+    """Without `__iter__`, Python would call `__getitem__` with 0, 1, 2, … and never stop."""
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(getattr(embedded, collection))
+    if collection != "topics":
+        with pytest.raises(TypeError, match="not iterable"):
+            assert "x" in getattr(embedded, collection)
+
+
+async def test_a_collection_of_a_node_on_an_event_loop_has_no_in() -> None:
+    """Without `__iter__`, `"jobs" in node.topics` would block the event loop without end."""
+    async with kcore.open_async() as node:
+        with pytest.raises(TypeError, match="not iterable"):
+            assert "jobs" in node.topics  # type: ignore[operator]
+
+
 @pytest.mark.parametrize(
     ("offset", "kind", "text"),
     [

@@ -30,6 +30,8 @@ async def described_cluster(calls: AsyncCalls) -> ClusterDescription:
 class AsyncBrokers:
     """The brokers of a cluster: `node.brokers`."""
 
+    __iter__ = None  # else Python would iterate without end over brokers[0], brokers[1], …
+
     def __init__(self, calls: AsyncCalls) -> None:
         self._calls = calls
 

@@ -61,6 +61,8 @@ FETCH_BYTES = 8 << 20
 class AsyncTopics:
     """The topics of a node: `node.topics`."""
 
+    __iter__ = None  # else Python would iterate without end over topics[0], topics[1], …
+
     def __init__(self, calls: AsyncCalls) -> None:
         self._calls = calls
 

@@ -31,6 +31,8 @@ def described_cluster(calls: Calls) -> ClusterDescription:
 class Brokers:
     """The brokers of a cluster: `node.brokers`."""
 
+    __iter__ = None  # else Python would iterate without end over brokers[0], brokers[1], …
+
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 

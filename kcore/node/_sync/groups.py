@@ -71,6 +71,8 @@ if TYPE_CHECKING:
 class Groups:
     """The groups of a node: `node.groups`."""
 
+    __iter__ = None  # else Python would iterate without end over groups[0], groups[1], …
+
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 

@@ -62,6 +62,8 @@ FETCH_BYTES = 8 << 20
 class Topics:
     """The topics of a node: `node.topics`."""
 
+    __iter__ = None  # else Python would iterate without end over topics[0], topics[1], …
+
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
