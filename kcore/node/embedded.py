@@ -113,6 +113,9 @@ class EmbeddedNode(Node):
         """Calls `watcher` after each durable change of a consumer group; see `kcore.embed.SyncEngine.watch_group`."""
         return self._engine.watch_group(group_id, watcher)
 
+    def __enter__(self) -> EmbeddedNode:
+        return self
+
 
 class AsyncEmbeddedNode(AsyncNode):
     """A node with an engine in this process, on an event loop. `kcore.open_async` returns it.

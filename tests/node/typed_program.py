@@ -145,6 +145,19 @@ def administer(node: kcore.Node) -> None:
         assert_type(consumer.paused(), set[TopicPartition])
 
 
+def embed() -> None:
+    with kcore.open() as node:
+        assert_type(node, kcore.EmbeddedNode)
+        assert_type(node.listen().bootstrap, str)
+        node.advance(5)
+        "jobs" in node.topics  # noqa: B015
+        "g" in node.groups  # type: ignore[operator] # noqa: B015
+        for _ in node.topics:  # type: ignore[misc]
+            pass
+    with kcore.connect("localhost:9092") as connected:
+        assert_type(connected, kcore.Node)
+
+
 async def use_an_engine() -> None:
     async with kcore.open_async() as node:
         assert_type(node, kcore.AsyncEmbeddedNode)
