@@ -14,6 +14,7 @@ from kcore import errors
 from kcore.client.consumer_coordinator.interface import Assigned, Lost
 from kcore.client.consumer_coordinator.states import ClassicState, ConsumerState
 from kcore.node.membership import MemberState
+from kcore.protocol import EncodeError
 from kcore.protocol.topic_partition import TopicPartition
 from tests.kit import wait_until
 from tests.node.test_members import PROTOCOLS
@@ -52,6 +53,15 @@ def test_every_operation_of_a_fatal_member_raises_its_error(node: kcore.Node, na
     with pytest.raises(errors.MemberClosedError) as raised:
         member.start()
     assert isinstance(raised.value.__cause__, errors.UnsupportedAssignorError)
+
+
+def test_a_value_that_fits_in_no_request_is_raised(bootstrap: str, name: str, options: dict[str, Any]) -> None:
+    """Such a request never reaches the broker. Before, the member repeated it without end and without a log line."""
+    with kcore.connect(bootstrap) as node:
+        node.topics.create(name, 1)
+        consumer = node.group(name).consume(name, instance_id="x" * 40_000, **options)
+        with pytest.raises(EncodeError, match="instance_id: a string has at most 32767 bytes"):
+            next(iter(consumer))
 
 
 async def test_every_operation_of_an_async_fatal_member_raises_its_error(anode: kcore.AsyncNode, name: str) -> None:

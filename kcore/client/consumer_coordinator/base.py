@@ -21,6 +21,7 @@ from kcore.client.consumer_coordinator.ownership import NOT_IN_GROUP, Ownership
 from kcore.client.consumer_coordinator.requests import MemberRequests
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.errors import CommitFailedError, ConnectionClosedError, EngineClosedError, KafkaError, MemberClosedError
+from kcore.protocol import EncodeError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.offset_commit import OffsetCommitResponse
 from kcore.protocol.topic_partition import TopicPartition
@@ -173,8 +174,10 @@ class GroupMemberMachine(MemberRequests):
             return True
 
     def failed(self, outgoing: Outgoing, error: Exception, now_ms: int) -> None:
-        """Handles the failure of a request: no connection, a timeout, no common version, or a closed engine."""
-        if isinstance(error, EngineClosedError) and self.error is None:
+        """Handles the failure of a request: no connection, a timeout, no common version, a closed engine, or a value of
+        the user that does not fit in a request.
+        """
+        if isinstance(error, EngineClosedError | EncodeError) and self.error is None:
             self.error = error  # no repetition can succeed
         if not self.closed:
             outgoing.refuse(error, now_ms)
