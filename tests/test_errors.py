@@ -93,6 +93,12 @@ def test_the_repr_of_an_error_has_its_text_and_its_partitions() -> None:
     assert repr(KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "gone")) == "KafkaError('UNKNOWN_MEMBER_ID: gone')"
 
 
+def test_an_empty_message_of_a_server_is_replaced_by_the_text_of_the_code() -> None:
+    assert str(KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")).endswith(
+        "The server has no such topic or partition."
+    )
+
+
 def test_a_lost_connection_is_an_error_of_kcore_and_of_the_operating_system() -> None:
     error = pickle.loads(pickle.dumps(ConnectionClosedError("the connection broke")))
     assert isinstance(error, KcoreError)

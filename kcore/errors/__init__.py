@@ -78,7 +78,7 @@ class KafkaError(Exception):
         return error
 
     def __str__(self) -> str:
-        text = f"{self.code.name}: {self.code.message if self.message is None else self.message}"
+        text = f"{self.code.name}: {self.message or self.code.message}"
         if not self.partitions:
             return text
         shown = ", ".join(map(str, self.partitions[:_MAX_SHOWN]))

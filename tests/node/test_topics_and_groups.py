@@ -156,7 +156,7 @@ def test_a_commit_that_fails_in_part_names_the_partitions(node: kcore.Node, name
 
 def test_the_lag_follows_committed_offsets(node: kcore.Node, name: str) -> None:
     topic = node.topics.create(name, 3)
-    topic.append_many("abc", partition=0)
+    topic.append_many(list("abc"), partition=0)
     group = node.group(name)
     group.commit({})
     assert (group.committed(), group.lag()) == ({}, {})
@@ -210,7 +210,7 @@ def test_a_damaged_batch_is_not_returned() -> None:
 
 def test_the_lag_of_a_share_group_is_reported_by_its_coordinator(node: kcore.Node, name: str) -> None:
     """A share group has no committed offsets. Its coordinator computes the lag from the start offset."""
-    node.topics.create(name, 2).append_many("abcdefghij", partition=0)
+    node.topics.create(name, 2).append_many(list("abcdefghij"), partition=0)
     set_start_offset(node, name, name, 4)
     assert node.group(name).lag() == {TopicPartition(name, 0): 6}
 
@@ -306,6 +306,12 @@ def test_a_wrong_isolation_of_a_read_is_refused() -> None:
             with pytest.raises(errors.ConfigError) as refused:
                 read()
             assert str(refused.value) == "isolation='READ_COMMITTED'; valid: 'read_committed', 'read_uncommitted'"
+
+
+def test_the_settings_of_a_missing_topic_are_an_error_that_names_it(node: kcore.Node, name: str) -> None:
+    """The server sends no text with this error. Before, the error ended after the name of its code."""
+    with pytest.raises(errors.UnknownTopicOrPartitionError, match=f"topic '{name}': .*no such topic or partition"):
+        node.topics[name].config()
 
 
 def test_settings_that_would_commit_always_or_read_nothing_are_refused() -> None:

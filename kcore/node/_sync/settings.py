@@ -10,6 +10,7 @@ from kcore.client.aio.broker import Broker
 from kcore.errors import KafkaError
 from kcore.node._sync.calls import Calls
 from kcore.node.arguments import check_mapping
+from kcore.node.requests import error_about
 from kcore.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kcore.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -18,6 +19,7 @@ from kcore.protocol.messages.incremental_alter_configs import (
 )
 
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32  # resource types
+KINDS = {TOPIC: "topic", BROKER: "broker", LOGGER: "broker", GROUP: "group"}
 SET, DELETE = 0, 1  # operations of IncrementalAlterConfigs
 OWN_SOURCES = {TOPIC: (1,), BROKER: (2, 4), GROUP: (8,)}
 """Mapping from resource types to numbers of config sources.
@@ -41,6 +43,8 @@ def config_of(
 
     def read(response: Any) -> dict[str, str | None]:
         (row,) = response.results
+        if row.error_code and not row.error_message:  # of an unknown topic
+            raise error_about(row.error_code, f"{KINDS[resource_type]} {name!r}")
         if row.error_code:
             raise KafkaError.of(row.error_code, row.error_message)
         return {
