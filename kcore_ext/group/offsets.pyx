@@ -273,8 +273,11 @@ cdef class OffsetDecoder:
         if 4 + group_size + 2 + topic_size + 4 != size or group_size > MAX_STRING or topic_size > MAX_STRING:
             return False
         self.names = None
-        self.group = PyUnicode_DecodeUTF8(<char*>at + 4, group_size, NULL)
-        self.topic = PyUnicode_DecodeUTF8(<char*>at + 6 + group_size, topic_size, NULL)
+        try:
+            self.group = PyUnicode_DecodeUTF8(<char*>at + 4, group_size, NULL)
+            self.topic = PyUnicode_DecodeUTF8(<char*>at + 6 + group_size, topic_size, NULL)
+        except UnicodeDecodeError:  # the codec replaces invalid bytes
+            return False
         self.names = PyBytes_FromStringAndSize(<char*>at, size - 4)
         return True
 
@@ -359,7 +362,10 @@ cdef OffsetAndMetadata read_value(const uint8_t* at, Py_ssize_t size):
     entry.committed_offset = read_int64(at + 2)
     entry.leader_epoch = read_int32(at + 10) if version >= 3 else -1
     if length:
-        entry.metadata = PyUnicode_DecodeUTF8(<char*>text, length, NULL)
+        try:
+            entry.metadata = PyUnicode_DecodeUTF8(<char*>text, length, NULL)
+        except UnicodeDecodeError:  # the codec replaces invalid bytes
+            return None
     entry.commit_timestamp_ms = read_int64(end)
     entry.expire_timestamp_ms = read_int64(end + 8) if version == EXPIRING_VERSION else -1
     if tail == 27:

@@ -165,11 +165,8 @@ cdef class EventReplay:
         if value.at == NULL or flag_at(events.batch_only, row):
             return False
         entry = None
-        try:
-            if self.decoder._read_names(key.at, key.size):
-                entry = read_value(value.at, value.size)
-        except UnicodeDecodeError:  # `other` decodes the event again and reports the error
-            pass
+        if self.decoder._read_names(key.at, key.size):
+            entry = read_value(value.at, value.size)
         if entry is None:
             return False
         entry.record_offset = offset
