@@ -55,7 +55,7 @@ class OffsetsDecreased(Check):
             self._pending.setdefault(row.producer_id, {})[key.group, key.topic, key.partition] = row.timestamp_ms
             return
         before = self._groups.offsets.get(key.group, key.topic, key.partition)
-        offset = value.offset if type(key) is LegacyOffsetCommitKey else value.committed_offset
+        offset = value.committed_offset if type(value) is OffsetAndMetadata else value.offset
         if before is not None and offset < before.committed_offset and _same_topic(before, value):
             self._compare((key.group, key.topic, key.partition), before, offset, row.offset, row.timestamp_ms)
 

@@ -223,6 +223,25 @@ def test_a_decreasing_offset_of_a_group_with_members_is_found() -> None:
     assert found(log) == [from_10_to_3(before, here)]
 
 
+def test_an_offset_in_a_later_version_of_the_value_is_compared() -> None:
+    """A later version of Kafka wrote the offset. It is readable as the newest known version (KIP-915)."""
+    log = Written()
+    log.generation("g", 1, a=[0])
+    before = log.commit("g", 10)
+    value = OffsetCommitValue(offset=3, metadata="").encode_value(4)
+    here = log.put(OffsetCommitKey(group="g", topic="t", partition=0), b"\0\x05" + value[2:])
+    assert found(log) == [from_10_to_3(before, here)]
+
+
+def test_a_group_whose_name_is_not_utf8_is_compared() -> None:
+    """Invalid bytes of a name are replaced, as in Kafka. They do not damage the log."""
+    log = Written()
+    key = OffsetCommitKey(group="g?", topic="t", partition=0).encode_key().replace(b"g?", b"g\xff")
+    for offset in (10, 3):
+        log.raw(key, OffsetCommitValue(offset=offset, metadata="").encode_value(3))
+    assert found(log) == []
+
+
 def test_a_decreasing_offset_committed_by_a_transaction_is_found() -> None:
     """A transaction commits an offset that is lower than the offset committed before. The audit reports this.
 
