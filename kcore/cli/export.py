@@ -66,6 +66,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         from kcore.spark.events.sources import is_cluster  # noqa: PLC0415
         from kcore.spark.export.exporter import export, open_export, verify  # noqa: PLC0415
+        from kcore.spark.frames.output import check_apart  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(f"exports need the extra `spark` (pip install kcore[spark]): {error}") from error
     if options.data[:1] == ["verify"]:
@@ -86,6 +87,8 @@ def run(options: argparse.Namespace) -> int:
         )
     if not 0 <= options.interval <= threading.TIMEOUT_MAX:
         raise ConfigError(f"--interval {options.interval}: must be a number of seconds, 0 or more")
+    for folder in options.data:
+        check_apart(folder, options.out)
     if options.follow and options.data:
         raise ConfigError("--follow needs --bootstrap or --cluster: a closed data folder gets no new records")
     if not options.follow:
@@ -129,9 +132,12 @@ def _once(
         else:
             node = opened.enter_context(kcore.connect(options.bootstrap, security=target.security(options)))
             source = ServerSource(node, topics)
-        missing = sorted(frozenset(options.topic) - {part.topic for part in source.parts()})
+        existing = {part.topic for part in source.parts()}
+        missing = sorted(frozenset(options.topic) - existing)
         if missing:
             raise KcoreError(f"topics that do not exist: {', '.join(missing)}")
+        if manifest is None and not existing & topics:
+            output.complain("the source has no internal topics: name topics with --topic")
         return export(
             source, options.out, topic_filter=topics.__contains__, on_file=_report_file, manifest=manifest, **more
         )

@@ -88,7 +88,7 @@ def test_ranges_are_exported_and_existing_rows_are_not_exported_again(
         (("MISSING", "--out", "OUT"), "MISSING is not a folder"),
         (("DATA", "--format", "jsonl", "--out", "PARQUET"), "contains an export in the format parquet, not jsonl"),
         (("--bootstrap", "127.0.0.1:1", "--out", "OUT"), "cannot connect to 127.0.0.1:1: "),
-        (("DATA", "--out", "DATA/data.mdb"), "File exists: 'DATA/data.mdb'"),
+        (("DATA", "--out", "DATA/data.mdb"), "DATA/data.mdb would be inside of the source DATA"),
         (("DATA", "--out", "OUT", "--interval", "-1"), "--interval -1.0: must be a number of seconds"),
         (("DATA", "--out", "OUT", "--interval", "nan"), "--interval nan: must be a number of seconds"),
         (("verify",), "name the folder of the export: kcore export verify FOLDER"),
@@ -104,6 +104,25 @@ def test_invalid_arguments_are_refused(run: Run, tmp_path: Path, arguments: tupl
     assert ran.status == 1
     assert expected in ran.err.replace(f"{tmp_path}/", "")
     assert len(ran.err.splitlines()) == 1
+
+
+def test_an_export_inside_its_source_is_refused(run: Run, tmp_path: Path) -> None:
+    """With a manifest in a data folder, later commands would read the export instead of the log."""
+    run("topics", "create", tmp_path / "data", "--topic", "t")
+    for out in (tmp_path / "data", tmp_path / "data" / "events"):
+        ran = run("export", tmp_path / "data", "--out", out)
+        assert (ran.status, "would be inside of the source" in ran.err) == (1, True)
+    assert not list((tmp_path / "data").glob("*.json"))
+    (tmp_path / "file").touch()
+    ran = run("export", tmp_path / "data", "--out", tmp_path / "file")
+    assert (ran.status, ran.err) == (1, f"kcore: {tmp_path / 'file'} is a file: name a folder\n")
+
+
+def test_a_source_without_internal_topics_is_reported(run: Run, command_target: CommandTarget, tmp_path: Path) -> None:
+    run("export", *command_target.arguments, "--out", tmp_path / "lines", "--topic", "lines")
+    ran = run("export", tmp_path / "lines", "--out", tmp_path / "none")
+    assert (ran.status, ran.out) == (0, "0 rows in 0 files\n")
+    assert ran.err == "kcore: the source has no internal topics: name topics with --topic\n"
 
 
 def test_verify_reports_damage(run: Run, command_target: CommandTarget, tmp_path: Path) -> None:

@@ -121,7 +121,17 @@ class LocalStorage(Storage):
 
     def prepare(self) -> None:
         """Implements `Storage.prepare`."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            self.check_folder()
+            raise
+
+    def check_folder(self) -> None:
+        """Raises KcoreError if the path, or a part of it, is a file."""
+        for place in (self.path, *self.path.parents):
+            if place.exists() and not place.is_dir():
+                raise KcoreError(f"{place} is a file: name a folder")
 
     def read(self, name: str) -> bytes:
         """Implements `Storage.read`."""
