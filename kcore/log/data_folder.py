@@ -129,7 +129,10 @@ class DataFolder:
                 self._close_lock()
                 here = holder == str(os.getpid())
                 whose = (
-                    "this process" if here else f"process {holder}; to use a running server, pass --bootstrap HOST:PORT"
+                    "this process"
+                    if here
+                    else f"process {holder}; to use a running server, pass --bootstrap HOST:PORT (to a Spark job, "
+                    "--kafka HOST:PORT)"
                 )
                 raise DataFolderError(self.path, f"in use by {whose}", LOCK_NAME)
         self._closed_cleanly = os.pread(self._lock_fd, 100, 0) == self._closing_line()

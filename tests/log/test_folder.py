@@ -327,7 +327,10 @@ def test_a_forked_child_cannot_use_the_engine_and_does_not_keep_the_folder(folde
     os.waitpid(child, 0)
     assert messages[:4] == ["closed"] * 4
     assert messages[4] == f"the log engine was opened by the parent of process {child}: open it after the fork"
-    assert messages[5] == f"in use by process {os.getpid()}; to use a running server, pass --bootstrap HOST:PORT"
+    assert messages[5] == (
+        f"in use by process {os.getpid()}; to use a running server, pass --bootstrap HOST:PORT (to a Spark job, "
+        "--kafka HOST:PORT)"
+    )
     fill(log, engine, 1)
     assert len(contents(log)) == 3
     # A child that continues to run does not keep the folder locked when the parent has closed it.
