@@ -44,6 +44,7 @@ def test_the_cause_of_a_failed_job_is_one_line() -> None:
     )
     assert failure_of(JavaError("IllegalStateException: stopped")) == "IllegalStateException: stopped"
     assert failure_of(ValueError("Traceback:\n  line 1\nKcoreError: the cause\n\n")) == "KcoreError: the cause"
+    assert failure_of(ValueError("Traceback:\nkcore.errors.ConfigError: the cause\n")) == "the cause"
     assert failure_of(ValueError()) == "ValueError"
 
 

@@ -70,6 +70,7 @@ def test_a_refusal_needs_no_jvm(
         (tmp_path / job).mkdir()
         (tmp_path / job / done).write_text("{}")
     out = ["--out", str(tmp_path / "new")]
+    (tmp_path / "file").touch()
     for arguments, message in (
         (["rebuild", f"{tmp_path}/none", *out], "is not a folder"),
         (["audit", f"{tmp_path}/rebuild", *out], "contains no logs"),
@@ -88,6 +89,22 @@ def test_a_refusal_needs_no_jvm(
             ([job, str(events), "--out", f"{events}/out"], "would be inside of the source")
             for job in ("rebuild", "audit", "timeline", "watch")
         ),
+        *(
+            ([job, str(events), "--out", f"{tmp_path}/file/state"], f"{tmp_path}/file is a file: name a folder")
+            for job in ("rebuild", "audit", "timeline")
+        ),
+        *(
+            ([job, str(events), *out, "--kafka-config", "client.properties"], "--kafka-config needs --kafka")
+            for job in ("rebuild", "audit", "timeline", "watch")
+        ),
+        (
+            ["restore-plan", str(events), "--as-of-ms", "1", "--out", "plan.json", "--command-config", "c.properties"],
+            "--command-config needs --bootstrap HOST:PORT",
+        ),
+        (["rebuild", str(events), *out, "--as-of-offset", "t-\u00b2:1"], "is not TOPIC-PARTITION:OFFSET"),
+        (["rebuild", str(events), *out, "--topic-partitions", "__transaction_state=0"], "and a count of 1 or more"),
+        (["audit", str(events), *out, "--limit", "-1"], "--limit -1: must not be negative"),
+        (["audit", str(events), *out, "--grace-ms", "-1"], "--grace-ms -1: must not be negative"),
         (["rebuild", str(events), *out, "--since", f"{tmp_path}/rebuild"], "has no complete checkpoints"),
         (["rebuild", "--kafka", "h:1", *out, "--since", "state"], "--since does not work with --kafka"),
         (["rebuild", str(events), *out, "--checkpoint", "--mode", "append"], "checkpoints need an output"),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcore.errors import KcoreError
+from kcore.errors import ConfigError, KcoreError
 from kcore.printable import clean
 from kcore.spark.audit.finding import Evidence, Finding, finding
 from kcore.spark.audit.frames import audit_logs, finding_of, frame_of, logs_of, results_of_logs
@@ -158,6 +158,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the job in its own session; returns 1 if a finding has the severity `--fail-on` or a worse one."""
+    for name in ("limit", "grace_ms"):
+        if getattr(options, name) < 0:
+            raise ConfigError(f"--{name.replace('_', '-')} {getattr(options, name)}: must not be negative")
     check_places(options, DONE)
     with session(options, "audit") as spark:
         audited = audit(
@@ -167,7 +170,7 @@ def run(options: argparse.Namespace) -> int:
             topics=options.topic,
             now_ms=options.now_ms,
             grace_ms=options.grace_ms,
-            shown=max(options.limit, 0),
+            shown=options.limit,
         )
     for line in lines(audited.worst, sum(audited.counts.values())):
         print(clean(line))

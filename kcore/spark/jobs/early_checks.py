@@ -33,8 +33,8 @@ def check_places(options: argparse.Namespace, done: str | None = None) -> None:
         done: the name of the file that shows that an output is complete; None: the output is no folder of tables.
 
     Raises:
-        KcoreError: there are no logs, the output is inside the source, or there is an earlier output and the mode is
-            `error`.
+        KcoreError: there are no logs, the output is a file or inside the source, or there is an earlier output and
+            the mode is `error`.
     """
     source = source_of(options)
     of_folder = done is not None and options.format != ICEBERG
@@ -45,7 +45,9 @@ def check_places(options: argparse.Namespace, done: str | None = None) -> None:
     if isinstance(source, str) and not is_uri(source):
         open_source(source).close()
     if done is not None and of_folder and not is_uri(options.out):
-        check_new(LocalStorage(options.out), options.out, getattr(options, "mode", OVERWRITE), done)
+        storage = LocalStorage(options.out)
+        storage.check_folder()
+        check_new(storage, options.out, getattr(options, "mode", OVERWRITE), done)
 
 
 def check_rebuild(options: argparse.Namespace) -> None:

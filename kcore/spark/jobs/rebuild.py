@@ -384,7 +384,10 @@ def parse_partitions(texts: Sequence[str]) -> dict[str, int]:
     counts = {}
     for text in texts:
         topic, _, count = text.partition("=")
-        if topic not in COORDINATOR_TOPICS or not count.isdigit() or not int(count):
-            raise KcoreError(f"{text!r} is not TOPIC=N with one of the topics {', '.join(COORDINATOR_TOPICS)}")
+        if topic not in COORDINATOR_TOPICS or not count.isdecimal() or not int(count):
+            raise KcoreError(
+                f"{text!r} is not TOPIC=N with one of the topics {', '.join(COORDINATOR_TOPICS)} and a count of 1 or "
+                "more"
+            )
         counts[topic] = int(count)
     return counts

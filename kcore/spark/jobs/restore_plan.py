@@ -142,7 +142,7 @@ def _target(options: argparse.Namespace) -> Iterator[tuple[Node | None, str]]:
         yield None, ""
         return
     security = None
-    if options.bootstrap is not None and options.command_config is not None:
+    if options.command_config is not None:
         from kcore.client import ClientSecurity  # noqa: PLC0415
 
         security = ClientSecurity.of_file(options.command_config)
@@ -187,6 +187,8 @@ def run(options: argparse.Namespace) -> int:
     is_csv(options.out)
     if options.bootstrap is not None and options.data is not None:
         raise ConfigError("name one target: --bootstrap HOST:PORT or --data DIR")
+    if options.command_config is not None and options.bootstrap is None:
+        raise ConfigError("--command-config needs --bootstrap HOST:PORT")
     if options.as_of_ms is None and not options.as_of_offset:
         raise ConfigError("set the time of the plan: --as-of-ms MS or --as-of-offset TOPIC-PARTITION:OFFSET")
     offsets = parse_offsets(options.as_of_offset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -39,10 +40,16 @@ def add_folder_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def source_of(options: argparse.Namespace) -> LogSource:
-    """Returns the source that the arguments name. Raises ConfigError unless they name exactly one."""
+    """Returns the source that the arguments name.
+
+    Raises:
+        ConfigError: the arguments name no source or two, or `--kafka-config` without `--kafka`.
+    """
     if (options.path is None) == (options.kafka is None):
         raise ConfigError("name a folder, or --kafka HOST:PORT of a running cluster")
     if options.kafka is None:
+        if options.kafka_config is not None:
+            raise ConfigError("--kafka-config needs --kafka HOST:PORT")
         return str(options.path)
     return kafka_cluster(options.kafka, options.kafka_config)
 
@@ -143,6 +150,10 @@ def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
         spark = builder.getOrCreate()
     except Py4JJavaError as error:
         raise KcoreError(f"Spark did not start (is its master reachable?): {failure_of(error)}") from error
+    except PySparkException as error:  # spark-submit has printed the cause
+        raise KcoreError(
+            f"Spark did not start (are --master and --conf valid?): {failure_of(error)} The cause is above."
+        ) from error
     try:
         yield spark
     except (PySparkException, Py4JJavaError) as error:
@@ -155,6 +166,9 @@ def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
         spark.stop()
 
 
+CLASS_NAME: Final = re.compile(r"^kcore\.errors\.\w+: ")
+"""The class of an error of kcore, which precedes the text of the error in Python's traceback."""
+
 FULL_DISK: Final = os.strerror(errno.ENOSPC)
 """The text for a full disk in the errors of Java, of pyarrow and of Python."""
 
@@ -164,7 +178,7 @@ def failure_of(error: Exception) -> str:
     if hasattr(error, "java_exception"):
         return with_advice(cause_of(error))
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return with_advice(lines[-1] if lines else type(error).__name__)
+    return with_advice(CLASS_NAME.sub("", lines[-1]) if lines else type(error).__name__)
 
 
 def with_advice(cause: str) -> str:
@@ -200,7 +214,7 @@ def parse_offsets(texts: Sequence[str]) -> dict[tuple[str, int], int]:
     for text in texts:
         topic_partition, _, offset = text.rpartition(":")
         topic, _, partition = topic_partition.rpartition("-")
-        if not topic or not partition.isdigit() or not offset.isdigit():
+        if not topic or not partition.isdecimal() or not offset.isdecimal():
             raise KcoreError(f"{text!r} is not TOPIC-PARTITION:OFFSET")
         offsets[topic, int(partition)] = int(offset)
     return offsets
