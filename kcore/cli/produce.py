@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--key-separator",
         metavar="TEXT",
+        type=_separator,
         help="the text between key and value; a line without this text becomes a record without a key",
     )
     parser.add_argument(
@@ -60,9 +61,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _separator(text: str) -> bytes:
+    """Returns the bytes of the text between key and value.
+
+    Raises:
+        ArgumentTypeError: the text is empty.
+    """
+    if not text:
+        raise argparse.ArgumentTypeError("the text is empty; leave out the option for records without keys")
+    return text.encode()
+
+
 def run(options: argparse.Namespace) -> int:
     """Produces until the input ends; prints the number of acknowledged records."""
-    separator = None if options.key_separator is None else options.key_separator.encode()
     count = 0
     with (
         kcore.connect(options.bootstrap, security=target.security(options)) as node,
@@ -72,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             for lines in read_lines(sys.stdin.fileno()):
                 for line in lines:
-                    key, value = split_key(line, separator)
+                    key, value = split_key(line, options.key_separator)
                     producer.append(options.topic, value, key, partition=options.partition)
                 producer.flush()
                 count += len(lines)

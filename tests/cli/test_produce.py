@@ -88,3 +88,9 @@ def test_produce_waits_for_a_full_disk() -> None:
         log.fail_commit(2)
         assert kcore("produce", "--topic", "t", stdin=b"one\ntwo\n") == (0, "", "kcore: 2 records\n")
         assert values(kcore, "t") == [b"one", b"two"]
+
+
+def test_an_empty_key_separator_is_wrong_usage(kcore: Terminal) -> None:
+    ran = kcore("produce", "--topic", "t", "--key-separator", "", stdin=b"x\n")
+    assert ran.status == 2
+    assert "argument --key-separator: the text is empty; leave out the option for records without keys" in ran.err
