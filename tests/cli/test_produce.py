@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from kafka.partitioner.default import murmur2 as oracle
 
+import kcore as kcore_package
 from kcore.client.partitioner import murmur2, partition_of
 from kcore.log import MemoryLogEngine
 from kcore.log.faults import FaultInjectingEngine
@@ -94,3 +95,23 @@ def test_an_empty_key_separator_is_wrong_usage(kcore: Terminal) -> None:
     ran = kcore("produce", "--topic", "t", "--key-separator", "", stdin=b"x\n")
     assert ran.status == 2
     assert "argument --key-separator: the text is empty; leave out the option for records without keys" in ran.err
+
+
+def test_records_that_expire_report_the_error_of_the_last_attempt() -> None:
+    """The disk stays full: the error of the producer has the broker's error as the cause."""
+    log = FaultInjectingEngine(MemoryLogEngine())
+    with LiveServer(log=log) as live:
+        with live.connect() as client:
+            make_topic(client, "t")
+        with kcore_package.connect(f"127.0.0.1:{live.port}") as node:
+            producer = node.producer(timeout=1.0)
+            producer.append("t", b"stored", partition=0).result()
+            for number in range(1, 100):
+                log.fail_commit(number)
+            delivery = producer.append("t", b"x", partition=0)
+            with pytest.raises(TimeoutError) as expired:
+                delivery.result()
+            producer.close()
+    cause = "KAFKA_STORAGE_ERROR: The server's disk failed."
+    assert str(expired.value) == f"t-0: the batch was not stored within 1 s; the last attempt failed: {cause}"
+    assert str(expired.value.__cause__) == cause

@@ -119,6 +119,8 @@ class AsyncProducer:
         self._closed = False
         self._errors: list[Exception] = []
         self._missing = MissingTopics()
+        # the errors after which the oldest batches of partitions are sent again
+        self._repeated: dict[TopicPartition, BaseException] = {}
         self._channel = f"producer-{id(self)}"
 
     async def __aenter__(self) -> AsyncProducer:
@@ -426,8 +428,10 @@ class AsyncProducer:
                 batch = queue.batches[0]
                 if batch.in_flight or now_s - batch.created_s <= self._timeout_s:
                     break
-                late = TimeoutError(f"{partition}: the batch was not stored within {self._timeout_s:g} s")
-                late.__cause__ = error
+                cause = error or self._repeated.get(partition)
+                last = "" if cause is None else f"; the last attempt failed: {cause}"
+                late = TimeoutError(f"{partition}: the batch was not stored within {self._timeout_s:g} s{last}")
+                late.__cause__ = cause
                 self._fail(queue, batch, late)
 
     def _send(self, broker: Broker, partitions: list[TopicPartition]) -> bool:
@@ -510,6 +514,8 @@ class AsyncProducer:
             self._calls.transport.forget(sent.request)
         for queue, batch in batches.values():  # no response: the same batches are sent again
             batch.may_be_stored = True
+            if error is not None:
+                self._repeated[queue.partition] = error
             self._renew_after(order.note_unsent(queue, batch))
             self._postpone(queue, batch)
 
@@ -519,6 +525,8 @@ class AsyncProducer:
         if not code or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             batch.in_flight = False
             self._missing.found(queue.partition.topic)
+            if self._repeated:
+                self._repeated.pop(queue.partition, None)
             batch.base_offset = row.base_offset if not code else -1
             batch.log_time_ms = row.log_append_time_ms
             self._complete(queue, batch, None)
@@ -530,6 +538,7 @@ class AsyncProducer:
                 self._postpone(queue, batch)
         elif code in RETRIABLE:
             self._warn_if_missing(queue, code)
+            self._repeated[queue.partition] = KafkaError.of(code, row.error_message)
             batch.may_be_stored = batch.may_be_stored or code not in order.NOT_STORED
             self._calls.transport.forget(sent.request)
             self._renew_after(order.note_unsent(queue, batch))
