@@ -131,8 +131,8 @@ class DataFolder:
                 whose = (
                     "this process"
                     if here
-                    else f"process {holder}; to use a running server, pass --bootstrap HOST:PORT (to a Spark job, "
-                    "--kafka HOST:PORT)"
+                    else f"process {holder}; stop this process first, or, if it is a server, pass --bootstrap "
+                    "HOST:PORT (to a Spark job, --kafka HOST:PORT)"
                 )
                 raise DataFolderError(self.path, f"in use by {whose}", LOCK_NAME)
         self._closed_cleanly = os.pread(self._lock_fd, 100, 0) == self._closing_line()
@@ -256,11 +256,32 @@ class DataFolder:
 
 
 def os_reason(error: OSError) -> str:
-    """Returns the message of an OSError, and adds a remedy if the file system is mounted read-only."""
-    reason = error.strerror or str(error)
-    if error.errno == errno.EROFS:
-        reason += "; even readers of a data folder write its lock files: copy the folder to a writable disk with cp -r"
-    return reason
+    """Returns the message of an OSError, and adds a remedy."""
+    return (error.strerror or str(error)) + remedy(error.errno)
+
+
+def remedy(number: int | None) -> str:
+    """Returns the remedy for the error number of a folder that cannot be opened; empty if kcore knows no remedy."""
+    if number == errno.EROFS:
+        return (
+            "; kcore writes lock files even to read a data folder: use a folder on a writable disk, such as a copy "
+            "made by `cp -r` while no process has the folder open"
+        )
+    if number in (errno.EACCES, errno.EPERM):
+        return (
+            f"; the user of this process (uid {os.geteuid()}) must be allowed to read and write the folder and its "
+            "files, because even readers write lock files"
+        )
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return "; free space on the disk"
+    if number == errno.EFBIG:
+        return "; raise the limit of file sizes (`ulimit -f`)"
+    if number == errno.ENOMEM:
+        return (
+            "; LMDB maps the whole file: raise the limit of the address space (`ulimit -v`), or lower kcore.map.size "
+            "if it is larger than the file"
+        )
+    return ""
 
 
 def refuse_unusable(folder: str) -> None:

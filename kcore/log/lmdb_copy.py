@@ -25,7 +25,17 @@ from kcore.log.data_lock import is_locked
 from kcore.log.errors import DataFolderError, FailureReason, LogError
 from kcore.log.journal_file import JOURNAL_BYTES, JOURNAL_NAME, JournalDamagedError, load_entries, read_file
 from kcore.log.lmdb_environment import MAX_READERS, log_error
-from kcore.log.lmdb_layout import FORMAT_KEY, JOURNAL_KEY, LOG_DB, META_DB, SHARED_VERSIONS, SNAP_DB, U32
+from kcore.log.lmdb_layout import (
+    FORMAT_KEY,
+    JOURNAL_KEY,
+    LOG_DB,
+    META_DB,
+    SHARED_VERSIONS,
+    SNAP_DB,
+    U32,
+    FormatError,
+    refuse_newer,
+)
 from kcore.log.lmdb_pages import check_snapshot
 from kcore.log.node_journals import CLUSTER_FOLDER
 from kcore.log.shared_copy import begin_shared, write_journals
@@ -67,8 +77,8 @@ def copy_folder(path: str, destination: str) -> int:
             _remove_partial(target, made)
             raise
     except OSError as error:
-        where = "" if error.filename is None else f": {error.filename}"
-        raise LogError(f"copying {source} to {target}: {os_reason(error)}{where}") from error
+        where = "" if error.filename is None else f"{error.filename}: "
+        raise LogError(f"copying {source} to {target}: {where}{os_reason(error)}") from error
 
 
 def _require_outside(source: str, target: str) -> None:
@@ -154,13 +164,19 @@ def _begin(env: lmdb.Environment, source: str) -> tuple[lmdb.Transaction, bytes 
     the bytes may lack an entry although they contain a later entry. The function then reads the file again.
 
     Raises:
-        DataFolderError: the journal is damaged.
+        DataFolderError: the journal is damaged, or a newer kcore wrote the folder.
         LogError: the server moves its journal faster than it can be read.
     """
     meta = env.open_db(META_DB, create=False)
     with env.begin() as txn:
-        if txn.get(FORMAT_KEY, db=meta) in [U32.pack(one) for one in SHARED_VERSIONS]:
-            return _begin_shared(env, meta, source)
+        version = txn.get(FORMAT_KEY, b"", db=meta)
+    if version in [U32.pack(one) for one in SHARED_VERSIONS]:
+        return _begin_shared(env, meta, source)
+    if len(version) == U32.size:
+        try:
+            refuse_newer(U32.unpack(version)[0])
+        except FormatError as error:
+            raise DataFolderError(source, str(error), DATA_NAME) from None
     damage: JournalDamagedError | None = None
     for _ in range(ATTEMPTS):
         txn = env.begin()

@@ -158,6 +158,15 @@ def parse_partition_meta_key(data: bytes) -> PartitionKey:
     return PartitionKey(*_PARTITION.unpack(data[len(PARTITION_PREFIX) :]))
 
 
+def refuse_newer(found: int, target: int = FORMAT_VERSION) -> None:
+    """Raises FormatError if version `found` is newer than `target`."""
+    if found > target:
+        raise FormatError(
+            f"format version {found} is newer than {target}, the newest version that this kcore supports; use a newer "
+            "kcore"
+        )
+
+
 def migrate(
     txn: Any,
     databases: Mapping[bytes, Any],
@@ -170,8 +179,7 @@ def migrate(
 
     Any newer version is refused, because this code does not know its layout.
     """
-    if found > target:
-        raise FormatError(f"format version {found} is newer than {target}, the newest version that this kcore supports")
+    refuse_newer(found, target)
     steps = MIGRATIONS if migrations is None else migrations
     for version in range(found, target):
         step = steps.get(version)

@@ -8,8 +8,16 @@ from typing import Any
 
 import lmdb
 
-from kcore.log.data_folder import COMPACT_NAME, DATA_NAME, LMDB_LOCK_NAME, DataFolder, open_private
-from kcore.log.errors import DataFolderError, LogError
+from kcore.log.data_folder import (
+    COMPACT_NAME,
+    DATA_NAME,
+    LMDB_LOCK_NAME,
+    DataFolder,
+    open_private,
+    os_reason,
+    remedy,
+)
+from kcore.log.errors import DataFolderError, FailureReason, LogError
 from kcore.log.journal import Journal
 from kcore.log.journal_file import JOURNAL_NAME, JournalDamagedError
 from kcore.log.lmdb_environment import LmdbEnvironment, log_error
@@ -63,13 +71,19 @@ class LmdbStorage(LmdbWriter):
         except JournalDamagedError as error:
             self._abandon()
             raise DataFolderError(self.path, f"{error}{REMEDY}", JOURNAL_NAME) from error
-        except (lmdb.Error, LogError) as error:
+        except lmdb.Error as error:
             self._abandon()
-            raise DataFolderError(self.path, str(error), DATA_NAME) from error
+            reason = str(error).removeprefix(f"{self.path}: ") + remedy(getattr(error, "code", None))
+            raise DataFolderError(self.path, reason, DATA_NAME) from error
+        except LogError as error:
+            self._abandon()
+            full = error.reason is FailureReason.DISK_FULL
+            advice = "; free space on the disk, or raise the limit of file sizes (`ulimit -f`)" if full else ""
+            raise DataFolderError(self.path, f"{error}{advice}", DATA_NAME) from error
         except OSError as error:
             self._abandon()
             name = os.path.basename(error.filename or DATA_NAME)
-            raise DataFolderError(self.path, error.strerror or str(error), name) from error
+            raise DataFolderError(self.path, os_reason(error), name) from error
         except BaseException:
             self._abandon()
             raise

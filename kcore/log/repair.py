@@ -168,7 +168,8 @@ def _require_known_version(path: str, salvage: Salvage) -> None:
     version = b"" if found is None else found[0][1]
     number = U32.unpack(version)[0] if len(version) == U32.size else 0
     if FORMAT_VERSION < number < DAMAGED_VERSION and number not in SHARED_VERSIONS:
-        raise DataFolderError(path, "the format version is newer than this kcore supports", DATA_NAME)
+        what = f"format version {number} is newer than this kcore supports ({FORMAT_VERSION}); use a newer kcore"
+        raise DataFolderError(path, what, DATA_NAME)
 
 
 def planned_batches(salvage: Salvage, partition: PartitionPlan) -> Iterator[tuple[int, bytes]]:

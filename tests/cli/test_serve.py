@@ -256,8 +256,8 @@ def test_a_folder_in_use_by_another_server_is_refused(tmp_path: Path) -> None:
         with pytest.raises(KcoreError, match="ended with status 1"):
             second.start()
         assert (tmp_path / "second.log").read_text() == (
-            f"kcore: {tmp_path / 'data'}: kcore.lock: in use by process {server.pid}; to use a running server, pass "
-            "--bootstrap HOST:PORT (to a Spark job, --kafka HOST:PORT)\n"
+            f"kcore: {tmp_path / 'data'}: kcore.lock: in use by process {server.pid}; stop this process first, or, if "
+            "it is a server, pass --bootstrap HOST:PORT (to a Spark job, --kafka HOST:PORT)\n"
         )
 
 

@@ -112,10 +112,10 @@ def test_an_unwritable_folder_is_refused(folder: Path) -> None:
             pytest.skip("may not mount")
         try:
             subprocess.run(["mount", "-o", "remount,ro,bind", str(folder)], check=True)
-            what = "Read-only file system; even readers of a data folder write its lock files: "
-            remedy = "copy the folder to a writable disk with cp -r"
-            assert refusal(folder) == (what + remedy, "kcore.lock")
-            with pytest.raises(LogError, match=remedy):
+            what = "Read-only file system; kcore writes lock files even to read a data folder: use a folder on a "
+            assert refusal(folder)[0].startswith(what)
+            assert refusal(folder)[1] == "kcore.lock"
+            with pytest.raises(LogError, match=f"{folder}/lock.mdb: {what}"):
                 copy_folder(str(folder), f"{folder}-copy")
         finally:
             subprocess.run(["umount", str(folder)], check=True)
@@ -123,9 +123,42 @@ def test_an_unwritable_folder_is_refused(folder: Path) -> None:
     (folder / "kcore.lock").unlink()
     folder.chmod(0o500)
     try:
-        assert refusal(folder) == ("Permission denied", "kcore.lock")
+        what, where = refusal(folder)
+        assert where == "kcore.lock"
+        assert what.startswith(f"Permission denied; the user of this process (uid {os.geteuid()}) must be allowed to ")
     finally:
         folder.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    ("limit", "size", "expected"),
+    [
+        ("AS", "now + (64 << 20)", "Cannot allocate memory; LMDB maps the whole file: raise the limit of the address "),
+        ("FSIZE", "1 << 12", "or raise the limit of file sizes (`ulimit -f`)"),
+    ],
+)
+def test_a_folder_that_a_limit_of_the_process_excludes_is_refused_with_a_remedy(
+    folder: Path, limit: str, size: str, expected: str
+) -> None:
+    make(folder)
+    script = f"""
+import resource, signal
+from kcore.log import LmdbLogEngine
+from kcore.log.errors import DataFolderError
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+with open("/proc/self/statm") as file:
+    now = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_{limit}, ({size}, resource.RLIM_INFINITY))
+try:
+    LmdbLogEngine({str(folder)!r})
+except DataFolderError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith(f"{folder}: data.mdb: "), done.stderr
+    assert expected in done.stdout
+    assert done.stdout.count(str(folder)) == 1
 
 
 @pytest.mark.parametrize("removed", [["kcore.lock"], ["kcore.lock", "lock.mdb"]])
@@ -240,8 +273,13 @@ def test_durability_memory_is_for_logs_without_a_path(folder: Path) -> None:
 def test_a_newer_format_is_refused(folder: Path) -> None:
     make(folder)
     put_raw(folder, b"meta", b"format", struct.pack(">I", 8))
-    what = "format version 8 is newer than 7, the newest version that this kcore supports"
+    what = "format version 8 is newer than 7, the newest version that this kcore supports; use a newer kcore"
     assert refusal(folder) == (what, "data.mdb")
+    copied = Path(f"{folder}-copy")
+    with pytest.raises(DataFolderError) as refused:
+        copy_folder(str(folder), str(copied))
+    assert str(refused.value) == f"{folder}: data.mdb: {what}"
+    assert not copied.exists()
     put_raw(folder, b"meta", b"format", struct.pack(">I", 4))
     LmdbLogEngine(folder).close()
 
@@ -328,8 +366,8 @@ def test_a_forked_child_cannot_use_the_engine_and_does_not_keep_the_folder(folde
     assert messages[:4] == ["closed"] * 4
     assert messages[4] == f"the log engine was opened by the parent of process {child}: open it after the fork"
     assert messages[5] == (
-        f"in use by process {os.getpid()}; to use a running server, pass --bootstrap HOST:PORT (to a Spark job, "
-        "--kafka HOST:PORT)"
+        f"in use by process {os.getpid()}; stop this process first, or, if it is a server, pass --bootstrap HOST:PORT "
+        "(to a Spark job, --kafka HOST:PORT)"
     )
     fill(log, engine, 1)
     assert len(contents(log)) == 3
