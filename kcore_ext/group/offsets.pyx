@@ -260,6 +260,7 @@ cdef class OffsetDecoder:
     cdef bint _read_names(self, const uint8_t* at, Py_ssize_t size) except -1:
         """Reads group and topic from a key of type 0 or 1; returns False for other keys and for unusual bytes."""
         cdef const uint8_t* known
+        cdef bint decoded = True
         if size < 10 or <uint16_t>read_int16(at) > OFFSET_KEY:
             return False
         if self.names is not None and PyBytes_GET_SIZE(self.names) == size - 4:
@@ -277,6 +278,8 @@ cdef class OffsetDecoder:
             self.group = PyUnicode_DecodeUTF8(<char*>at + 4, group_size, NULL)
             self.topic = PyUnicode_DecodeUTF8(<char*>at + 6 + group_size, topic_size, NULL)
         except UnicodeDecodeError:  # the codec replaces invalid bytes
+            decoded = False
+        if not decoded:
             return False
         self.names = PyBytes_FromStringAndSize(<char*>at, size - 4)
         return True
@@ -335,6 +338,7 @@ cdef OffsetAndMetadata read_value(const uint8_t* at, Py_ssize_t size):
     cdef Py_ssize_t head = 14 if version >= 3 else 10  # version, offset, and the leader epoch of the newer ones
     cdef Py_ssize_t tail = 16 if version == EXPIRING_VERSION else 8
     cdef Py_ssize_t length, prefix
+    cdef bint decoded = True
     if version > VALUE_VERSION or size < head + 2 + tail:
         return None
     if version == VALUE_VERSION:
@@ -365,6 +369,8 @@ cdef OffsetAndMetadata read_value(const uint8_t* at, Py_ssize_t size):
         try:
             entry.metadata = PyUnicode_DecodeUTF8(<char*>text, length, NULL)
         except UnicodeDecodeError:  # the codec replaces invalid bytes
+            decoded = False
+        if not decoded:
             return None
     entry.commit_timestamp_ms = read_int64(end)
     entry.expire_timestamp_ms = read_int64(end + 8) if version == EXPIRING_VERSION else -1
