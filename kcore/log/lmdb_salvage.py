@@ -368,10 +368,9 @@ class Salvage:
         key = node.key
         if len(key) == LOG_KEY.size and database in (LOG_DB, None):
             number, first = LOG_KEY.unpack(key)
-            found = self._batches_of(first, node.position, node.size)
-            # Without a tree, the pages of a large value may have a later value of another partition.
-            if database is not None or all(self._is_batch(*each) for each in found):
-                for base, position, size in found:
+            for base, position, size in self._batches_of(first, node.position, node.size):
+                # Without a tree, the pages of a large value may have a later value of another partition.
+                if database is not None or self._is_batch(base, position, size):
                     self.log.setdefault(number, Batches()).add(base, position, size, tier)
         elif len(key) == SNAP_KEY.size and database in (SNAP_DB, None):
             self.chunks.setdefault(SNAP_KEY.unpack(key), (node.position, node.size, tier))

@@ -178,11 +178,15 @@ def sort_batches(write_sets: list[WriteSet], by_number: dict[int, list[tuple[int
     The call can be repeated after an exception: it skips batches at or below a partition's last base offset.
     """
 
-MAX_VALUE_BYTES: Final = 16_368
-"""The maximum size of a value with several batches. Such a value fills four pages of LMDB.
+MAX_VALUE_BYTES: Final = 1_338
+"""The maximum size of a value with several batches. Three such values fill a page of LMDB.
 
 Each value costs a call of LMDB, for which the thread releases the GIL and waits for it again. Small batches therefore
-share values. The limit is low, because a reader of one batch also reads the other batches of the value.
+share values.
+
+LMDB stores a value of more than 2,018 bytes in pages that have no key. If the device wrote such a page to a wrong
+place, the value would have sound batches of another partition, and nothing would show this. A smaller value is in one
+page together with its key, so `check_pages` and the order of the keys show such a write.
 """
 
 def log_pairs(by_number: dict[int, list[tuple[int, bytes]]]) -> tuple[list[tuple[bytes, bytes]], int]:

@@ -20,7 +20,7 @@ cdef enum:
     ENTRY_HEAD_BYTES = 32   # before the batches: CRC, size of the batches, number, flags, identity
     IDENTITY_BYTES = 16
     KEY_BYTES = 12          # of a key of the log: partition number, base offset
-    MAX_VALUE = 4 * 4096 - 16   # the stub explains it
+    MAX_VALUE = 1338        # of several batches; the stub explains it
 
 MAX_VALUE_BYTES = MAX_VALUE
 

@@ -318,7 +318,11 @@ def test_records_that_were_replayed_but_not_added_to_the_batch_fail_the_round(
     assert not bench.pipeline.commit()
     bench.slices.finish()
     assert (bench.shard.state, stored(bench)) == (ShardState.ACTIVE, [])
-    (line,) = [record.getMessage() for record in caplog.records if record.name == "kcore.runtime.shard"]
+    (line,) = [
+        record.getMessage()
+        for record in caplog.records
+        if (record.name, record.levelname) == ("kcore.runtime.shard", "ERROR")
+    ]
     assert line == (
         "shard __counters-0: the state in memory and the records of the commit differ after an error; the commit "
         "fails, and the shard loads its state again; please report the error"
@@ -336,7 +340,11 @@ def test_the_log_line_of_a_refused_transaction_advises_on_its_error(
     bench = Bench()
     picky(bench).refusals = [error]
     assert bench.run("in transaction", "b", 2) == NOT_COORDINATOR
-    (line,) = [record.getMessage() for record in caplog.records if record.name == "kcore.runtime.shard"]
+    (line,) = [
+        record.getMessage()
+        for record in caplog.records
+        if (record.name, record.levelname) == ("kcore.runtime.shard", "ERROR")
+    ]
     assert line.endswith(f"the sender gets KAFKA_STORAGE_ERROR and tries again; {advice}")
 
 
