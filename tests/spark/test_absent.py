@@ -16,7 +16,7 @@ from kcore.protocol.records.base import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRA
 from kcore.spark.frames.output import REBUILD_DONE
 from kcore.spark.jobs import rebuild as rebuild_job
 from kcore.spark.state.absent import Absent, PlacedId, absent_partitions
-from kcore.spark.state.rebuild_report import doubts_of
+from kcore.spark.state.rebuild_report import DoubtCounts, doubts_of, uncertainties
 from kcore_ext.util.java_hash import partition_for
 
 
@@ -76,6 +76,16 @@ def test_a_given_partition_count_is_used_or_refused() -> None:
         absent_partitions({CONSUMER_OFFSETS: {0, 2}}, (), {CONSUMER_OFFSETS: 2})
 
 
+def test_the_messages_on_a_state_have_the_singular_for_one() -> None:
+    lines = uncertainties(DoubtCounts(lost=1, compacted=1, holes=1, faults=1, named=0), ()).lines
+    assert [line.partition(":")[0].partition(";")[0] for line in lines] == [
+        "1 partition is not complete",
+        "1 partition is not complete",
+        "1 record or part could not be read or applied",
+        "1 partition was compacted",
+    ]
+
+
 @pytest.mark.spark
 def test_a_rebuild_reports_missing_partitions(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
     """The rebuild reports missing partitions and segments.
@@ -107,7 +117,7 @@ def test_a_rebuild_reports_missing_partitions(spark: Any, kafka_logs: Path, tmp_
         "__transaction_state-0: the partition is missing: the topic has 1",
         "2 partitions are not complete: parts of their logs are missing; see the table `partitions`",
         "2 records or parts could not be read or applied; see the table `faults`",
-        holes.replace("2", "1", 1),
+        holes.replace("2 partitions were", "1 partition was"),
     ]
     done = json.loads((tmp_path / "out" / REBUILD_DONE).read_bytes())
     assert done["absent"] == [[TRANSACTION_STATE, 0]]

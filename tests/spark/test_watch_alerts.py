@@ -65,7 +65,7 @@ def test_transactions_beyond_their_timeout_or_without_markers_are_alerts(spark: 
     # The table is as old as its micro-batch: what was in time then may have ended since.
     earlier = hanging_transactions(frame, NOW_MS, LIMITS, NOW_MS - 1)
     assert alerts_of(earlier) == []
-    assert "Ongoing, producer 1 with epoch 0, timeout 30000 ms, 1 partitions" in {r["detail"] for r in found.collect()}
+    assert "Ongoing, producer 1 with epoch 0, timeout 30000 ms, 1 partition" in {r["detail"] for r in found.collect()}
 
 
 def test_present_and_recent_rebalance_storms_are_alerts(spark: Any) -> None:

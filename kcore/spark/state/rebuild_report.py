@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow.parquet as pq
 
+from kcore.printable import counted
 from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.spark.state.absent import Absent, PlacedId
 from kcore.spark.state.table_batches import TableBatch, rows_batch
@@ -161,11 +162,21 @@ def uncertainties(
     if of_files > SHOWN:
         lines.append(f"and {of_files - SHOWN} more missing logs and files; see the table `faults`")
     if lost:
-        lines.append(f"{lost} partitions are not complete: parts of their logs are missing; see the table `partitions`")
+        lines.append(f"{_are(lost)} not complete: parts of their logs are missing; see the table `partitions`")
     if compacted:
-        lines.append(f"{compacted} partitions are not complete: compacted since then; see the table `partitions`")
+        lines.append(f"{_are(compacted)} not complete: compacted since then; see the table `partitions`")
     if faults:
-        lines.append(f"{faults} records or parts could not be read or applied; see the table `faults`")
+        what = "record or part" if faults == 1 else "records or parts"
+        lines.append(f"{faults} {what} could not be read or applied; see the table `faults`")
     if holes:
-        lines.append(f"{holes} partitions were compacted: the loss of a file there would go unnoticed; see `holes_to`")
+        were = "was" if holes == 1 else "were"
+        lines.append(
+            f"{counted(holes, 'partitions')} {were} compacted: the loss of a file there would go unnoticed; see "
+            "`holes_to`"
+        )
     return Uncertainties(lines, bool(lost or compacted or faults))
+
+
+def _are(count: int) -> str:
+    """Returns a number of partitions as the beginning of a sentence."""
+    return f"{counted(count, 'partitions')} {'is' if count == 1 else 'are'}"

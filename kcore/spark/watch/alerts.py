@@ -74,7 +74,7 @@ def hanging_transactions(
         select {now_ms} as at_ms, {kind} as kind, transactional_id as subject,
                if(state = 'Ongoing', start_timestamp_ms, last_update_timestamp_ms) as since_ms,
                concat(state, ', producer ', producer_id, ' with epoch ', producer_epoch, ', timeout ', timeout_ms,
-                      ' ms, ', size(partitions), ' partitions') as detail
+                      ' ms, ', size(partitions), if(size(partitions) = 1, ' partition', ' partitions')) as detail
         from {transactions}
         where (state = 'Ongoing' and start_timestamp_ms >= 0
                and {as_of_ms} - start_timestamp_ms > timeout_ms + {grace_ms})
@@ -135,7 +135,7 @@ def groups_without_commits(
                   or (group_type = 'classic' and protocol_type = 'consumer'))
         )
         select {now_ms} as at_ms, {kind} as kind, group_id as subject, since_ms,
-               concat(member_count, ' members, ',
+               concat(member_count, if(member_count = 1, ' member, ', ' members, '),
                       if(last_ms is null, 'no commit', concat('last commit at ', last_ms)), ', lag ',
                       coalesce(cast(lag as string), 'unknown')) as detail
         from found where since_ms > 0 and {as_of_ms} - since_ms >= {gap_ms} and coalesce(lag, 1) > 0
