@@ -1,8 +1,8 @@
 """The tables of a rebuild: names, columns and their meanings, as data for tests and documentation.
 
 Types are Spark's, in its DDL. Every table begins with `coordinator_partition`, the partition of the internal topic
-that contains the records of the row. Ids of topics and processes are strings of 32 hexadecimal digits, which are easy
-to join, unlike the base64 that clients print. Opaque bytes stay bytes.
+that contains the records of the row. Ids of topics are strings of 32 hexadecimal digits, which are easy to join, unlike
+the base64 that clients print. Ids of processes are the texts that the clients sent. Opaque bytes stay bytes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,12 @@ TABLES: Final[dict[str, Columns]] = {
         ("assignment", "binary", "classic groups: its assignment by the leader, opaque"),
         ("member_epoch", "int", "others: its epoch"),
         ("previous_member_epoch", "int", "others: its previous epoch"),
-        ("member_state", "int", "others: Kafka's number of its state"),
+        (
+            "member_state",
+            "int",
+            "others: Kafka's number of its state: stable (0; streams: 1), must revoke (1; streams: 2), or waits for "
+            "other members (2; streams: 3); 127: unknown",
+        ),
         ("subscribed_topic_names", "array<string>", "others: subscribed topics by name, sorted"),
         ("subscribed_topic_regex", "string", "consumer: the pattern; empty for none"),
         ("server_assignor", "string", "consumer: its preferred assignor"),
@@ -158,10 +163,10 @@ TABLES: Final[dict[str, Columns]] = {
     "partitions": (
         PARTITION,
         INTERNAL_TOPIC,
-        ("first_offset", "bigint", "the first offset in the log, -1 for an empty log"),
-        ("next_offset", "bigint", "the offset of the state: everything below was applied"),
-        ("last_stable_offset", "bigint", "below it every transaction is decided"),
-        ("last_timestamp_ms", "bigint", "the timestamp of the last applied row"),
+        ("first_offset", "bigint", "the first offset in the log; -1 if no record up to the moment was read"),
+        ("next_offset", "bigint", "the offset of the state: everything below was applied; -1 as for `first_offset`"),
+        ("last_stable_offset", "bigint", "below it every transaction is decided; -1 as for `first_offset`"),
+        ("last_timestamp_ms", "bigint", "the timestamp of the last applied row; -1 as for `first_offset`"),
         ("cleaned_to", "bigint", "an upper bound of compaction's progress; null if unknown"),
         (
             "holes_to",
