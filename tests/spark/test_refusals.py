@@ -20,7 +20,7 @@ from kcore.spark.jobs import early_checks
 from kcore.spark.jobs.audit import audit
 from kcore.spark.jobs.rebuild import Moment, rebuild, rebuild_with_doubts
 from kcore.spark.jobs.submit import main
-from kcore.spark.state.rebuild_report import beyond_end, without_records
+from kcore.spark.state.rebuild_report import before_all, beyond_end, without_records
 from kcore.spark.watch.continuation import STREAM, check_stream
 from kcore.spark.watch.watch import Watch, WatchOptions
 from tests.spark.test_watch import packed_rows, watched_frame
@@ -127,6 +127,15 @@ def test_a_moment_beyond_the_end_of_a_log_is_reported() -> None:
     ends = [("t", 2, 44), ("t", 3, 40)]
     assert without_records(ends, {("t", 2): 50}) == ["t-2 has no records from offset 44 up to 50"]
     assert without_records(ends, {("t", 2): 44}) == []
+
+
+def test_a_time_before_all_records_is_reported() -> None:
+    """A frequent cause is a time in seconds."""
+    about_logs = {"partitions": 15, "faults": 1}
+    message = "the state as of 1795963684 ms since the epoch is empty"
+    assert before_all(1_795_963_684, {"groups": 0, **about_logs}) == [message]
+    assert before_all(1_795_963_684, {"groups": 1, **about_logs}) == []
+    assert before_all(None, {"groups": 0, **about_logs}) == []
 
 
 @pytest.mark.spark

@@ -30,7 +30,14 @@ from kcore.spark.jobs.session import (
 from kcore.spark.state.absent import Absent, absent_partitions
 from kcore.spark.state.data_folder import WrittenFolder, check_empty, write_data_folder
 from kcore.spark.state.partition_state import COORDINATOR_TOPICS
-from kcore.spark.state.rebuild_report import Uncertainties, absent_rows, beyond_end, doubts_of, placed_ids
+from kcore.spark.state.rebuild_report import (
+    Uncertainties,
+    absent_rows,
+    before_all,
+    beyond_end,
+    doubts_of,
+    placed_ids,
+)
 from kcore.spark.state.table_files import WrittenFile, complete_tables, put_tables, staging_folder, write_tables
 from kcore.spark.state.table_schemas import CHECKPOINT, TABLES, table_ddl
 
@@ -137,7 +144,7 @@ def rebuild_with_doubts(
             "absent": [[topic.topic, partition] for topic in absent for partition in topic.partitions],
         }
         target.end(REBUILD_DONE, json.dumps(done, indent=1).encode())
-    return counts, doubts._replace(lines=[*late, *doubts.lines])
+    return counts, doubts._replace(lines=[*late, *before_all(moment.timestamp_ms, counts), *doubts.lines])
 
 
 def _begin(target: Output) -> None:

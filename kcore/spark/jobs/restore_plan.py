@@ -20,7 +20,7 @@ from kcore.spark.restore.plan import COMPACTED, DAMAGED, REFUSE, WHOLE, Checked,
 from kcore.spark.restore.planning import CommittedAsOf, counts, make_rows
 from kcore.spark.restore.target import by_group, look, open_target
 from kcore.spark.state.absent import PlacedId, absent_partitions
-from kcore.spark.state.rebuild_report import beyond_end
+from kcore.spark.state.rebuild_report import before_all, beyond_end
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -228,7 +228,8 @@ def run(options: argparse.Namespace) -> int:
     for of_kind, remark in ((compacted, COMPACTED_REMARK), (damaged, DAMAGED_REMARK)):
         if of_kind:
             print(f"partitions {', '.join(map(str, of_kind))} of {CONSUMER_OFFSETS}: {remark}")
-    for line in late:
+    empty = [] if options.group else before_all(options.as_of_ms, {"offsets": len(committed)})
+    for line in (*late, *empty):
         print(clean(line))
     unknown_groups = sorted(set(options.group) - {row.group for row in plan.rows})
     for group in unknown_groups:

@@ -107,6 +107,18 @@ def without_records(partitions: Iterable[tuple[str, int, int]], offsets: Offsets
     ]
 
 
+def before_all(timestamp_ms: int | None, rows: Mapping[str, int]) -> list[str]:
+    """Returns a message if a state as of a time has no rows.
+
+    Args:
+        timestamp_ms: the time; None: the state is not as of a time.
+        rows: the number of rows of each table. The tables `partitions` and `faults` describe the logs, not the state.
+    """
+    if timestamp_ms is None or any(count for table, count in rows.items() if table not in ("partitions", "faults")):
+        return []
+    return [f"the state as of {timestamp_ms} ms since the epoch is empty"]
+
+
 def doubts_of(out: str | Path, offsets: Offsets = MappingProxyType({})) -> Uncertainties:
     """Returns the uncertainties that the tables `partitions` and `faults` of a rebuild show.
 
