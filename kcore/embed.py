@@ -18,7 +18,7 @@ from kcore.drivers.threads import ThreadDriver
 from kcore.engine import Engine
 from kcore.errors import ConcurrentCallError, KcoreError, ReentrantCallError
 from kcore.group.consumer.events import GroupChanged
-from kcore.protocol.schema import Message, Request
+from kcore.protocol.schema import Request, check_request
 from kcore.runtime import Pending, RequestContext, TopicImage
 
 R = TypeVar("R")
@@ -83,9 +83,7 @@ def _served_version(engine: Engine, request: Any, version: int | None) -> int:
         TypeError: the argument is not a request message.
         KcoreError: the engine does not serve the API or the version.
     """
-    if not isinstance(request, Message) or not hasattr(request, "API_KEY"):
-        actual = f"the class {request.__name__}" if isinstance(request, type) else type(request).__name__
-        raise TypeError(f"expected a request message, got {actual}")
+    check_request(request)
     newest = engine.newest_version(request)
     api = engine.apis[request.API_KEY]
     if not isinstance(request, api.request_type):

@@ -43,6 +43,8 @@ class ReadSettings:
         isolation_level(self.isolation)
         if self.reset not in RESETS:
             raise ConfigError(f"reset={self.reset!r}; valid: {', '.join(map(repr, RESETS))}")
+        if not isinstance(self.max_records, int):
+            raise TypeError(f"max_records={self.max_records!r}; valid: a whole number, 1 or more")
         if self.max_records < 1:
             raise ConfigError(f"max_records={self.max_records!r}; valid: 1 or more")
 

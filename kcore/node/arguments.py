@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 MAX_TIME_S: Final = 0x7FFFFFFF / 1000
 """Maximum time in seconds that an argument may have: requests have times as 32-bit milliseconds."""
 
+MAX_PARTITION: Final = 0x7FFFFFFF
+MAX_COUNT: Final = 0x7FFFFFFF
+MAX_OFFSET: Final = 0x7FFFFFFFFFFFFFFF
+"""Largest partition number, count and offset that a request can express."""
+
 LONG_WAIT_S: Final = 600.0
 """Time in seconds above which the time limit of one call causes a warning: the caller probably passed milliseconds."""
 
@@ -106,13 +111,22 @@ def check_seconds(argument: str, value: float, longest: float) -> None:
 
 
 def check_wait(argument: str, value: float | None, longest: float = LONG_WAIT_S) -> None:
-    """Warns about an implausibly long wait in one call; None is no limit.
+    """Checks the time limit of one call; None is no limit, and a negative limit counts as 0.
+
+    Args:
+        argument: the argument's name.
+        value: its value, in seconds.
+        longest: the longest plausible time; a longer time causes a warning.
 
     Raises:
+        ConfigError: the value is longer than a request can express, or NaN.
         TypeError: the value is neither a number nor None.
     """
-    if value is not None and _seconds(argument, value) > longest:
-        warn_about_seconds(argument, value)
+    if value is None or _seconds(argument, value) <= longest:
+        return
+    if not value <= MAX_TIME_S:  # also refuses NaN, with which timers would not fire in order
+        raise ConfigError(f"{argument}={value!r}; valid: seconds, up to {MAX_TIME_S}")
+    warn_about_seconds(argument, value)
 
 
 def _seconds(argument: str, value: Any) -> Any:
@@ -146,14 +160,87 @@ def check_mapping(argument: str, value: Any) -> None:
         check_text(f"a key of {argument}", key)
 
 
+def check_name(argument: str, value: Any) -> str:
+    """Returns an argument that is a name: a text, not empty.
+
+    Raises:
+        ConfigError: the text is empty.
+        TypeError: the argument has another type.
+    """
+    check_text(argument, value)
+    if not value:
+        raise ConfigError(f"{argument} is empty; valid: a name")
+    return str(value)
+
+
+def names_of(argument: str, value: str | Iterable[str]) -> list[str]:
+    """Returns the names in an argument: one name, or several.
+
+    Raises:
+        TypeError: the argument has another type, or a name is not a text.
+    """
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, bytes | bytearray) or not isinstance(value, Iterable):
+        raise TypeError(f"{argument}: {value!r}; valid: one string, or several")
+    names = list(value)
+    for name in names:
+        check_text(argument, name)
+    return names
+
+
 def check_partition_number(value: Any) -> None:
     """Checks that an argument is the number of a partition.
 
     Raises:
         TypeError: the argument has another type.
+        ValueError: the number is negative, or larger than a request can express.
     """
     if not isinstance(value, int):
         raise TypeError(f"the partition is {value!r}; valid: a number")
+    if not 0 <= value <= MAX_PARTITION:
+        raise ValueError(f"the partition is {value}; valid: 0 to {MAX_PARTITION}")
+
+
+def check_number(argument: str, value: Any, maximum: int = MAX_OFFSET) -> None:
+    """Checks that an argument is a whole number that a request can express.
+
+    Args:
+        argument: the argument's name.
+        value: its value.
+        maximum: the largest number, and the largest absolute value of a negative number.
+
+    Raises:
+        TypeError: the argument has another type.
+        ValueError: the number is too large.
+    """
+    if not isinstance(value, int):
+        raise TypeError(f"{argument}={value!r}; valid: a whole number")
+    if not -maximum <= value <= maximum:
+        raise ValueError(f"{argument}={value}; valid: at most {maximum}")
+
+
+def check_count(argument: str, value: Any) -> None:
+    """Checks that an argument is a whole number of at least 1.
+
+    Raises:
+        ConfigError: the number is below 1, or larger than a request can express.
+        TypeError: the argument has another type.
+    """
+    if not isinstance(value, int):
+        raise TypeError(f"{argument}={value!r}; valid: a whole number, 1 or more")
+    if not 1 <= value <= MAX_COUNT:
+        raise ConfigError(f"{argument}={value}; valid: 1 to {MAX_COUNT}")
+
+
+def check_offsets(value: Any) -> None:
+    """Checks that an argument is a mapping from partitions to offsets. Does not check its keys and values.
+
+    Raises:
+        TypeError: the argument has another type.
+    """
+    if not isinstance(value, Mapping):
+        raise TypeError(f"offsets: {value!r} is not a mapping; valid: partition -> offset")
 
 
 def warn_about_seconds(argument: str, value: float) -> None:

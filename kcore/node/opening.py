@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -11,7 +12,7 @@ from kcore.config.node import Config
 from kcore.errors import ConfigError
 from kcore.node._async.node import CALL_TIMEOUT_S, AsyncNode
 from kcore.node._sync.node import Node
-from kcore.node.arguments import LONG_WAIT_S, check_seconds
+from kcore.node.arguments import LONG_WAIT_S, check_mapping, check_seconds
 
 if TYPE_CHECKING:
     from kcore.client.security import ClientSecurity
@@ -82,10 +83,11 @@ def open(  # callers write `kcore.open(...)`
             are ready.
 
     Raises:
-        ConfigError: a setting is unknown or not valid.
+        ConfigError: a setting is unknown or not valid, or the path is empty.
         DataFolderError: the folder cannot be opened.
         LogError: the store of the cluster refuses the node.
         OSError: the node of a cluster cannot listen.
+        TypeError: an argument has another type.
     """
     if cluster is not None:
         from kcore.node.cluster_node import ClusteredNode  # noqa: PLC0415 - needs the whole server
@@ -127,10 +129,11 @@ def open_async(
             are ready.
 
     Raises:
-        ConfigError: a setting is unknown or not valid.
+        ConfigError: a setting is unknown or not valid, or the path is empty.
         DataFolderError: the folder cannot be opened.
         LogError: the store of the cluster refuses the node.
         OSError: the node of a cluster cannot listen.
+        TypeError: an argument has another type.
     """
 
     if cluster is not None:
@@ -173,11 +176,31 @@ def _engine(
 ) -> Engine:
     from kcore.engine import Engine  # noqa: PLC0415 - `connect` needs no engine
 
+    folder = None if path is None else _folder(path)
+    if config is not None and not isinstance(config, Config):
+        check_mapping("config", config)
+    if clock is not None and (isinstance(clock, type) or not hasattr(clock, "monotonic_ms")):
+        raise TypeError(f"clock: {clock!r} is not a clock; valid: a kcore.ManualClock(), or None")
     # A copy: one Config may open several engines, and an engine's settings change while it runs.
     settings = _copy(config) if isinstance(config, Config) else Config.of(config)
-    if path is not None:
-        settings.set("kcore.data.dir", str(path), "path")
+    if folder is not None:
+        settings.set("kcore.data.dir", folder, "path")
     return Engine.open(settings, clock=clock, create=create)
+
+
+def _folder(path: str | Path) -> str:
+    """Returns the path of the data folder as a text.
+
+    Raises:
+        ConfigError: the path is empty. It must not open an engine in memory, which would lose the data.
+        TypeError: the path has another type.
+    """
+    folder = os.fspath(path)
+    if not isinstance(folder, str):
+        raise TypeError(f"path: {path!r}; valid: a str, a pathlib.Path, or None for data in memory")
+    if not folder:
+        raise ConfigError("path is empty; valid: a folder, or None for data in memory")
+    return folder
 
 
 def _copy(config: Config) -> Config:
@@ -208,7 +231,8 @@ def connect(
             attempt that began in this time may take longer, up to `timeout`.
 
     Raises:
-        ConfigError: an address, a time or a security setting is not valid.
+        ConfigError: an address, a time or a security setting is not valid, or no address is passed.
+        TypeError: an argument has another type.
         ConnectionClosedError: no broker can be reached, or none is ready in time.
         TimeoutError: a broker does not respond.
         AuthenticationError: a broker refuses the credentials.
@@ -249,7 +273,8 @@ def connect_async(
             attempt that began in this time may take longer, up to `timeout`.
 
     Raises:
-        ConfigError: an address, a time or a security setting is not valid.
+        ConfigError: an address, a time or a security setting is not valid, or no address is passed.
+        TypeError: an argument has another type.
         ConnectionClosedError: no broker can be reached, or none is ready in time.
         TimeoutError: a broker does not respond.
         AuthenticationError: a broker refuses the credentials.
@@ -279,8 +304,11 @@ def _check_times(timeout: float, call_timeout: float, wait: float) -> None:
 
 
 def _security(security: ClientSecurity | Mapping[str, str] | None) -> ClientSecurity | None:
-    if security is None or not isinstance(security, Mapping):
-        return security
+    if security is None:
+        return None
     from kcore.client.security import ClientSecurity  # noqa: PLC0415 - imports ssl
 
+    if isinstance(security, ClientSecurity):
+        return security
+    check_mapping("security", security)
     return ClientSecurity.of(security)

@@ -11,6 +11,7 @@ from kcore.client.fetching import Unvalidated
 from kcore.client.isolation import isolation_level
 from kcore.client.share_consumer import Acquired
 from kcore.errors import KafkaError, raise_partition_errors
+from kcore.node.arguments import MAX_OFFSET, MAX_PARTITION, check_offsets
 from kcore.node.types import Offsets, PartitionDict, Record, SharePosition, as_partitions
 from kcore.protocol.compression import CompressionType, compress, decompress
 from kcore.protocol.error_codes import ErrorCode
@@ -81,7 +82,7 @@ def to_commit(offset: Any) -> OffsetAndMetadata:
 
     Raises:
         TypeError: the offset is neither an int nor an OffsetAndMetadata.
-        ValueError: the offset is negative.
+        ValueError: the offset is negative or too large.
     """
     return _to_offset("the offset to commit", "an int or an OffsetAndMetadata", offset)
 
@@ -91,24 +92,26 @@ def to_position(offset: Any) -> OffsetAndMetadata:
 
     Raises:
         TypeError: the offset is neither an int nor an OffsetAndMetadata.
-        ValueError: the offset is negative.
+        ValueError: the offset is negative or too large.
     """
     return _to_offset("the offset of the position", "an int, an OffsetAndMetadata or a datetime", offset)
 
 
 def _to_offset(what: str, valid: str, offset: Any) -> OffsetAndMetadata:
     converted = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-    if not isinstance(converted, OffsetAndMetadata):
+    if not isinstance(converted, OffsetAndMetadata) or not isinstance(converted.offset, int):
         raise TypeError(f"{what} is {offset!r}; valid: {valid}")
-    if converted.offset < 0:
+    if not 0 <= converted.offset <= MAX_OFFSET:
         raise ValueError(f"{what} is {converted.offset}; valid: the offset of the next record, 0 or more")
+    if converted.metadata is not None and not isinstance(converted.metadata, str):
+        raise TypeError(f"{what} has the metadata {converted.metadata!r}; valid: a string")
     return converted
 
 
-def _commit_entry(partition: int, offset: int | OffsetAndMetadata) -> OffsetCommitRequestPartition:
-    if not isinstance(partition, int):
-        raise ValueError(f"the partition is {partition!r}; valid: a number")
-    if isinstance(offset, int) and offset >= 0:
+def _commit_entry(topic: str, partition: int, offset: int | OffsetAndMetadata) -> OffsetCommitRequestPartition:
+    if not (isinstance(topic, str) and isinstance(partition, int) and 0 <= partition <= MAX_PARTITION):
+        raise ValueError(f"{(topic, partition)!r} is not a partition")
+    if isinstance(offset, int) and 0 <= offset <= MAX_OFFSET:
         return OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
     offset = to_commit(offset)
     return OffsetCommitRequestPartition(
@@ -126,19 +129,22 @@ def commit_request(
 
     Raises:
         TypeError: a key is not a partition, or a value is not an offset.
-        ValueError: an offset is negative.
+        ValueError: a partition or an offset is negative or too large.
     """
     try:
         if len(offsets) == 1:
             ((topic, partition), offset) = next(iter(offsets.items()))
-            topics = [OffsetCommitRequestTopic(name=topic, partitions=[_commit_entry(partition, offset)])]
+            topics = [OffsetCommitRequestTopic(name=topic, partitions=[_commit_entry(topic, partition, offset)])]
         else:
             grouped: dict[str, list[OffsetCommitRequestPartition]] = {}
             for (topic, partition), offset in offsets.items():
-                grouped.setdefault(topic, []).append(_commit_entry(partition, offset))
+                grouped.setdefault(topic, []).append(_commit_entry(topic, partition, offset))
             topics = [OffsetCommitRequestTopic(name=topic, partitions=listed) for topic, listed in grouped.items()]
-    except ValueError:  # a key is not a pair, or its second element is not a number
+    except ValueError:  # a key is not a pair of a text and a number
         as_partitions(offsets)
+        raise
+    except AttributeError:
+        check_offsets(offsets)
         raise
     return OffsetCommitRequest(
         group_id=group_id,

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
 from kcore.client.consumer_coordinator.interface import OffsetAndMetadata
+from kcore.node.arguments import check_partition_number
 from kcore.protocol.topic_partition import TopicPartition
 
 __all__ = [
@@ -102,12 +103,18 @@ def to_ms(when: datetime | float) -> int:
     """Converts a datetime, or seconds since the epoch, to milliseconds. A datetime without a zone is local time.
 
     Raises:
-        ValueError: the time is after the year 5138: the caller passed milliseconds.
+        TypeError: the time has another type.
+        ValueError: the time is after the year 5138: the caller passed milliseconds. Or it is not a finite number.
     """
-    seconds = when.timestamp() if isinstance(when, datetime) else when
-    if seconds > LATEST_S and not isinstance(when, datetime):
-        raise ValueError(f"the time {when} is too late; valid: a datetime, or seconds since 1970, not milliseconds")
-    return round(seconds * 1000)
+    if isinstance(when, datetime):
+        return round(when.timestamp() * 1000)
+    try:
+        if -LATEST_S <= when <= LATEST_S:
+            return round(when * 1000)
+    except TypeError:
+        raise TypeError(f"the time is {when!r}; valid: a datetime, or seconds since 1970") from None
+    late = "too late" if when > 0 else "not valid"
+    raise ValueError(f"the time {when} is {late}; valid: a datetime, or seconds since 1970, not milliseconds")
 
 
 class Record(NamedTuple):
@@ -420,6 +427,7 @@ def as_partitions(partitions: Iterable[Partition]) -> list[TopicPartition]:
 
     Raises:
         TypeError: an element is not a pair of a topic's name and a partition number.
+        ValueError: a number is negative, or larger than a request can express.
     """
     return [as_partition(partition) for partition in partitions]
 
@@ -429,9 +437,11 @@ def as_partition(partition: Any) -> TopicPartition:
 
     Raises:
         TypeError: the argument is not a pair of a topic's name and a partition number.
+        ValueError: the number is negative, or larger than a request can express.
     """
     match partition:
         case (str(topic), int(number)):
+            check_partition_number(number)
             return TopicPartition(topic, number)
     raise TypeError(f"{partition!r} is not a partition; valid: ('jobs', 0) or TopicPartition('jobs', 0)")
 

@@ -294,3 +294,14 @@ class Request(Message, Generic[R]):
     """A request. The type argument is the response's class, from which type checkers infer the response's type."""
 
     __slots__ = ()
+
+
+def check_request(request: Any) -> None:
+    """Checks that an argument is a request message.
+
+    Raises:
+        TypeError: the argument has another type.
+    """
+    if not isinstance(request, Message) or not hasattr(request, "API_KEY"):
+        actual = f"the class {request.__name__}" if isinstance(request, type) else type(request).__name__
+        raise TypeError(f"expected a request message, got {actual}")

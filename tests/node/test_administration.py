@@ -104,7 +104,7 @@ def test_a_classic_member_is_described_with_its_partitions(node: kcore.Node, nam
 
 
 def test_share_groups_have_start_offsets_and_lags(node: kcore.Node, name: str) -> None:
-    node.topics.create(name, 1).append_many("abc")
+    node.topics.create(name, 1).append_many(list("abc"))
     group = node.group(name)
     assert group.share_positions() == {}, "the group does not exist"
     group.set_config({"share.auto.offset.reset": "earliest"})
@@ -318,7 +318,7 @@ def test_each_request_goes_to_the_broker_of_its_group_partition_and_transaction(
     """Calls with names of both brokers succeed, because the client sends each part of a call to the right broker."""
     node, *engines = halves
     for letter, engine in zip("ab", engines, strict=True):
-        engine.topics.create(f"topic-{letter}", 1).append_many("xy")
+        engine.topics.create(f"topic-{letter}", 1).append_many(list("xy"))
         engine.group(f"group-{letter}").commit({(f"topic-{letter}", 0): 1})
         with engine.transaction(f"tx-{letter}") as transaction:
             transaction.append(f"topic-{letter}", "z")

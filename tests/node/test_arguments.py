@@ -172,6 +172,18 @@ def test_a_timestamp_in_milliseconds_is_an_error(embedded: kcore.EmbeddedNode) -
     assert to_ms(1_700_000_000) == 1_700_000_000_000
 
 
+def in_transaction(node: Any, action: Callable[[Any], Any]) -> None:
+    """Runs an action in a transaction."""
+    with node.transaction("wrong") as transaction:
+        action(transaction)
+
+
+def poll(node: Any, max_records: int) -> None:
+    """Polls a new consumer once."""
+    with node.group("polls").consume("t") as consumer:
+        consumer.poll(0, max_records)
+
+
 WRONG_TYPES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "user of a quota": (lambda node: node.quotas.set({"producer_byte_rate": 1}, user=5), TypeError, "user: 5 is"),
     "client id": (lambda node: node.quotas.describe(client_id=b"c"), TypeError, "client_id: b'c' is not a string"),
@@ -187,6 +199,183 @@ WRONG_TYPES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         TypeError,
         r"limits: the quota 'producer_byte_rate' is \[1\]; valid: a number",
     ),
+    "name of a topic": (lambda node: node.topics[None], TypeError, "the name of a topic: None is not a string"),
+    "name of a new topic": (lambda node: node.topics.create(b"t", 1), TypeError, "the name of a topic: b't' is not"),
+    "names of topics": (lambda node: node.topics.describe([5]), TypeError, "names: 5 is not a string"),
+    "number of partitions": (lambda node: node.topics.create("u", "4"), TypeError, "partitions='4'; valid: a whole"),
+    "large number of partitions": (lambda node: node.topics.create("u", 2**40), ValueError, "partitions=1099511627776"),
+    "more partitions": (lambda node: node.topics["t"].grow(None), TypeError, "partitions=None; valid: a whole number"),
+    "settings of a new topic": (
+        lambda node: node.topics.create("u", 1, config=["a"]),
+        TypeError,
+        r"config: \['a'\] is not a mapping",
+    ),
+    "partition of a record": (
+        lambda node: node.topics["t"].append("v", partition="0"),
+        TypeError,
+        "the partition is '0'; valid: a number",
+    ),
+    "negative partition": (
+        lambda node: node.topics["t"].append("v", partition=-1),
+        ValueError,
+        "the partition is -1; valid: 0 to 2147483647",
+    ),
+    "partition of records": (
+        lambda node: node.topics["t"].append_many(["v"], partition=0.0),
+        TypeError,
+        "the partition is 0.0; valid: a number",
+    ),
+    "text as records": (lambda node: node.topics["t"].append_many("abc"), TypeError, "records: str; valid: a list of"),
+    "mapping as records": (lambda node: node.topics["t"].append_many({"k": "v"}), TypeError, "records: dict; valid"),
+    "record with three parts": (
+        lambda node: node.topics["t"].append_many([("k", "v", "h")]),
+        ValueError,
+        r"a record is a tuple of 3; valid: a value, or a pair \(key, value\)",
+    ),
+    "time of a record": (
+        lambda node: node.topics["t"].append("v", timestamp="now"),
+        TypeError,
+        "the time is 'now'; valid: a datetime, or seconds since 1970",
+    ),
+    "infinite time": (
+        lambda node: node.topics["t"].append("v", timestamp=-math.inf),
+        ValueError,
+        "the time -inf is not valid",
+    ),
+    "time without a value": (
+        lambda node: node.topics["t"].append("v", timestamp=math.nan),
+        ValueError,
+        "the time nan is not valid",
+    ),
+    "partition of a read": (lambda node: node.topics["t"].read("0", 0), TypeError, "the partition is '0'; valid"),
+    "offset of a read": (lambda node: node.topics["t"].read(0, None), TypeError, "offset=None; valid: a whole number"),
+    "large offset of a read": (
+        lambda node: node.topics["t"].read(0, 2**70),
+        ValueError,
+        "offset=1180591620717411303424",
+    ),
+    "records of a read": (
+        lambda node: node.topics["t"].read(0, 0, None),
+        TypeError,
+        "max_records=None; valid: a whole",
+    ),
+    "wait without a value": (
+        lambda node: node.topics["t"].read(0, 0, wait=math.nan),
+        ConfigError,
+        "wait=nan; valid: seconds, up to",
+    ),
+    "id of a group": (lambda node: node.group(None), TypeError, "the id of a group: None is not a string"),
+    "ids of groups": (lambda node: node.groups.describe(5), TypeError, "group_ids: 5; valid: one string, or several"),
+    "ids of members": (
+        lambda node: node.group("g").remove_members(member_ids=[None]),
+        TypeError,
+        "member_ids: None is not a string",
+    ),
+    "no offsets": (lambda node: node.group("g").commit(None), TypeError, "offsets: None is not a mapping"),
+    "list of offsets": (
+        lambda node: node.group("g").commit([("t", 0)]),
+        TypeError,
+        r"offsets: \[\('t', 0\)\] is not a",
+    ),
+    "topic of an offset": (lambda node: node.group("g").commit({(5, 0): 1}), TypeError, r"\(5, 0\) is not a partition"),
+    "negative partition of an offset": (
+        lambda node: node.group("g").commit({("t", -1): 1}),
+        ValueError,
+        "the partition is -1; valid: 0 to",
+    ),
+    "large offset": (
+        lambda node: node.group("g").commit({("t", 0): 2**63}),
+        ValueError,
+        "the offset to commit is 9223372036854775808; valid: ",
+    ),
+    "metadata of an offset": (
+        lambda node: node.group("g").commit({("t", 0): kcore.OffsetAndMetadata(1, 5)}),  # type: ignore[arg-type]
+        TypeError,
+        "the offset to commit has the metadata 5; valid: a string",
+    ),
+    "offset as metadata": (
+        lambda node: node.group("g").commit({("t", 0): kcore.OffsetAndMetadata("1")}),  # type: ignore[arg-type]
+        TypeError,
+        "the offset to commit is ",
+    ),
+    "offsets of a transaction": (
+        lambda node: in_transaction(node, lambda txn: txn.commit_offsets("g", None)),
+        TypeError,
+        "offsets: None is not a mapping",
+    ),
+    "topic of a transaction": (
+        lambda node: in_transaction(node, lambda txn: txn.append(None, "v")),
+        TypeError,
+        "the name of a topic: None is not a string",
+    ),
+    "partition of a transaction": (
+        lambda node: in_transaction(node, lambda txn: txn.append("t", "v", partition="0")),
+        TypeError,
+        "the partition is '0'; valid",
+    ),
+    "transactional id": (lambda node: node.transaction(None), TypeError, "transactional_id: None is not a string"),
+    "empty transactional id": (lambda node: node.transaction(""), ConfigError, "transactional_id is empty"),
+    "size of a batch": (
+        lambda node: node.producer(batch_bytes=0),
+        ConfigError,
+        "batch_bytes=0; valid: 1 to 2147483647",
+    ),
+    "size of a buffer": (lambda node: node.producer(buffer_bytes="1"), TypeError, "buffer_bytes='1'; valid: a whole"),
+    "topics of a member": (lambda node: node.group("g").join([5]), TypeError, "topics: 5 is not a string"),
+    "bytes as topics": (lambda node: node.group("g").join(b"t"), TypeError, "topics: b't'; valid: one string, or sev"),
+    "instance id": (lambda node: node.group("g").join("t", instance_id=5), TypeError, "instance_id: 5 is not a string"),
+    "rack": (lambda node: node.group("g").consume("t", rack=5), TypeError, "rack: 5 is not a string"),
+    "pattern": (lambda node: node.group("g").join(pattern=5), TypeError, "pattern: 5 is not a string"),
+    "pattern of a classic member": (
+        lambda node: node.group("g").join(pattern="(", protocol="classic"),
+        ConfigError,
+        r"pattern='\(' is not a regular expression: missing \)",
+    ),
+    "no time for a rebalance": (
+        lambda node: node.group("g").join("t", rebalance_timeout=0),
+        ConfigError,
+        "rebalance_timeout=0; valid: seconds, above 0",
+    ),
+    "records of a consumer": (
+        lambda node: node.group("g").consume("t", max_records="5"),
+        TypeError,
+        "max_records='5'; valid: a whole number, 1 or more",
+    ),
+    "records of a poll": (
+        lambda node: poll(node, 0),
+        ConfigError,
+        "max_records=0; valid: 1 to",
+    ),
+    "topics of a queue": (lambda node: node.queue([None], group="g"), TypeError, "topics: None is not a string"),
+    "group of a queue": (lambda node: node.queue("t", group=""), ConfigError, "group is empty; valid: a name"),
+    "jobs of a queue": (
+        lambda node: node.queue("t", group="g", max_jobs=1.5),
+        TypeError,
+        "max_jobs=1.5; valid: a whole",
+    ),
+    "password": (lambda node: node.users.set_password("u", None), TypeError, "password: None is not a string"),
+    "request": (lambda node: node.send("x"), TypeError, "expected a request message, got str"),
+    "empty path": (lambda _: kcore.open(""), ConfigError, "path is empty; valid: a folder, or None"),
+    "path in bytes": (lambda _: kcore.open(b"data"), TypeError, "path: b'data'; valid: a str, a pathlib.Path, or None"),  # type: ignore[call-overload]
+    "clock": (lambda _: kcore.open(clock=kcore.ManualClock), TypeError, "clock: <class .* is not a clock; valid: a "),  # type: ignore[call-overload]
+    "configuration": (lambda _: kcore.open(config="x"), TypeError, "config: 'x' is not a mapping"),  # type: ignore[call-overload]
+    "no address": (lambda _: kcore.connect([]), ConfigError, "bootstrap has no address; valid: HOST:PORT"),
+    "address of another type": (lambda _: kcore.connect(9092), TypeError, "bootstrap: 9092; valid: HOST:PORT"),  # type: ignore[arg-type]
+    "port": (
+        lambda _: kcore.connect("h:99999"),
+        ConfigError,
+        "'h:99999' is not HOST:PORT, with a port from 1 to 65535",
+    ),
+    "client id of a connection": (
+        lambda _: kcore.connect("127.0.0.1:1", client_id=5),  # type: ignore[arg-type]
+        TypeError,
+        "client_id: 5 is not a string",
+    ),
+    "security": (
+        lambda _: kcore.connect("127.0.0.1:1", security=["x"]),
+        TypeError,
+        r"security: \['x'\] is not a mapping",
+    ),  # type: ignore[arg-type]
     "setting of a topic": (lambda node: node.topics["t"].set_config({1: 1}), TypeError, "a key of config: 1 is not"),
     "setting of a group": (lambda node: node.group("g").set_config({None: 1}), TypeError, "a key of config: None is"),
     "settings": (lambda node: node.topics["t"].set_config([("a", 1)]), TypeError, r"config: \[\('a', 1\)\] is not"),
@@ -203,7 +392,7 @@ WRONG_TYPES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         "wait=None; valid: a number",
     ),
 }
-"""Name of an argument -> a call with a value of a wrong type, the expected error, and a part of its text."""
+"""Name of an argument -> a call with a value that is not valid, the expected error, and the start of its text."""
 
 
 @pytest.mark.parametrize("case", WRONG_TYPES)
@@ -229,6 +418,24 @@ async def test_a_collection_of_a_node_on_an_event_loop_has_no_in() -> None:
     async with kcore.open_async() as node:
         with pytest.raises(TypeError, match="not iterable"):
             assert "jobs" in node.topics  # type: ignore[operator]
+
+
+def test_names_may_be_one_text(embedded: kcore.EmbeddedNode) -> None:
+    embedded.group("workers").commit({("t", 0): 1})
+    assert [topic.name for topic in embedded.topics.describe("t")] == ["t"]
+    assert list(embedded.groups.describe("workers")) == ["workers"]
+    assert list(embedded.groups.committed("workers")) == ["workers"]
+    assert list(embedded.transactions.describe("orders-1")) == ["orders-1"]
+    embedded.group("workers").join("t", protocol="classic", assignors="roundrobin")
+    with pytest.raises(kcore.errors.UnknownMemberIdError, match="member 'worker-1'"):
+        embedded.group("workers").remove_members(member_ids="worker-1")
+
+
+def test_a_negative_time_limit_of_a_call_is_zero(embedded: kcore.EmbeddedNode) -> None:
+    """A program that passes `deadline - time.monotonic()` need not check the sign."""
+    topic = embedded.topics["t"]
+    assert topic.read(0, topic.end_offsets()[0], wait=-1) == []
+    assert embedded.queue("t", group="q").get(-1) is None
 
 
 @pytest.mark.parametrize(

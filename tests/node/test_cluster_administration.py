@@ -22,7 +22,7 @@ def only_broker(node: kcore.Node) -> BrokerDescription:
 def test_records_before_an_offset_are_deleted(node: kcore.Node, name: str) -> None:
     topic = node.topics.create(name, 2)
     for partition in range(2):
-        topic.append_many("abcd", partition=partition)
+        topic.append_many(list("abcd"), partition=partition)
     assert topic.delete_records({0: 3}) == {0: 3}
     assert topic.start_offsets() == {0: 3, 1: 0}
     assert [record.value for record in topic.read(0, 3)] == [b"d"]
@@ -191,7 +191,7 @@ def test_connections_of_an_address_have_a_quota(node: kcore.Node) -> None:
 
 async def test_administration_on_an_event_loop(anode: kcore.AsyncNode, name: str) -> None:
     topic = await anode.topics.create(name, 1)
-    await topic.append_many("abc")
+    await topic.append_many(list("abc"))
     assert await topic.delete_records({0: 2}) == {0: 2}
     (broker,) = (await anode.describe_cluster()).brokers
     assert await anode.brokers.list() == [broker]

@@ -81,7 +81,7 @@ def test_a_response_is_decompressed_in_parts(node: kcore.Node, name: str, monkey
 
 async def test_a_loop_needs_no_with_block(anode: kcore.AsyncNode, name: str, options: dict[str, Any]) -> None:
     topic = await anode.topics.create(name, 1)
-    await topic.append_many("abc")
+    await topic.append_many(list("abc"))
     seen = []
     records = anode.group(name).consume([name], **options).__aiter__()
     async for record in records:
@@ -95,7 +95,7 @@ async def test_a_loop_needs_no_with_block(anode: kcore.AsyncNode, name: str, opt
 
 def test_a_record_that_failed_is_read_again(node: kcore.Node, name: str) -> None:
     topic = node.topics.create(name, 1)
-    topic.append_many("abc")
+    topic.append_many(list("abc"))
 
     def process() -> None:
         with node.group(name).consume(name) as consumer:
@@ -111,7 +111,7 @@ def test_a_record_that_failed_is_read_again(node: kcore.Node, name: str) -> None
 
 def test_poll_commits_the_records_of_the_previous_poll(node: kcore.Node, name: str) -> None:
     topic = node.topics.create(name, 1)
-    topic.append_many("abcd")
+    topic.append_many(list("abcd"))
     with node.group(name).consume(name, auto_commit=None, max_records=2) as consumer:
         assert [record.value for record in drain(consumer, 2)] == [b"a", b"b"]
         consumer.commit()
@@ -123,8 +123,8 @@ def test_poll_commits_the_records_of_the_previous_poll(node: kcore.Node, name: s
 
 def test_positions_can_be_moved_and_partitions_paused(node: kcore.Node, name: str) -> None:
     topic = node.topics.create(name, 2)
-    topic.append_many("abc", partition=0)
-    topic.append_many("xyz", partition=1)
+    topic.append_many(list("abc"), partition=0)
+    topic.append_many(list("xyz"), partition=1)
     with node.group(name).consume(name) as consumer:
         assert len(drain(consumer, 6)) == 6
         consumer.pause((name, 1))

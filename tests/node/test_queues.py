@@ -339,7 +339,7 @@ async def test_a_cancelled_request_loses_no_job(anode: kcore.AsyncNode, name: st
     "wrong", [lambda node: node.queue([], group="g"), lambda node: node.queue("t", group="g", max_jobs=0)]
 )
 def test_a_queue_needs_a_topic_and_jobs(node: kcore.Node, wrong: Callable[[kcore.Node], Any]) -> None:
-    with pytest.raises(ValueError, match="a queue needs"):
+    with pytest.raises(errors.ConfigError, match=r"a queue needs a topic|max_jobs=0; valid: 1 to "):
         wrong(node)
 
 

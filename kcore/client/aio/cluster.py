@@ -22,7 +22,7 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from kcore.protocol.schema import Request
+from kcore.protocol.schema import Request, check_request
 from kcore.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ R = TypeVar("R")
 logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 30.0
+MAX_PORT = 65_535
 WARN_INTERVAL_S = 30.0  # between warnings about one broker that cannot be reached
 LONG_POLLED = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
 """APIs whose requests may wait at the broker. They use separate connections, so that other requests need not wait."""
@@ -48,7 +49,8 @@ class AsyncCluster:
         security: TLS and SASL for every broker; None: neither.
 
     Raises:
-        ConfigError: an address is not HOST:PORT.
+        ConfigError: an address is not HOST:PORT, or none is passed.
+        TypeError: an argument has another type.
     """
 
     clock_ms: Callable[[], int] | None = None
@@ -61,7 +63,13 @@ class AsyncCluster:
         timeout_s: float = TIMEOUT_S,
         security: ClientSecurity | None = None,
     ) -> None:
+        if not isinstance(bootstrap, str | Sequence) or isinstance(bootstrap, bytes):
+            raise TypeError(f"bootstrap: {bootstrap!r}; valid: HOST:PORT, or a list of these")
+        if not isinstance(client_id, str):
+            raise TypeError(f"client_id: {client_id!r} is not a string")
         listed = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
+        if not listed:
+            raise ConfigError("bootstrap has no address; valid: HOST:PORT, or a list of these")
         self._bootstrap = [_parse(address) for address in listed]
         self._client_id = client_id
         self._timeout_s = timeout_s
@@ -115,7 +123,15 @@ class AsyncCluster:
                 and the broker have no version in common.
             ConnectionClosedError: the broker is unreachable, or closed the connection.
             TimeoutError: no response arrived in time.
+            KcoreError: `request` does not have this version.
+            TypeError: `request` is not a request message.
         """
+        check_request(request)
+        if version is not None and not request.MIN_VERSION <= version <= request.MAX_VERSION:
+            low, high = request.MIN_VERSION, request.MAX_VERSION
+            raise KcoreError(
+                f"{type(request).__name__} is supported in versions {low} to {high}, not in version {version}"
+            )
         broker, future = await self._begin(request, version, at_most, broker, channel, timeout_s)
         return await self._response(broker, future)
 
@@ -523,7 +539,7 @@ def _metadata_fault(response: MetadataResponse, names: list[str] | None) -> str 
 
 
 def _parse(address: str) -> Broker:
-    host, _, port = address.strip().rpartition(":")
-    if not port.isdigit():
-        raise ConfigError(f"{address!r} is not HOST:PORT")
+    host, _, port = address.strip().rpartition(":") if isinstance(address, str) else ("", "", "")
+    if not (port.isascii() and port.isdigit() and 0 < int(port[:6]) <= MAX_PORT):
+        raise ConfigError(f"{address!r} is not HOST:PORT, with a port from 1 to {MAX_PORT}")
     return Broker(-1, host.strip("[]") or "127.0.0.1", int(port))

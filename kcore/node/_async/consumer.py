@@ -19,7 +19,7 @@ from kcore.node._async.callers import SingleCaller
 from kcore.node._async.calls import AsyncCalls, backoff_s
 from kcore.node._async.member import AsyncMember
 from kcore.node._async.position_lookup import AsyncPositionLookup, stand_in
-from kcore.node.arguments import check_wait
+from kcore.node.arguments import check_count, check_wait
 from kcore.node.interceptors import ConsumerInterceptor, intercept, notify
 from kcore.node.requests import MAX_DECOMPRESSED_BYTES, read_fetched, to_position
 from kcore.node.types import (
@@ -227,6 +227,8 @@ class AsyncConsumer:
         """
         self.member._require_started()
         check_wait("timeout", timeout)
+        if max_records is not None:
+            check_count("max_records", max_records)
         limit = self._max_records if max_records is None else max_records
         records = list(await self._poll(timeout, limit, self._positions.take_records) or ())
         if not records and self._closed:

@@ -12,6 +12,7 @@ from kcore.client.consumer_coordinator.ownership import NOT_IN_GROUP
 from kcore.errors import CommitFailedError, KcoreError
 from kcore.node._async.backend import Event, Stepper, now_ms
 from kcore.node._async.calls import AsyncCalls
+from kcore.node.arguments import check_offsets
 from kcore.node.requests import to_commit
 from kcore.node.types import GroupMetadata, Offsets, Partition, as_partition, as_partitions
 
@@ -100,6 +101,7 @@ class AsyncMemberCommits:
         Raises:
             TypeError, ValueError: a key is not a partition, or an offset is negative or not a number.
         """
+        check_offsets(offsets)
         positions = {as_partition(key): to_commit(value) for key, value in offsets.items()}
         done = Event()
 

@@ -66,8 +66,6 @@ class AsyncQueue:
     def __init__(
         self, calls: AsyncCalls, topics: list[str], group: str, *, auto_accept: bool, max_jobs: int, rack: str | None
     ) -> None:
-        if not topics or max_jobs < 1:
-            raise ValueError("a queue needs a topic, and max_jobs of at least 1")
         self._calls = calls
         self._membership = ShareMembership(group, topics, rack)
         self._auto_accept = auto_accept

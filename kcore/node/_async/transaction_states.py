@@ -12,7 +12,7 @@ from kcore.errors import KafkaError, KcoreError, raise_partition_errors
 from kcore.node._async.backend import gather
 from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.transactional_producer import TransactionalProducer
-from kcore.node.arguments import TRANSACTION_STATES, check_wait, filters
+from kcore.node.arguments import TRANSACTION_STATES, check_wait, filters, names_of
 from kcore.node.requests import by_topic
 from kcore.node.types import (
     OPEN_TRANSACTION_STATES,
@@ -55,7 +55,7 @@ class AsyncTransactions:
     async def list(
         self,
         *,
-        states: Iterable[str] = (),
+        states: str | Iterable[str] = (),
         producer_ids: Iterable[int] = (),
         longer_than: float | None = None,
         pattern: str | None = None,
@@ -82,8 +82,13 @@ class AsyncTransactions:
         listed = await gather(self._calls.call(request, _listings, broker=broker) for broker in brokers)
         return sorted((row for rows in listed for row in rows), key=lambda row: row.transactional_id)
 
-    async def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription | KafkaError]:
-        """Returns the state of each transactional id, or the error of an id that cannot be described."""
+    async def describe(self, transactional_ids: str | Iterable[str]) -> dict[str, TransactionDescription | KafkaError]:
+        """Returns the state of each transactional id, or the error of an id that cannot be described.
+
+        Args:
+            transactional_ids: one id or several.
+        """
+        transactional_ids = names_of("transactional_ids", transactional_ids)
         described: dict[str, TransactionDescription | KafkaError] = {}
         for own in (await self._by_coordinator(transactional_ids)).values():
             described |= await self._calls.call(DescribeTransactionsRequest(transactional_ids=own), _descriptions)

@@ -9,7 +9,7 @@ from typing import Any
 from kcore.client.sasl import MAX_ITERATIONS
 from kcore.errors import KafkaError
 from kcore.node._async.calls import AsyncCalls
-from kcore.node.arguments import filters
+from kcore.node.arguments import MAX_COUNT, check_number, check_text, filters
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -60,9 +60,13 @@ class AsyncUsers:
 
         Raises:
             ConfigError: a mechanism does not exist.
+            TypeError: an argument has another type.
             UnacceptableCredentialError: the server refuses the name or the number of iterations. The client itself
                 refuses a number above 1,000,000, because the computation would take minutes.
         """
+        check_text("user", user)
+        check_text("password", password)
+        check_number("iterations", iterations, MAX_COUNT)
         if iterations > MAX_ITERATIONS:
             raise KafkaError.of(
                 ErrorCode.UNACCEPTABLE_CREDENTIAL,
@@ -89,6 +93,7 @@ class AsyncUsers:
             ConfigError: a mechanism does not exist.
             ResourceNotFoundError: the user does not exist, or has no password of a mechanism.
         """
+        check_text("user", user)
         if mechanisms is None:
             mechanisms = (await self.list()).get(user)
         for mechanism in _mechanisms(mechanisms):

@@ -20,7 +20,7 @@ from kcore.node._sync.callers import SingleCaller
 from kcore.node._sync.calls import Calls, backoff_s
 from kcore.node._sync.member import Member
 from kcore.node._sync.position_lookup import PositionLookup, stand_in
-from kcore.node.arguments import check_wait
+from kcore.node.arguments import check_count, check_wait
 from kcore.node.interceptors import ConsumerInterceptor, intercept, notify
 from kcore.node.requests import MAX_DECOMPRESSED_BYTES, read_fetched, to_position
 from kcore.node.types import (
@@ -228,6 +228,8 @@ class Consumer:
         """
         self.member._require_started()
         check_wait("timeout", timeout)
+        if max_records is not None:
+            check_count("max_records", max_records)
         limit = self._max_records if max_records is None else max_records
         records = list(self._poll(timeout, limit, self._positions.take_records) or ())
         if not records and self._closed:

@@ -16,7 +16,7 @@ from kcore.node._sync.calls import REPEATED, Calls
 from kcore.node._sync.settings import GROUP as GROUP_SETTINGS
 from kcore.node._sync.settings import change_config, config_of
 from kcore.node._sync.topics import Topics
-from kcore.node.arguments import GROUP_STATES, GROUP_TYPES, filters
+from kcore.node.arguments import GROUP_STATES, GROUP_TYPES, check_offsets, check_text, filters, names_of
 from kcore.node.descriptions import described_group
 from kcore.node.membership import Protocol, member_settings
 from kcore.node.requests import (
@@ -77,10 +77,15 @@ class Groups:
         self._calls = calls
 
     def __getitem__(self, group_id: str) -> Group:
-        """Returns a group. No request is sent, and the group need not exist."""
+        """Returns a group. No request is sent, and the group need not exist.
+
+        Raises:
+            TypeError: the id is not a string.
+        """
+        check_text("the id of a group", group_id)
         return Group(self._calls, group_id)
 
-    def list(self, *, types: Iterable[str] = (), states: Iterable[str] = ()) -> list[GroupListing]:
+    def list(self, *, types: str | Iterable[str] = (), states: str | Iterable[str] = ()) -> list[GroupListing]:
         """Returns the groups of all brokers, by id.
 
         Args:
@@ -99,17 +104,17 @@ class Groups:
         request = ListGroupsRequest(states_filter=states, types_filter=types)
         return self._calls.call(request, _listings, broker=broker)
 
-    def describe(self, group_ids: Iterable[str]) -> dict[str, GroupDescription | KafkaError]:
+    def describe(self, group_ids: str | Iterable[str]) -> dict[str, GroupDescription | KafkaError]:
         """Returns the state and the members of groups of any type, with few requests.
 
         Args:
-            group_ids: the groups.
+            group_ids: one group or several.
 
         Returns:
             Group id -> the group's description, or the error if the server cannot describe the group.
         """
         described: dict[str, GroupDescription | KafkaError] = {}
-        remaining = dict.fromkeys(group_ids)
+        remaining = dict.fromkeys(names_of("group_ids", group_ids))
         started_s = monotonic()
         attempt = 0
         while remaining:
@@ -130,15 +135,19 @@ class Groups:
                 attempt += 1
         return described
 
-    def committed(self, group_ids: Iterable[str]) -> dict[str, PartitionDict[OffsetAndMetadata]]:
+    def committed(self, group_ids: str | Iterable[str]) -> dict[str, PartitionDict[OffsetAndMetadata]]:
         """Returns the committed offsets of several groups, with few requests.
+
+        Args:
+            group_ids: one group or several.
 
         Raises:
             KafkaError, PartitionErrors: the server refused a group.
         """
         committed: dict[str, PartitionDict[OffsetAndMetadata]] = {}
         grouped: dict[Broker, Any] = {}
-        for (broker, _), ids in (self._by_coordinator(group_ids)).items():
+        listed = names_of("group_ids", group_ids)
+        for (broker, _), ids in (self._by_coordinator(listed)).items():
             grouped.setdefault(broker, []).extend(ids)
         for broker, ids in grouped.items():
             groups = [OffsetFetchRequestGroup(group_id=each, topics=None) for each in ids]
@@ -219,9 +228,10 @@ class Group:
             UnknownMemberIdError: the group has active members, and only they may commit.
             KafkaError: all offsets were refused, with the same error.
             PartitionErrors: some offsets were refused; the others are committed.
-            ValueError: an offset is negative.
+            TypeError, ValueError: a key is not a partition, or an offset is not a number, negative or too large.
         """
         if not offsets:
+            check_offsets(offsets)
             return
         request = commit_request(self.id, offsets)
         if self._calls.local:  # an embedded coordinator never moves, so no retry is needed
@@ -355,8 +365,8 @@ class Group:
             topics: the topics to subscribe to.
             pattern: a regular expression that selects topics, instead of names.
             protocol: "consumer" (KIP-848: the broker assigns) or "classic" (a member assigns).
-            assignors: for "classic": names of `kcore.assignors`, or custom assignors, in the order of preference;
-                None: "range" and "cooperative-sticky".
+            assignors: for "classic": one name of `kcore.assignors`, or names and custom assignors in the order of
+                preference; None: "range" and "cooperative-sticky".
             server_assignor: for "consumer": the name of the broker's assignor; None: the broker's default.
             instance_id: makes the member static, so that it keeps its partitions if it restarts in time.
             rack: the member's rack.
@@ -498,20 +508,25 @@ class Group:
         self._calls.call(DeleteGroupsRequest(groups_names=[self.id]), read)
 
     def remove_members(
-        self, *, member_ids: Iterable[str] = (), instance_ids: Iterable[str] = (), reason: str = "removed by an admin"
+        self,
+        *,
+        member_ids: str | Iterable[str] = (),
+        instance_ids: str | Iterable[str] = (),
+        reason: str = "removed by an admin",
     ) -> None:
         """Removes members of a classic group; the group then assigns their partitions to other members.
 
         Args:
-            member_ids: the ids of dynamic members.
-            instance_ids: the instance ids of static members.
+            member_ids: the ids of dynamic members, one or several.
+            instance_ids: the instance ids of static members, one or several.
             reason: a text for the server's log.
 
         Raises:
             UnknownMemberIdError: the group has no such member.
         """
-        listed = [MemberIdentity(member_id=each, reason=reason) for each in member_ids]
-        listed += [MemberIdentity(group_instance_id=each, reason=reason) for each in instance_ids]
+        listed = [MemberIdentity(member_id=each, reason=reason) for each in names_of("member_ids", member_ids)]
+        statics = names_of("instance_ids", instance_ids)
+        listed += [MemberIdentity(group_instance_id=each, reason=reason) for each in statics]
 
         def read(response: Any) -> None:
             if response.error_code:

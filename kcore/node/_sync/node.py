@@ -8,9 +8,10 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
+from kcore.errors import ConfigError
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.transport import Send, Transport
-from kcore.node.arguments import check_choice, check_seconds, codec_of
+from kcore.node.arguments import check_choice, check_count, check_name, check_seconds, check_text, codec_of, names_of
 
 if TYPE_CHECKING:
     from kcore.node._sync.acls import Acls
@@ -137,10 +138,20 @@ class Node:
             max_jobs: the largest number of jobs that one request fetches. The lock of a job begins when the worker
                 fetches the job.
             rack: the worker's rack.
+
+        Raises:
+            ConfigError: no topic is passed, the group's id is empty, or `max_jobs` is below 1.
+            TypeError: an argument has another type.
         """
         from kcore.node._sync.queue import Queue  # noqa: PLC0415 - only workers need it
 
-        listed = [topics] if isinstance(topics, str) else list(topics)
+        listed = names_of("topics", topics)
+        if not listed:
+            raise ConfigError("a queue needs a topic")
+        check_name("group", group)
+        check_count("max_jobs", max_jobs)
+        if rack is not None:
+            check_text("rack", rack)
         return Queue(self._calls, listed, group, auto_accept=auto_accept, max_jobs=max_jobs, rack=rack)
 
     def transaction(
@@ -164,11 +175,13 @@ class Node:
         Raises:
             ProducerFencedError: another producer of the id has fenced this producer. Entering the block, each operation
                 and the commit may raise it.
-            ConfigError: the timeout or the compression is not valid.
+            ConfigError: the id is empty, or the timeout or the compression is not valid.
+            TypeError: the id is not a string.
         """
         from kcore.node._sync.transactional_producer import transactional_producer  # noqa: PLC0415
         from kcore.node._sync.transactions import Transaction  # noqa: PLC0415
 
+        check_name("transactional_id", transactional_id)
         check_seconds("timeout", timeout, LONG_TRANSACTION_S)
         codec = codec_of(compression)
         producer = transactional_producer(self._calls, self._producers, transactional_id, timeout)
@@ -209,8 +222,10 @@ class Node:
         check_seconds("linger", linger, LONG_LINGER_S)
         check_seconds("timeout", timeout, LONG_DELIVERY_S)
         check_choice("acks", acks, ("all", 1))
+        check_count("batch_bytes", batch_bytes)
+        check_count("buffer_bytes", buffer_bytes)
         codec = codec_of(compression)
-        number = -1 if acks == "all" else acks
+        number = -1 if acks == "all" else 1
         return Producer(
             self._calls,
             linger,

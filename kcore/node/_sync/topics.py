@@ -17,7 +17,18 @@ from kcore.node._sync.backend import monotonic, sleep
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.record_deletion import delete_records
 from kcore.node._sync.settings import TOPIC, change_config, config_of, to_text
-from kcore.node.arguments import check_partition_number, check_wait, codec_of
+from kcore.node.arguments import (
+    MAX_COUNT,
+    check_count,
+    check_mapping,
+    check_number,
+    check_offsets,
+    check_partition_number,
+    check_text,
+    check_wait,
+    codec_of,
+    names_of,
+)
 from kcore.node.descriptions import described_topics
 from kcore.node.requests import (
     NEW_TOPIC_TIMEOUT_S,
@@ -68,7 +79,12 @@ class Topics:
         self._calls = calls
 
     def __getitem__(self, name: str) -> Topic:
-        """Returns a topic, without a request. Operations of a topic that does not exist raise an error."""
+        """Returns a topic, without a request. Operations of a topic that does not exist raise an error.
+
+        Raises:
+            TypeError: the name is not a string.
+        """
+        check_text("the name of a topic", name)
         return Topic(self._calls, name)
 
     def __contains__(self, name: str) -> bool:
@@ -100,7 +116,14 @@ class Topics:
         Raises:
             TopicAlreadyExistsError: the topic exists, and `exist_ok` is False.
             KafkaError: the server refused the request.
+            TypeError, ValueError: an argument is not valid.
         """
+        check_text("the name of a topic", name)
+        for argument, number in (("partitions", partitions), ("replication", replication)):
+            if number is not None:
+                check_number(argument, number, MAX_COUNT)
+        if config is not None:
+            check_mapping("config", config)
         settings = [CreatableTopicConfig(name=key, value=to_text(value)) for key, value in (config or {}).items()]
         topic = CreatableTopic(
             name=name,
@@ -143,17 +166,19 @@ class Topics:
         ]
         return sorted(listed, key=lambda topic: topic.name)
 
-    def describe(self, names: Iterable[str] | None = None, *, missing_ok: bool = False) -> Sequence[TopicDescription]:
+    def describe(
+        self, names: str | Iterable[str] | None = None, *, missing_ok: bool = False
+    ) -> Sequence[TopicDescription]:
         """Returns topics with their partitions and leaders, by name.
 
         Args:
-            names: the topics; None: all topics, including the server's internal topics.
+            names: one topic or several; None: all topics, including the server's internal topics.
             missing_ok: True to leave out topics that do not exist.
 
         Raises:
             UnknownTopicOrPartitionError: a topic does not exist, and `missing_ok` is False.
         """
-        response = self._calls.metadata(names)
+        response = self._calls.metadata(None if names is None else names_of("names", names))
         return described_topics(response, missing_ok)
 
     def start_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
@@ -200,10 +225,12 @@ class Topics:
             PolicyViolationError: the topic is compacted, and its "cleanup.policy" does not include "delete".
             KafkaError, PartitionErrors: the server refused partitions. The records of other partitions may be deleted.
         """
+        check_offsets(offsets)
         return delete_records(self._calls, {as_partition(each): offset for each, offset in offsets.items()})
 
     def exists(self, name: str) -> bool:
         """Returns True if the topic exists."""
+        check_text("the name of a topic", name)
         (row,) = (self._calls.metadata([name])).topics
         if row.error_code and row.error_code not in NEW_TOPIC_ERRORS:
             raise KafkaError.of(row.error_code)
@@ -288,7 +315,9 @@ class Topic:
 
         Raises:
             InvalidPartitionsError: the topic already has this number of partitions, or more.
+            TypeError, ValueError: `partitions` is not a number, or too large.
         """
+        check_number("partitions", partitions, MAX_COUNT)
 
         def read(response: Any) -> None:
             (row,) = response.results
@@ -324,6 +353,7 @@ class Topic:
         Returns:
             The start offset of each partition.
         """
+        check_offsets(offsets)
         for number in offsets:
             check_partition_number(number)
         named = {TopicPartition(self.name, number): offset for number, offset in offsets.items()}
@@ -356,11 +386,15 @@ class Topic:
         Raises:
             UnknownTopicOrPartitionError: the topic or partition does not exist.
             KafkaError: the server refused the record.
+            TypeError, ValueError: an argument has a wrong type, the partition is negative, or the timestamp is not a
+                time in seconds.
         """
         data = value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else to_bytes(value)
         name = key.encode() if isinstance(key, str) else key if isinstance(key, bytes) else to_bytes(key)
         if partition is None:
             partition = self._choose(name)
+        else:
+            check_partition_number(partition)
         timestamp_ms = self._calls.now_ms() if timestamp is None else to_ms(timestamp)
         return (self._append(partition, [(timestamp_ms, name, data, headers)], CompressionType.NONE))[0]
 
@@ -382,13 +416,21 @@ class Topic:
         Raises:
             KafkaError: the server refused a batch. Batches of other partitions may be stored.
             ConfigError: the compression does not exist.
+            TypeError, ValueError: a record or the partition is not valid. No record is stored.
         """
         codec = codec_of(compression)
+        if isinstance(records, str | bytes | Mapping):
+            kind = type(records).__name__
+            raise TypeError(f"records: {kind}; valid: a list of values, or of pairs (key, value)")
+        if partition is not None:
+            check_partition_number(partition)
         now_ms = self._calls.now_ms()
         rows: dict[int, list[tuple[int, bytes | None, bytes | None, HeaderList]]] = {}
         order: list[tuple[int, int]] = []
         unkeyed = partition
         for record in records:
+            if isinstance(record, tuple) and len(record) != 2:
+                raise ValueError(f"a record is a tuple of {len(record)}; valid: a value, or a pair (key, value)")
             key, value = record if isinstance(record, tuple) else (None, record)
             name = key.encode() if isinstance(key, str) else key if isinstance(key, bytes) else to_bytes(key)
             data = value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else to_bytes(value)
@@ -453,7 +495,11 @@ class Topic:
 
         Raises:
             OffsetOutOfRangeError: the partition does not have the offset.
+            TypeError, ValueError: an argument has a wrong type, or a number is too large.
         """
+        check_partition_number(partition)
+        check_number("offset", offset)
+        check_number("max_records", max_records)
         check_wait("wait", wait)
         topic_partition = TopicPartition(self.name, partition)
         committed = isolation == "read_committed"
@@ -485,6 +531,9 @@ class Topic:
         Raises:
             OffsetOutOfRangeError: the partition does not have the offset.
         """
+        check_partition_number(partition)
+        check_number("offset", offset)
+        check_count("max_bytes", max_bytes)
         topic_partition = TopicPartition(self.name, partition)
 
         def read(response: Any) -> bytes:

@@ -13,7 +13,7 @@ from kcore.errors import KafkaError, KcoreError, raise_partition_errors
 from kcore.node._sync.backend import gather
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.transactional_producer import TransactionalProducer
-from kcore.node.arguments import TRANSACTION_STATES, check_wait, filters
+from kcore.node.arguments import TRANSACTION_STATES, check_wait, filters, names_of
 from kcore.node.requests import by_topic
 from kcore.node.types import (
     OPEN_TRANSACTION_STATES,
@@ -56,7 +56,7 @@ class Transactions:
     def list(
         self,
         *,
-        states: Iterable[str] = (),
+        states: str | Iterable[str] = (),
         producer_ids: Iterable[int] = (),
         longer_than: float | None = None,
         pattern: str | None = None,
@@ -83,8 +83,13 @@ class Transactions:
         listed = gather(self._calls.call(request, _listings, broker=broker) for broker in brokers)
         return sorted((row for rows in listed for row in rows), key=lambda row: row.transactional_id)
 
-    def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription | KafkaError]:
-        """Returns the state of each transactional id, or the error of an id that cannot be described."""
+    def describe(self, transactional_ids: str | Iterable[str]) -> dict[str, TransactionDescription | KafkaError]:
+        """Returns the state of each transactional id, or the error of an id that cannot be described.
+
+        Args:
+            transactional_ids: one id or several.
+        """
+        transactional_ids = names_of("transactional_ids", transactional_ids)
         described: dict[str, TransactionDescription | KafkaError] = {}
         for own in (self._by_coordinator(transactional_ids)).values():
             described |= self._calls.call(DescribeTransactionsRequest(transactional_ids=own), _descriptions)

@@ -21,6 +21,7 @@ from kcore.errors import (
 from kcore.node._sync.backend import caller
 from kcore.node._sync.transactional_producer import FENCED, Row, TransactionalProducer
 from kcore.node._sync.turns import Turn
+from kcore.node.arguments import check_offsets, check_partition_number, check_text
 from kcore.node.blocks import tracked_exit
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, intercept, notify
 from kcore.node.requests import error_about, record_size
@@ -192,6 +193,8 @@ class Transaction:
         Raises:
             ProducerFencedError: another producer of the transactional id has fenced this producer.
             KafkaError: the server refused buffered records.
+            TypeError, ValueError: an argument has a wrong type, the partition is negative, or the timestamp is not a
+                time in seconds. The record is not buffered.
         """
         self._require_open()
         timestamp_ms = None if timestamp is None else to_ms(timestamp)
@@ -224,8 +227,11 @@ class Transaction:
     ) -> None:
         data = value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else to_bytes(value)
         name = key.encode() if isinstance(key, str) else key if isinstance(key, bytes) else to_bytes(key)
+        check_text("the name of a topic", topic)
         if partition is None:
             partition = self._choose(topic, name)
+        else:
+            check_partition_number(partition)
         if timestamp_ms is None:
             timestamp_ms = self._producer.calls.now_ms()
         size_bytes = record_size(name, data, headers)
@@ -313,9 +319,10 @@ class Transaction:
         gave up one of the partitions. This also holds if the member has joined again meanwhile.
 
         Args:
-            group: the consumer or member that read the records, or its `group_metadata` from the time of the read. If
-                the group has no members, pass the group or its id. The coordinator refuses the offsets of a fenced
-                member.
+            group: the consumer or member that read the records, or its `group_metadata` from the time of the read. The
+                coordinator refuses the offsets of a fenced member. If the group has no members, pass the group or its
+                id. For a group with members, do not pass these: the coordinator would accept the offsets, because the
+                request names no member that it could check.
             offsets: partition -> the offset of the next record to read, for example `consumer.positions()`.
 
         Raises:
@@ -323,11 +330,12 @@ class Transaction:
             FencedInstanceIdError: another member has the instance id.
             ProducerFencedError: another producer of the transactional id has fenced this producer.
             KafkaError, PartitionErrors: the coordinator refused offsets.
-            TypeError: `group` has another type.
+            TypeError: `group` or `offsets` has another type.
             ValueError: an offset is negative.
         """
         self._require_open()
         try:
+            check_offsets(offsets)
             metadata = metadata_of(group, offsets)
             if not offsets:
                 return

@@ -10,7 +10,7 @@ from typing import Any
 from kcore.client.sasl import MAX_ITERATIONS
 from kcore.errors import KafkaError
 from kcore.node._sync.calls import Calls
-from kcore.node.arguments import filters
+from kcore.node.arguments import MAX_COUNT, check_number, check_text, filters
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -61,9 +61,13 @@ class Users:
 
         Raises:
             ConfigError: a mechanism does not exist.
+            TypeError: an argument has another type.
             UnacceptableCredentialError: the server refuses the name or the number of iterations. The client itself
                 refuses a number above 1,000,000, because the computation would take minutes.
         """
+        check_text("user", user)
+        check_text("password", password)
+        check_number("iterations", iterations, MAX_COUNT)
         if iterations > MAX_ITERATIONS:
             raise KafkaError.of(
                 ErrorCode.UNACCEPTABLE_CREDENTIAL,
@@ -90,6 +94,7 @@ class Users:
             ConfigError: a mechanism does not exist.
             ResourceNotFoundError: the user does not exist, or has no password of a mechanism.
         """
+        check_text("user", user)
         if mechanisms is None:
             mechanisms = (self.list()).get(user)
         for mechanism in _mechanisms(mechanisms):
