@@ -37,9 +37,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _REMEDIES: Final = {
-    FailureReason.DELETED: "; kcore refuses all writes until it is restarted",
+    FailureReason.DELETED: "; kcore refuses all writes until it is restarted. The end of the process removes the data: "
+    "first copy the deleted files from /proc/PID/fd",
     FailureReason.DISK_FULL: "; free space on the disk: writes then succeed again, without a restart",
     FailureReason.FENCED: "; the clients find the new leader of the partitions and try again",
+    FailureReason.SIZE_LIMIT: "; the clients try again; raise the limit of the address space (`ulimit -v`), or delete "
+    "records",
 }
 """Reason of a failed write -> the advice to the operator, which ends the log line."""
 
@@ -187,6 +190,7 @@ class CommitPipeline(PipelineCore):
         "_last_refusal",
         "_log",
         "_log_interrupted",
+        "_refused",
         "_uncertain_participants",
         "failures",
         "on_fenced",
@@ -201,6 +205,7 @@ class CommitPipeline(PipelineCore):
         self._uncertain_participants: dict[Participant, None] | None = None
         self._log_interrupted = False  # True while the log is called to discard a round
         self._last_refusal = (-1, "")
+        self._refused = 0  # writes that the log refused since the last success, except by fencing
         self.on_fenced: Callable[[FencedWriteError], None] | None = None
         self.rounds = 0
         self.failures = 0
@@ -279,6 +284,8 @@ class CommitPipeline(PipelineCore):
                 raise
             return False
         self.rounds += 1
+        if self._refused:
+            self._log_success()
         self._release(participants, responses)
         self.interrupted = False
         return True
@@ -352,6 +359,8 @@ class CommitPipeline(PipelineCore):
                 error = failure
             else:
                 self.rounds += 1
+                if self._refused:
+                    self._log_success()
                 self._release(background_commit.participants, background_commit.responses)
                 self.interrupted = False
                 return True
@@ -469,6 +478,7 @@ class CommitPipeline(PipelineCore):
         disk.
         """
         with contextlib.suppress(Exception):  # no memory for the line
+            self._refused += error.reason is not FailureReason.FENCED
             refusal = (self.rounds, str(error))
             if refusal != self._last_refusal:
                 self._last_refusal = refusal
@@ -480,6 +490,12 @@ class CommitPipeline(PipelineCore):
                     error,
                     _REMEDIES.get(error.reason, _REMEDY),
                 )
+
+    def _log_success(self) -> None:
+        """Logs that the log accepts writes again, after it has refused some."""
+        refused, self._refused = self._refused, 0
+        with contextlib.suppress(Exception):  # no memory for the line
+            logger.warning("commit: the log %s accepts writes again, after %d refused writes", self._log.name, refused)
 
     def _keep_uncertain(self, participants: dict[Participant, None], error: LogError) -> None:
         """Marks shards as changed, so that their responses wait for the next commit, which queries the log again."""

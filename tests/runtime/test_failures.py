@@ -501,7 +501,8 @@ def test_the_cause_of_a_failed_write_is_logged_once_in_a_row(
     prefix = "commit: the log in memory refused a write, and the requests of this commit fail: "
     advice = "; the clients try again; if this repeats, check the disk or the database of the log"
     lines = [record.getMessage() for record in caplog.records if record.name == "kcore.runtime.commit"]
-    assert lines == [prefix + full + advice, prefix + other + advice, prefix + full + advice]
+    again = "commit: the log in memory accepts writes again, after 3 refused writes"
+    assert lines == [prefix + full + advice, prefix + other + advice, again, prefix + full + advice]
 
 
 @pytest.mark.parametrize(
@@ -513,12 +514,17 @@ def test_the_cause_of_a_failed_write_is_logged_once_in_a_row(
             "free space on the disk: writes then succeed again, without a restart",
         ),
         (
+            LogError("the log needs a larger map", FailureReason.SIZE_LIMIT),
+            logging.ERROR,
+            "the clients try again; raise the limit of the address space (`ulimit -v`), or delete records",
+        ),
+        (
             FencedWriteError("another node leads the partition"),
             logging.WARNING,
             "the clients find the new leader of the partitions and try again",
         ),
     ],
-    ids=["full disk", "failover"],
+    ids=["full disk", "limit of memory", "failover"],
 )
 def test_the_log_says_what_an_operator_can_do_about_a_refused_write(
     error: LogError, level: int, advice: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
