@@ -47,6 +47,12 @@ def needs_databases(path: str) -> bool:
     return not names
 
 
+def stored_version(txn: Any, environment: LmdbEnvironment) -> int:
+    """Returns the format version of the folder; `FORMAT_VERSION` if it is missing or has a wrong size."""
+    version = txn.get(FORMAT_KEY, b"", db=environment.meta_db)
+    return int(U32.unpack(version)[0]) if len(version) == U32.size else FORMAT_VERSION
+
+
 def open_format(txn: Any, environment: LmdbEnvironment, path: str, *, counts: bool) -> int:
     """Checks or writes the format version, and migrates the folder.
 

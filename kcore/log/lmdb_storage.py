@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from typing import Any
 
@@ -21,14 +22,16 @@ from kcore.log.errors import DataFolderError, FailureReason, LogError
 from kcore.log.journal import Journal
 from kcore.log.journal_file import JOURNAL_NAME, JournalDamagedError
 from kcore.log.lmdb_environment import LmdbEnvironment, log_error
-from kcore.log.lmdb_layout import LOG_DB, FormatError
-from kcore.log.lmdb_opening import needs_databases, open_format
+from kcore.log.lmdb_layout import FORMAT_VERSION, LOG_DB, FormatError
+from kcore.log.lmdb_opening import needs_databases, open_format, stored_version
 from kcore.log.lmdb_pages import REMEDY
 from kcore.log.lmdb_reclaim import reclaim_tasks
 from kcore.log.lmdb_recovery import load_partitions
 from kcore.log.lmdb_writer import LmdbWriter
 from kcore.log.storage import ReclaimTask
 from kcore.log.write_set import StoredPartition
+
+logger = logging.getLogger(__name__)
 
 Loaded = tuple[list[StoredPartition], list[int], int]
 """The type of a load's result: the partitions, the numbers of dropped partitions, and the next free number."""
@@ -96,8 +99,11 @@ class LmdbStorage(LmdbWriter):
         A refused folder stays unchanged, because a commit would let LMDB reuse pages that `kcore log repair` may need.
         """
         environment, journal = self._environment, self._journal
+        version = FORMAT_VERSION
 
         def work(txn: Any) -> Loaded:
+            nonlocal version
+            version = stored_version(txn, environment)
             self.node_epoch = open_format(txn, environment, self.path, counts=not self._allow_orphans)
             journal.recover(txn, environment)
             return load_partitions(txn, environment, self.path, self._allow_orphans)
@@ -106,7 +112,7 @@ class LmdbStorage(LmdbWriter):
             try:
                 with environment.env_for_write.begin(write=True) as txn:
                     self._loaded = work(txn)
-                return
+                break
             except lmdb.MapFullError:
                 environment.grow()
             except lmdb.MapResizedError:
@@ -114,6 +120,13 @@ class LmdbStorage(LmdbWriter):
             except lmdb.Error as error:
                 # The result may be unknown, but memory holds nothing yet: the next opening reads what the file has.
                 raise log_error(error, "opening the log", os.path.join(self.path, DATA_NAME)) from error
+        if version < FORMAT_VERSION:
+            logger.warning(
+                "log %s: migrated from format version %d to %d; older versions of kcore refuse the folder from now on",
+                self.path,
+                version,
+                FORMAT_VERSION,
+            )
 
     def load(self) -> Loaded:
         """Implements `Storage.load`; raises DataFolderError if the folder is damaged."""
@@ -221,9 +234,16 @@ class LmdbStorage(LmdbWriter):
     def close(self) -> None:
         """Implements `Storage.close`. Can be repeated."""
         try:
-            # If the journal cannot be moved now, or must not be since memory is unreliable, the next opening moves it.
-            with contextlib.suppress(Exception):
-                self._end_journal()
+            self._end_journal()
+        except Exception as error:
+            # It could not be moved now, or must not be since memory is unreliable: the next opening moves it.
+            with contextlib.suppress(Exception):  # no memory for the line
+                logger.warning(
+                    "log %s: the journal could not be moved to the log at the close (%s). No write is lost: the next "
+                    "opening moves it. Until then, `data.mdb` is the whole log only together with the file `journal`",
+                    self.path,
+                    error,
+                )
         finally:
             try:
                 with self._write_lock, self._transaction_lock:

@@ -285,13 +285,19 @@ def test_a_newer_format_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6])
-def test_a_folder_of_an_older_version_without_a_journal_remains_usable(version: int, folder: Path) -> None:
+def test_a_folder_of_an_older_version_without_a_journal_remains_usable(
+    version: int, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     stored = make(folder)
     put_raw(folder, b"meta", b"format", struct.pack(">I", version))
     for _ in range(2):
         engine = LmdbLogEngine(folder)
         assert (engine.open(key()).cleaned_to, contents(engine.open(key()))) == (0, stored)
         engine.close()
+    assert caplog.messages == [
+        f"log {folder}: migrated from format version {version} to 7; older versions of kcore refuse the folder from "
+        "now on"
+    ]
 
 
 def test_an_older_format_is_migrated_step_by_step_and_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
