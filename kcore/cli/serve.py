@@ -233,7 +233,7 @@ async def _serve(config: Config, forgetful: bool) -> int:
                 address = format_address(*http.address)
                 print(f"kcore: console at http://{address}/, metrics at http://{address}/metrics")
         except OSError as error:
-            print(f"kcore: cannot listen: {error}", file=sys.stderr)
+            print(f"kcore: cannot listen: {error.strerror or error}", file=sys.stderr)
             return 1
         for name, (host, port) in server.addresses.items():
             print(f"kcore: {name} listening on {format_address(host, port)}", flush=True)

@@ -106,7 +106,8 @@ async def _started(member: ClusterMember, stop: Stop) -> bool:
     except asyncio.CancelledError:
         return False
     except (LogError, OSError) as error:
-        print(f"kcore: node {member.node.config.node_id} cannot start: {error}", file=sys.stderr)
+        cause = (error.strerror if isinstance(error, OSError) else None) or error
+        print(f"kcore: node {member.node.config.node_id} cannot start: {cause}", file=sys.stderr)
         return False
     return True
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kcore.metrics import CONTENT_TYPE
 from kcore.process_logging import limited_logger
 from kcore.server.console import DOCUMENTS, STATIC, BadQueryError, Query, read_static
-from kcore.server.listeners import format_address, parse_address
+from kcore.server.listeners import format_address, listen_error, parse_address
 
 if TYPE_CHECKING:
     from kcore.server.console.paging import Steps
@@ -86,7 +86,7 @@ class HttpServer:
     """
 
     def __init__(self, observer: Observer, address: str) -> None:
-        self.address = parse_address(address)
+        self.address = parse_address(address, "kcore.http.listen")
         self.connections: dict[HttpConnection, None] = {}
         self.observer = observer
         self._server: asyncio.Server | None = None
@@ -104,7 +104,11 @@ class HttpServer:
             OSError: the server cannot listen on the address.
         """
         host, port = self.address
-        self._server = await asyncio.get_running_loop().create_server(lambda: HttpConnection(self), host or None, port)
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(lambda: HttpConnection(self), host or None, port)
+        except OSError as error:
+            raise listen_error("kcore.http.listen", host, port, error) from error
         self.address = (host, self._server.sockets[0].getsockname()[1])
         logger.info("HTTP server: console and metrics at http://%s/", format_address(*self.address))
 

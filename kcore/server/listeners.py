@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import re
 import socket
 from typing import NamedTuple
@@ -15,6 +17,11 @@ logger = logging.getLogger(__name__)
 
 _FORM = re.compile(r"(?:(?P<name>[A-Za-z0-9_.-]+)://)?(?P<host>\[[0-9a-fA-F:.]+\]|[^:/\[\]]*):(?P<port>\d+)")
 ANYWHERE = {"", "0.0.0.0", "::"}  # valid to listen on, but not to connect to
+_LISTEN_ADVICE = {
+    errno.EADDRINUSE: "stop the process that uses this port, or choose another port",
+    errno.EADDRNOTAVAIL: "listen on an address of this machine; `advertised.listeners` may have other addresses",
+    errno.EACCES: "a port below 1024 needs the capability CAP_NET_BIND_SERVICE",
+}
 UNREACHABLE = ANYWHERE - {""}  # refused as advertised hosts; an empty one stands for an address of this machine
 
 
@@ -100,8 +107,12 @@ def own_address(host: str) -> str:
     return address
 
 
-def parse_address(text: str) -> tuple[str, int]:
+def parse_address(text: str, setting: str = "") -> tuple[str, int]:
     """Parses an address of the form HOST:PORT.
+
+    Args:
+        text: the address.
+        setting: the name of the setting that has the address, for the error; "" if no setting has it.
 
     Returns:
         The host ("" stands for every address), and the port.
@@ -111,13 +122,33 @@ def parse_address(text: str) -> tuple[str, int]:
     """
     form = _FORM.fullmatch(text.strip())
     if form is None or form["name"] or int(form["port"]) > 65_535:
-        raise ConfigError(f"{text!r} is not an address; valid: HOST:PORT, port 0 to 65535")
+        where = f"{setting}: " if setting else ""
+        raise ConfigError(f"{where}{text!r} is not an address; valid: HOST:PORT, port 0 to 65535")
     return form["host"].strip("[]"), int(form["port"])
 
 
 def format_address(host: str, port: int) -> str:
     """Returns HOST:PORT of an address that a server listens on. An empty host (every address) becomes 0.0.0.0."""
     return f"[{host}]:{port}" if ":" in host else f"{host or '0.0.0.0'}:{port}"
+
+
+def listen_error(name: str, host: str, port: int, error: OSError) -> OSError:
+    """Returns an error of the same class, whose `strerror` names the listener, its address, the cause and a remedy.
+
+    Args:
+        name: the listener, for people.
+        host: the host to listen on.
+        port: the port.
+        error: the error of the system.
+    """
+    number = error.errno
+    resolved = not isinstance(error, socket.gaierror)
+    # asyncio and `socket.create_server` add the address to the system's message
+    cause = os.strerror(number) if resolved and number else error.strerror or str(error)
+    advice = "" if resolved else "; listen on an address of this machine, or correct the host name"
+    if resolved and number in _LISTEN_ADVICE:
+        advice = f"; {_LISTEN_ADVICE[number]}"
+    return type(error)(number, f"{name}, {format_address(host, port)}: {cause}{advice}")
 
 
 def _parse(text: str) -> tuple[str, str, int]:

@@ -17,7 +17,7 @@ from kcore.server.authentication import Authentications, ListenerSecurity, Serve
 from kcore.server.connection import Connection
 from kcore.server.connection_quota import ConnectionQuota
 from kcore.server.dispatch import Dispatch
-from kcore.server.listeners import Listener, format_address
+from kcore.server.listeners import Listener, format_address, listen_error
 from kcore.server.log_limits import ClientLog
 from kcore.server.memory import RequestMemory, ResponseMemory, UnservedMemory
 from kcore.server.request_meter import RequestMeter
@@ -133,7 +133,10 @@ class Server:
         RESERVE.hold()
         try:
             for listener, security in self._listeners:
-                await self._listen(listener, security)
+                try:
+                    await self._listen(listener, security)
+                except OSError as error:
+                    raise listen_error(f"listener {listener.name}", listener.host, listener.port, error) from error
         except OSError:
             await self.stop()
             raise

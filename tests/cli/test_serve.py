@@ -230,10 +230,42 @@ def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
         out, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert out == ""
-    assert err.startswith("kcore: cannot listen: ")
-    assert len(err.splitlines()) == 1
+    assert err == (
+        f"kcore: cannot listen: listener PLAINTEXT, 127.0.0.1:{port}: Address already in use; stop the process that "
+        "uses this port, or choose another port\n"
+    )
     with kcore.open(tmp_path / "data", create=False) as engine:
         assert engine.engine.recovery.topics == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ["--listen", "A.invalid:0"],
+            "cannot listen: listener PLAINTEXT, A.invalid:0: ",
+        ),
+        (
+            ["--listen", "192.0.2.1:9092"],
+            "cannot listen: listener PLAINTEXT, 192.0.2.1:9092: Cannot assign requested address; listen on an address ",
+        ),
+        (
+            ["--listen", "127.0.0.1:0", "--http", "192.0.2.1:9464"],
+            "cannot listen: kcore.http.listen, 192.0.2.1:9464: Cannot assign requested address; listen on an address ",
+        ),
+        (
+            ["--listen", "127.0.0.1:0", "--http", "127.0.0.1"],
+            "kcore.http.listen: '127.0.0.1' is not an address; valid: HOST:PORT, port 0 to 65535",
+        ),
+    ],
+    ids=["unknown host", "other machine", "other machine, HTTP", "no port"],
+)
+def test_the_error_of_an_address_names_the_listener_and_the_address(arguments: list[str], expected: str) -> None:
+    process = started("-c", "kcore.durability=memory", *arguments)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "")
+    assert err.startswith(f"kcore: {expected}")
+    assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("limit", [16, 63])

@@ -78,7 +78,7 @@ class Supervised:
             wait_until(self.has_begun, f"{self.processes} processes serve: {self.log}", ENDS_S)
             if self.supervisor.poll() is None:
                 return
-            assert "cannot listen" in self.log.read_text(), self.log.read_text()
+            assert "Address already in use" in self.log.read_text(), self.log.read_text()
         raise AssertionError("no free ports")
 
     def launch(self) -> None:

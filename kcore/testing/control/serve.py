@@ -67,6 +67,6 @@ def serve_controlled(config: Config, address: str) -> int:
             print("kcore: recovered nothing: a controlled broker keeps all data in memory", flush=True)
             stop.wait()
     except OSError as error:
-        print(f"kcore: cannot listen: {error}", file=sys.stderr)
+        print(f"kcore: cannot listen: {error.strerror or error}", file=sys.stderr)
         return 1
     return 0

@@ -64,7 +64,7 @@ def loopback_address(address: str) -> tuple[str, int]:
     Raises:
         ConfigError: the host is not a loopback address; the control server has no access control.
     """
-    host, port = parse_address(address)
+    host, port = parse_address(address, "--control")
     if not _is_loopback(host):
         raise ConfigError(
             f"--control {address}: only loopback addresses are valid, such as 127.0.0.1:{port}, because the control "
