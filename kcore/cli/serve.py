@@ -251,4 +251,5 @@ async def _serve(config: Config, forgetful: bool) -> int:
     if broken.is_set():
         print(f"kcore: {EngineInterruptedError()}", file=sys.stderr)
         return 1
+    logger.info("server: has ended in an orderly way")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from kcore.server.cluster_member import ClusterMember
     from kcore.server.cluster_node import ClusterNode
     from kcore.server.http import HttpServer
+
+logger = logging.getLogger("kcore.serve")
 
 
 class Stop:
@@ -89,6 +92,7 @@ async def serve_node(
         print(f"kcore: {EngineInterruptedError()}", file=sys.stderr)
         return 1
     await member.stop(hand_over=stop.hand_over)
+    logger.info("server: has ended in an orderly way")
     return 0
 
 

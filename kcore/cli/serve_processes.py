@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -220,6 +221,8 @@ class Supervisor:
             await asyncio.wait(late)
         for done in keeping:
             done.result()
+        if not self._status:
+            logger.info("cluster: all processes have ended")
         return self._status
 
     async def _keep(self, child: Child) -> None:
@@ -243,11 +246,7 @@ class Supervisor:
                     return
                 notify(self._path)  # the other nodes check at once, and find the locks of this process free
                 pause_s = child.next_pause_s()
-                logger.error(
-                    "cluster: the process of node %d has ended with status %d; it starts again in %.1f s; the earlier "
-                    "log lines of the process have the cause",
-                    *(node_id, status, pause_s),
-                )
+                _log_end(node_id, status, pause_s)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), pause_s)
         except BaseException:
@@ -281,6 +280,40 @@ class Supervisor:
 
     def _deadline_ms(self, node_id: int) -> int:
         return Deadline.of_node(self._path, node_id).read_ms()
+
+
+def _log_end(node_id: int, status: int, pause_s: float) -> None:
+    """Logs that the process of a node has ended and starts again.
+
+    The status is 0 after SIGTERM, SIGINT or SIGHUP, such as in a rolling restart. It is negative if a signal killed
+    the process.
+    """
+    if not status:
+        logger.info(
+            "cluster: the process of node %d has ended in an orderly way (status 0), as after SIGTERM; it starts again "
+            "in %.1f s",
+            *(node_id, pause_s),
+        )
+    elif status < 0:
+        logger.error(
+            "cluster: the process of node %d was killed by %s; it starts again in %.1f s; if no operator did this, "
+            "look for the cause, such as a lack of memory, in the system's log",
+            *(node_id, _signal_name(-status), pause_s),
+        )
+    else:
+        logger.error(
+            "cluster: the process of node %d has ended with status %d; it starts again in %.1f s; the earlier log "
+            "lines of the process have the cause",
+            *(node_id, status, pause_s),
+        )
+
+
+def _signal_name(number: int) -> str:
+    """Returns the name of a signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
 
 
 def make_ready(config: Config) -> DataFolder:

@@ -223,6 +223,19 @@ def test_port_0_selects_a_free_port_and_signals_end_the_server_cleanly(tmp_path:
         assert (process.returncode, out, err) == (0, "", "")
 
 
+def test_the_log_names_the_signal_that_ends_the_server() -> None:
+    process = started("-c", "kcore.durability=memory", "--listen", "127.0.0.1:0", "--log-level", "info")
+    assert process.stdout is not None
+    assert "listening on" in process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert [line.partition(" INFO ")[2] for line in err.splitlines()[-2:]] == [
+        "kcore.serve: server: received SIGTERM, and ends in an orderly way",
+        "kcore.serve: server: has ended in an orderly way",
+    ]
+
+
 def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
