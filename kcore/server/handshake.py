@@ -442,7 +442,11 @@ class Handshakes:
                 logging.WARNING, host, "TLS handshake with %s failed: %s%s", host, reason, hint,
                 listener=self._listener,
             )  # fmt: skip
-        elif not isinstance(error, OSError):
+        elif isinstance(error, OSError):
+            # OpenSSL has answered the client's first message. Some clients, such as Python's asyncio, send no alert if
+            # they do not trust the server.
+            self._log_abort(host, "the client closed it; perhaps the client does not trust the server's certificate")
+        else:
             self._log.log(
                 logging.ERROR, host, "TLS handshake with %s failed: %s%s", host, repr(error), next_step(error),
                 listener=self._listener,
