@@ -141,14 +141,14 @@ def _read(location: str) -> bytes:
     try:  # not `open(descriptor)`, which refuses a folder and leaves its descriptor open
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), location)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "not a regular file")
+            raise OSError(errno.EINVAL, "not a regular file", location)
         data = os.read(descriptor, MAX_STORE_BYTES + 1)
     finally:
         os.close(descriptor)
     if len(data) > MAX_STORE_BYTES:
-        raise OSError(errno.EFBIG, f"larger than {MAX_STORE_BYTES} bytes")
+        raise OSError(errno.EFBIG, f"larger than {MAX_STORE_BYTES} bytes", location)
     return data
 
 

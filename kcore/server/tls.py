@@ -43,12 +43,22 @@ def server_context(settings: SecuritySettings, listener: str) -> ssl.SSLContext:
     except ConfigError as error:
         raise ConfigError(f"listener {listener}: {error}") from None
     except (OSError, ValueError) as error:
-        source = f"ssl.keystore.location={location}" if location else "ssl.keystore.key"
-        raise ConfigError(f"listener {listener}: {source}: {_reason(error)}") from None
+        raise ConfigError(f"listener {listener}: {_keystore(settings, error)}: {_reason(error)}") from None
     context.verify_mode = _CLIENT_AUTH[settings.ssl_client_auth]
     if context.verify_mode is not ssl.CERT_NONE:
         _trust(context, settings, listener)
     return context
+
+
+def _keystore(settings: SecuritySettings, error: Exception) -> str:
+    """Returns the settings of the files or texts that an error of the key store may be about."""
+    location, key = settings.ssl_keystore_location, settings.kcore_ssl_key_location
+    if not location:
+        return "ssl.keystore.key"
+    names = {location: f"ssl.keystore.location={location}"}
+    if key:
+        names.setdefault(key, f"kcore.ssl.key.location={key}")
+    return names.get(getattr(error, "filename", None) or "") or ", ".join(names.values())
 
 
 def _trust(context: ssl.SSLContext, settings: SecuritySettings, listener: str) -> None:

@@ -69,6 +69,23 @@ def test_invalid_contexts_are_refused(encrypted: Path, authority: Authority, tmp
         assert KEY_PASSWORD not in str(refused.value)
 
 
+def test_the_error_of_a_separate_key_file_names_this_file(encrypted: Path, tmp_path: Path) -> None:
+    missing, noise = tmp_path / "missing.pem", tmp_path / "noise.pem"
+    noise.write_text("noise")
+    store = {"ssl.keystore.location": str(encrypted)}
+    for key, expected in (
+        (missing, f"kcore.ssl.key.location={missing}: No such file or directory"),
+        (tmp_path, f"kcore.ssl.key.location={tmp_path}: Is a directory"),
+        (
+            noise,
+            f"ssl.keystore.location={encrypted}, kcore.ssl.key.location={noise}: not a PEM file with a certificate",
+        ),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            server_context(Config.of(store | {"kcore.ssl.key.location": str(key)}).for_listener("SSL"), "SSL")
+        assert str(refused.value).startswith(f"listener SSL: {expected}")
+
+
 @pytest.mark.parametrize(
     ("java", "openssl"),
     [
