@@ -443,8 +443,8 @@ class Handshakes:
                 listener=self._listener,
             )  # fmt: skip
         elif isinstance(error, OSError):
-            # OpenSSL has answered the client's first message. Some clients, such as Python's asyncio, send no alert if
-            # they do not trust the server.
+            # OpenSSL has responded to the client's first message. Some clients, such as Python's asyncio, send no alert
+            # if they do not trust the server.
             self._log_abort(host, "the client closed it; perhaps the client does not trust the server's certificate")
         else:
             self._log.log(
