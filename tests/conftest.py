@@ -62,9 +62,10 @@ def unlimited_lines() -> None:
 
 @pytest.fixture(autouse=True)
 def unchanged_log_levels() -> Iterator[None]:
-    """Restores the levels of kcore's loggers, because later tests count log lines."""
-    before = _log_levels()
+    """Restores the levels of kcore's loggers and of the root logger, because later tests count log lines."""
+    before, root = _log_levels(), logging.root.level
     yield
+    logging.root.setLevel(root)
     for name, level in _log_levels().items():
         if level != before.get(name, logging.NOTSET):
             logging.getLogger(name).setLevel(before.get(name, logging.NOTSET))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator
 
@@ -38,12 +39,25 @@ class Everything(logging.Handler):
         if not record.name.startswith(("kafka", "aiokafka")):
             self.lines.append(self.format(record) + str(record.__dict__.get("fields", "")))
 
+    @contextlib.contextmanager
+    def attached(self) -> Iterator[None]:
+        """Collects the lines of all loggers at every level."""
+        root = logging.getLogger()
+        level = root.level
+        root.addHandler(self)
+        root.setLevel(logging.DEBUG)
+        try:
+            yield
+        finally:
+            root.removeHandler(self)
+            root.setLevel(level)
+
 
 @pytest.fixture(scope="session", params=["asyncio", "uvloop"])
-def secure(
+def secure_server(
     request: pytest.FixtureRequest, authority: Authority, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Secure]:
-    """Yields a server with listeners of every kind, users with passwords, and its log."""
+) -> Iterator[tuple[Secure, Everything]]:
+    """Yields a server with listeners of every kind, users with passwords, and the handler of its log."""
     organization = (NameOID.ORGANIZATION_NAME, "kcore")
     keystore = authority.issue("server.pem", (NameOID.COMMON_NAME, "server"), password=KEY_PASSWORD)
     client = authority.issue("client.pem", organization, (NameOID.COMMON_NAME, "worker"))
@@ -65,13 +79,18 @@ def secure(
         "listener.name.short.connections.max.reauth.ms": "60000",
         "connection.failed.authentication.delay.ms": "20",
     }
-    everything, root = Everything(), logging.getLogger()
-    level = root.level
-    root.addHandler(everything)
-    root.setLevel(logging.DEBUG)
-    with LiveServer(settings, request.param) as live:
+    everything = Everything()
+    with everything.attached(), LiveServer(settings, request.param) as live:
         with live.connect() as connection:
             node_of(connection).users.set_password(USER, PASSWORD)
-        yield Secure(live, authority.file, client, stranger, everything.lines)
-    root.removeHandler(everything)
-    root.setLevel(level)
+        yield Secure(live, authority.file, client, stranger, everything.lines), everything
+
+
+@pytest.fixture
+def secure(secure_server: tuple[Secure, Everything]) -> Iterator[Secure]:
+    """Yields the server of the session. Its log is written at every level, but during this test only: others of the
+    session count lines.
+    """
+    server, everything = secure_server
+    with everything.attached():
+        yield server
