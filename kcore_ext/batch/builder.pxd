@@ -27,6 +27,7 @@ cdef class BatchBuilder:
     # the value's length as a varint, the value, and a zero for the headers. NULL without an exception: the batch is
     # full.
     cdef unsigned char* begin_record(self, int64_t timestamp_ms, Py_ssize_t key_size, Py_ssize_t value_size) except? NULL
+    cdef bytes built(self, int64_t base_offset, int32_t leader_epoch, int32_t last_offset_delta)  # documented at `build`
     cdef int reserve(self, Py_ssize_t size) except -1
     cdef int32_t checked_last(self, int32_t last_offset_delta) except -1
     cdef bytes pack(self)

@@ -164,6 +164,9 @@ cdef class BatchBuilder:
             ValueError: the batch is empty and no last_offset_delta is given, or last_offset_delta is below the last
                 record's.
         """
+        return self.built(base_offset, leader_epoch, last_offset_delta)
+
+    cdef bytes built(self, int64_t base_offset, int32_t leader_epoch, int32_t last_offset_delta):
         cdef int32_t last = self.checked_last(last_offset_delta)
         cdef bytes packed = self.pack()
         cdef bytes out = PyBytes_FromStringAndSize(NULL, self.built_size(packed))

@@ -5,10 +5,10 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 from kcore_ext.batch.builder cimport BatchBuilder
 from kcore_ext.broker.producers cimport ProducersCore
 from kcore_ext.broker.topic_traffic cimport TopicTraffic
-from kcore_ext.runtime.shard cimport PipelineCore
+from kcore_ext.runtime.shard cimport PipelineCore, ShardLogCore
 
 
-cdef class PartitionCore:
+cdef class PartitionCore(ShardLogCore):
     cdef public object log
     cdef public object config
     cdef public PipelineCore pipeline
@@ -20,7 +20,6 @@ cdef class PartitionCore:
     cdef public Py_ssize_t watched
     cdef public bint recovering
     cdef public bint closed
-    cdef readonly bint allows_background_commit  # documented in `Participant`
 
     cdef int64_t take(
         self,
@@ -33,3 +32,4 @@ cdef class PartitionCore:
         bint transactional,
     ) except -1
     cdef int64_t append_of_producer(self, BatchBuilder batch, int32_t leader_epoch) except -1
+    cdef int64_t stage_built(self, BatchBuilder batch, int32_t leader_epoch) except -1

@@ -6,8 +6,9 @@ from kcore.log.interface import PartitionLog
 from kcore.runtime.commit import CommitPipeline
 from kcore_ext.batch import BatchBuilder
 from kcore_ext.broker.topic_traffic import TopicTraffic
+from kcore_ext.runtime.shard import ShardLogCore
 
-class PartitionCore:
+class PartitionCore(ShardLogCore):
     """Compiled base of `Partition`: the code of every append and every commit.
 
     It calls the abstract methods of `Partition` for uncommon operations and for appends of producers.
@@ -23,10 +24,8 @@ class PartitionCore:
     watched: int
     recovering: bool
     closed: bool
-    @property
-    def allows_background_commit(self) -> bool:
-        """Returns True, because readers see only the durable part of a partition (see `Participant`)."""
-
+    allows_background_commit: bool
+    """True, because readers see only the durable part of a partition; see `Participant`."""
     config: LogConfig
 
     @property

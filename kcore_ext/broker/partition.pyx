@@ -26,6 +26,9 @@ cdef class PartitionCore:
 
     @property
     def end_offset(self) -> int:
+        return self.next_offset()
+
+    cdef int64_t next_offset(self) except -1:
         if isinstance(self.log, LogCore):
             return (<LogCore>self.log).end_offset
         return self.log.end_offset
@@ -73,6 +76,9 @@ cdef class PartitionCore:
         return base_offset
 
     def append_built(self, BatchBuilder batch not None, int32_t leader_epoch):
+        return self.append_batch(batch, leader_epoch)
+
+    cdef int64_t append_batch(self, BatchBuilder batch, int32_t leader_epoch) except -1:
         cdef int64_t base_offset
         if self.recovering:
             self.finish_recovery()
@@ -83,12 +89,18 @@ cdef class PartitionCore:
             self.leader_epoch = leader_epoch
         self.pipeline.changing += 1
         try:
-            base_offset = self.log.append_built(batch, leader_epoch)
+            base_offset = self.stage_built(batch, leader_epoch)
         except LogError:
             self.pipeline.changing -= 1     # nothing was staged
             raise
         self.pipeline.changing -= 1
         return base_offset
+
+    cdef int64_t stage_built(self, BatchBuilder batch, int32_t leader_epoch) except -1:
+        """Stages the batch of a builder in the log."""
+        if isinstance(self.log, LogCore):
+            return (<LogCore>self.log).put_built(batch, leader_epoch)
+        return self.log.append_built(batch, leader_epoch)
 
     def append_marker(
         self,
@@ -120,7 +132,7 @@ cdef class PartitionCore:
             self.leader_epoch = leader_epoch
         self.pipeline.changing += 1
         try:
-            base_offset = self.log.append_built(batch, leader_epoch)
+            base_offset = self.stage_built(batch, leader_epoch)
         except LogError:
             self.pipeline.changing -= 1     # nothing was staged
             raise
@@ -139,9 +151,18 @@ cdef class PartitionCore:
     def seal(self):
         pass
 
+    cdef int stage(self) except -1:
+        return 0
+
     def committed(self):
+        self.end_commit()
+
+    cdef int end_commit(self) except -1:
         cdef ProducersCore producers = self.producers
-        self.high_watermark = self.log.high_watermark
+        if isinstance(self.log, LogCore):
+            self.high_watermark = (<LogCore>self.log).high_watermark
+        else:
+            self.high_watermark = self.log.high_watermark
         if producers.open_transactions or producers._completing or any_aborted(producers):
             try:
                 self._settle_producers()
@@ -152,3 +173,4 @@ cdef class PartitionCore:
             self.last_stable_offset = self.high_watermark
         if self.watched:
             self._progress()
+        return 0

@@ -3,6 +3,7 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
+from kcore_ext.batch.builder cimport BatchBuilder
 from kcore_ext.log.tail_cache cimport PartitionTail, TailCache
 
 
@@ -48,4 +49,5 @@ cdef class LogCore:
     cdef int request_round(self) except -1
     cdef int pair_up(self) except -1
     cdef int64_t put(self, batch, int32_t leader_epoch) except -1
+    cdef int64_t put_built(self, BatchBuilder batch, int32_t leader_epoch) except -1
     cdef int64_t stage(self, bytes batch, int32_t last_delta) except -1

@@ -135,10 +135,13 @@ cdef class LogCore:
         return self.stage(taken, last_delta)
 
     def append_built(self, BatchBuilder batch not None, int32_t leader_epoch):
+        return self.put_built(batch, leader_epoch)
+
+    cdef int64_t put_built(self, BatchBuilder batch, int32_t leader_epoch) except -1:
         cdef bytes built
         if self._state != IS_LIVE:
             self._revive()
-        built = <bytes>batch.build(self.end_offset, leader_epoch)
+        built = batch.built(self.end_offset, leader_epoch, -1)
         if leader_epoch != self.leader_epoch:
             self._begin_epoch(leader_epoch, self.end_offset)
         return self.stage(built, batch.last_offset_delta)

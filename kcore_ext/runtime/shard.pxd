@@ -7,6 +7,7 @@ from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_GET_LENGTH
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kcore_ext.batch.builder cimport BatchBuilder
+from kcore_ext.runtime.clock cimport Now
 from kcore_ext.runtime.outcome cimport Outcome, Pending
 from kcore_ext.util.java_hash cimport partition_of
 
@@ -15,6 +16,25 @@ from kcore_ext.util.java_hash cimport partition_of
 cdef class EncodedRecords:
     cdef list encoded
     cdef readonly Py_ssize_t size_bytes
+
+
+cdef class ParticipantCore:
+    cdef public bint allows_background_commit   # see `Participant`
+
+    # `seal` and `committed` for the pipeline, without Python's method calls
+    cdef int stage(self) except -1
+    cdef int end_commit(self) except -1
+
+
+cdef class ShardLogCore(ParticipantCore):
+    # `append_built` and `end_offset` of `ShardLog`
+    cdef int64_t append_batch(self, BatchBuilder batch, int32_t leader_epoch) except -1
+    cdef int64_t next_offset(self) except -1
+
+
+cdef class MachineCore:
+    # `replay_block` of a state machine
+    cdef int replay_records(self, int64_t first_offset, int64_t producer_id, object block) except -1
 
 
 cdef class PipelineCore:
@@ -31,10 +51,10 @@ cdef class PipelineCore:
     cpdef respond_after_background(self, Pending pending, response)
 
 
-cdef class ShardCore:
+cdef class ShardCore(ParticipantCore):
     cdef public object machine
     cdef public object _log
-    cdef public object _now
+    cdef public Now _now
     cdef public PipelineCore _pipeline
     cdef public BatchBuilder _batch     # the open batch, or None
     cdef public int64_t _next_offset    # of the next record, after those in the open batch
@@ -44,7 +64,6 @@ cdef class ShardCore:
     cdef public list _outbox            # responses of the current decision to parked requests
     cdef public dict _parked            # requests that wait for something other than a commit, as an ordered set
     cdef public bint _active            # whether it handles requests
-    cdef public bint allows_background_commit  # see `Participant`
     cdef public bint dirty              # whether it enlisted in this round
     cdef public bint committing         # whether it is in the background commit
     cdef public bint _reload            # whether to load the log again after the next commit
@@ -54,6 +73,7 @@ cdef class ShardCore:
     cdef object append(self, Outcome outcome)
     cdef int set_codec(self, BatchBuilder batch) except -1
     cdef int enlist(self) except -1
+    cdef bint seal_batch(self) except -1
     cdef object write_and_respond(self, api, context, request, Outcome outcome)
     cdef object when_durable(self, api, context, request, response)
     cdef int replay(self, object records, int64_t producer_id, int64_t first_offset) except -1

@@ -22,6 +22,27 @@ class EncodedRecords:
     def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
         """Adds the records to a batch, all with the same timestamp. Returns False if a record does not fit."""
 
+class ParticipantCore:
+    """A participant of rounds whose `seal` and `committed` the pipeline calls without Python's method calls.
+
+    A subclass in Python must not override these two methods.
+    """
+
+    allows_background_commit: bool
+    """Documented in `Participant`."""
+
+class ShardLogCore(ParticipantCore):
+    """A partition that a shard calls without Python's method calls; see `ShardLog`.
+
+    A subclass in Python must not override `append_built` and `end_offset`.
+    """
+
+class MachineCore:
+    """A state machine whose `replay_block` a shard calls without Python's method calls; see `BlockReplay`.
+
+    A subclass in Python must not override this method.
+    """
+
 class PipelineCore:
     """The part of `CommitPipeline` that runs for every request: collects participants and waiting responses.
 
@@ -107,14 +128,13 @@ class PipelineCore:
     def _response_failed(self, pending: Pending, error: Exception) -> None:
         """Reports a response that could not be completed."""
 
-class ShardCore:
+class ShardCore(ParticipantCore):
     """The part of `Shard` that runs for every request.
 
     It calls the abstract methods of `Shard` for responses of parked requests and to handle errors.
     """
 
     machine: Any
-    allows_background_commit: bool
     dirty: bool
     committing: bool
     _active: bool

@@ -16,7 +16,6 @@ from cpython.dict cimport PyDict_Contains, PyDict_SetItem
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kcore_ext.batch.builder cimport BatchBuilder, end_marker, non_transactional_builder, transactional_builder
-from kcore_ext.runtime.clock cimport Now
 from kcore_ext.runtime.outcome cimport Outcome, Pending, pending_of
 from kcore_ext.group.offset_block cimport OffsetBlock
 from kcore_ext.util.record_limits cimport RECORD_OVERHEAD
@@ -50,6 +49,48 @@ cdef class EncodedRecords:
         return True
 
 
+cdef class ParticipantCore:
+    """Documented in shard.pyi."""
+
+    cdef int stage(self) except -1:
+        self.seal()
+        return 0
+
+    cdef int end_commit(self) except -1:
+        self.committed()
+        return 0
+
+
+cdef class ShardLogCore(ParticipantCore):
+    """Documented in shard.pyi."""
+
+    cdef int64_t append_batch(self, BatchBuilder batch, int32_t leader_epoch) except -1:
+        return self.append_built(batch, leader_epoch)
+
+    cdef int64_t next_offset(self) except -1:
+        return self.end_offset
+
+
+cdef class MachineCore:
+    """Documented in shard.pyi."""
+
+    cdef int replay_records(self, int64_t first_offset, int64_t producer_id, object block) except -1:
+        self.replay_block(first_offset, producer_id, block)
+        return 0
+
+
+cdef int64_t append_batch(object log, BatchBuilder batch, int32_t leader_epoch) except -1:
+    """Calls `append_built` of a `ShardLog`."""
+    if isinstance(log, ShardLogCore):
+        return (<ShardLogCore>log).append_batch(batch, leader_epoch)
+    return log.append_built(batch, leader_epoch)
+
+
+cdef int64_t next_offset(object log) except -1:
+    """Returns `end_offset` of a `ShardLog`."""
+    return (<ShardLogCore>log).next_offset() if isinstance(log, ShardLogCore) else log.end_offset
+
+
 cdef class PipelineCore:
     """Documented in shard.pyi."""
 
@@ -81,7 +122,10 @@ cdef class PipelineCore:
         cdef bint allows_background_commit
         if not PyDict_Contains(self._participants, participant):
             # All calls that may raise come first: a participant is enlisted completely or not at all.
-            allows_background_commit = participant.allows_background_commit
+            if isinstance(participant, ParticipantCore):
+                allows_background_commit = (<ParticipantCore>participant).allows_background_commit
+            else:
+                allows_background_commit = participant.allows_background_commit
             if self._on_dirty is not None and len(self._participants) == 0:
                 self._on_dirty()
             PyDict_SetItem(self._participants, participant, None)
@@ -128,7 +172,10 @@ cdef class PipelineCore:
             while sealed < len(present):
                 participant = present[sealed]
                 try:
-                    participant.seal()
+                    if isinstance(participant, ParticipantCore):
+                        (<ParticipantCore>participant).stage()
+                    else:
+                        participant.seal()
                 except Exception as error:
                     self.abort_round(error)
                 sealed += 1
@@ -136,7 +183,10 @@ cdef class PipelineCore:
     def _release(self, dict participants, list responses):
         for participant in participants:
             try:
-                participant.committed()
+                if isinstance(participant, ParticipantCore):
+                    (<ParticipantCore>participant).end_commit()
+                else:
+                    participant.committed()
             except Exception as error:
                 self._failed_after_commit(participant, error)
         for pending, response in responses:
@@ -247,13 +297,13 @@ cdef class ShardCore:
         if outcome.producer_id >= 0:
             return self._append_transactional(outcome, records)
         batch = self._batch
-        if batch is not None and batch.size_bytes + size > self._max_batch_bytes:
-            if not self.seal():
+        if batch is not None and BATCH_OVERHEAD + batch.records_size + size > self._max_batch_bytes:
+            if not self.seal_batch():
                 return self._lost
             batch = None
         self.enlist()
         if batch is None:
-            self._next_offset = self._log.end_offset
+            self._next_offset = next_offset(self._log)
             batch = non_transactional_builder(self._max_batch_bytes, self._now.wall_ms)
             if self._codec:
                 self.set_codec(batch)
@@ -279,7 +329,7 @@ cdef class ShardCore:
         cdef int64_t base_offset = 0
         cdef object refused = None
         cdef PipelineCore pipeline = self._pipeline
-        if not self.seal():
+        if not self.seal_batch():
             return self._lost
         batch = transactional_builder(
             self._max_batch_bytes, self._now.wall_ms, outcome.producer_id, outcome.producer_epoch
@@ -290,7 +340,7 @@ cdef class ShardCore:
         self.enlist()
         pipeline.changing += 1
         try:
-            base_offset = self._log.append_built(batch, self.leader_epoch)
+            base_offset = append_batch(self._log, batch, self.leader_epoch)
         except Exception as error:
             refused = self._refused_by_log(error)
         if refused is None:
@@ -311,7 +361,7 @@ cdef class ShardCore:
         cdef PipelineCore pipeline = self._pipeline
         if not self._active:
             return self.refusal
-        if not self.seal():
+        if not self.seal_batch():
             return self._lost
         marker = end_marker(
             commit, coordinator_epoch, producer_id, producer_epoch, self._now.wall_ms, transaction_version
@@ -319,7 +369,7 @@ cdef class ShardCore:
         self.enlist()
         pipeline.changing += 1
         try:
-            offset = self._log.append_built(marker, self.leader_epoch)
+            offset = append_batch(self._log, marker, self.leader_epoch)
         except Exception as error:
             refused = self._refused_by_log(error)
         if refused is None:
@@ -345,8 +395,14 @@ cdef class ShardCore:
         return 0
 
     def seal(self):
+        return self.seal_batch()
+
+    cdef int stage(self) except -1:
+        return self.seal_batch()
+
+    cdef bint seal_batch(self) except -1:
         cdef BatchBuilder batch = self._batch
-        cdef int64_t first
+        cdef int64_t first, base_offset
         cdef bint staged = True
         cdef PipelineCore pipeline = self._pipeline
         if batch is None or not batch.count:
@@ -356,7 +412,7 @@ cdef class ShardCore:
         pipeline.changing += 1
         self._batch = None
         try:
-            base_offset = self._log.append_built(batch, self.leader_epoch)
+            base_offset = append_batch(self._log, batch, self.leader_epoch)
             # The records were replayed at these offsets. If the log had another writer, memory would not match the log.
             assert base_offset == first, f"{self.topic}-{self.index}: batch at {base_offset}, replayed at {first}"
         except Exception as error:
@@ -366,6 +422,9 @@ cdef class ShardCore:
         return staged
 
     def committed(self):
+        self.end_commit()
+
+    cdef int end_commit(self) except -1:
         if self.committing:
             self.committing = False
         else:
@@ -373,6 +432,7 @@ cdef class ShardCore:
         if self._reload and not self.dirty:
             self._reload = False
             self.load()
+        return 0
 
     def _replay(self, records, int64_t producer_id, int64_t first_offset):
         self.replay(records, producer_id, first_offset)
@@ -381,6 +441,8 @@ cdef class ShardCore:
         """Applies records to memory. After an exception, only some of the records are applied."""
         cdef object machine = self.machine
         if type(records) is not list:
+            if isinstance(machine, MachineCore):
+                return (<MachineCore>machine).replay_records(first_offset, producer_id, records)
             machine.replay_block(first_offset, producer_id, records)
             return 0
         for record in records:
@@ -395,7 +457,7 @@ cdef class ShardCore:
         """Adds encoded records to a batch with room for them."""
         cdef bint taken
         if type(records) is OffsetBlock:
-            taken = (<OffsetBlock>records).write(batch, (<Now?>self._now).wall_ms)
+            taken = (<OffsetBlock>records).write(batch, self._now.wall_ms)
         else:
             taken = records.append_to(batch, self._now.wall_ms)
         assert taken, "the batch was opened with room for the whole decision"

@@ -1,4 +1,7 @@
-"""Reference implementation of a shard's request handling, with which the compiled `ShardCore` is compared."""
+"""Reference implementations of a shard's request handling and of a round's end.
+
+The compiled `ShardCore` and `PipelineCore` are compared with them.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,36 @@ from kcore.errors import KafkaError
 from kcore.log import LogError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import Outcome, Pending, RequestContext, Shard
+from kcore.runtime.commit import CommitPipeline
 from kcore_ext.batch import BatchBuilder, marker_builder
 
 BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES = 21
+
+
+class ReferencePipeline(CommitPipeline):
+    """A pipeline that calls its participants in Python."""
+
+    __slots__ = ()
+
+    def _seal(self) -> None:
+        sealed: list[Any] = []
+        while len(sealed) < len(self._participants):
+            for participant in list(self._participants)[len(sealed) :]:
+                sealed.append(participant)
+                try:
+                    participant.seal()
+                except Exception as error:
+                    self.abort_round(error)
+
+    def _release(self, participants: dict[Any, None], responses: list[tuple[Pending, Any]]) -> None:
+        for participant in participants:
+            try:
+                participant.committed()
+            except Exception as error:
+                self._failed_after_commit(participant, error)
+        for pending, response in responses:
+            pending.complete(response)
 
 
 class ReferenceShard(Shard[Any]):

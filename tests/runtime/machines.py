@@ -144,7 +144,7 @@ class Bench:
         self.clock = ManualClock()
         self.now = Now(self.clock)
         self.log = FailingLog()
-        self.pipeline = CommitPipeline(self.log)
+        self.pipeline = self.make_pipeline()
         self.wheel = TimerWheel(self.now.now_ms)
         self.slices = Slices()
         self.api = AddApi()
@@ -152,6 +152,10 @@ class Bench:
         self.shard = self.make(0)
         self.shard.load()
         self.slices.finish()
+
+    def make_pipeline(self) -> CommitPipeline:
+        """Returns the pipeline. Overridden to replace it."""
+        return CommitPipeline(self.log)
 
     def make(self, index: int) -> Shard[CounterMachine]:
         return Shard(

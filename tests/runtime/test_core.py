@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import Outcome, Pending, Record, RequestContext, Shard
-from kcore.runtime.commit import BackgroundCommit
-from tests.reference.runtime import ReferenceShard
+from kcore.runtime.commit import BackgroundCommit, CommitPipeline
+from tests.reference.runtime import ReferencePipeline, ReferenceShard
 from tests.runtime.machines import KEY, TOPIC, AddApi, Bench, CounterMachine, Name
 
 
@@ -43,6 +43,9 @@ class OneBench(Bench):
         self.api = OddApi()
         self.responses: list[Any] = []
         self.background_commit: BackgroundCommit | None = None
+
+    def make_pipeline(self) -> CommitPipeline:
+        return ReferencePipeline(self.log) if self.kind is ReferenceShard else CommitPipeline(self.log)
 
     def make(self, index: int) -> Shard[CounterMachine]:
         return self.kind(
