@@ -28,7 +28,7 @@ from kcore.group.streams.replay import REPLAY as STREAMS_REPLAY
 from kcore.group.streams.services import StreamsServices
 from kcore.group.table import GroupTable
 from kcore.protocol.records import CONSUMER_OFFSETS, UnknownRecord, decode_key, decode_value
-from kcore_ext.group.offset_commit import replay_block
+from kcore_ext.group.offset_commit import GroupCore
 
 if TYPE_CHECKING:
     from kcore.clock import Now
@@ -63,7 +63,7 @@ READERS_PER_SLICE: Final = 20_000
 NO_READERS: Final[dict[str, None]] = {}
 
 
-class GroupShard:
+class GroupShard(GroupCore):
     """The groups and committed offsets of one partition of `__consumer_offsets`.
 
     Args:
@@ -106,7 +106,6 @@ class GroupShard:
         "max_record_bytes",
         "meters",
         "now",
-        "offset_tables",
         "offsets",
         "regex_jobs",
         "share",
@@ -241,7 +240,6 @@ class GroupShard:
         else:
             REPLAY[type(key)](self, offset, producer_id, key, value)
 
-    replay_block = replay_block  # applies all offsets of one commit; see `BlockReplay`
     replay_pending_block = replay_pending_block
 
     def replay_run(self, run: Run, start: int, stop: int, from_offset: int) -> int:

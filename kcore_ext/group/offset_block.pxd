@@ -31,6 +31,7 @@ cdef class CommitTemplate:      # the results that commits of the same partition
     cdef tuple topics           # the topic info of each topic of the request, ...
     cdef tuple names            # ... its name ...
     cdef tuple ids              # ... and its id
+    cdef bytes key              # the topics and partitions in encoded form
     cdef object response        # the response that accepts all partitions; never changed
 
 
@@ -66,6 +67,8 @@ cdef class OffsetBlock:
     # Adds all partitions of a request's topic. Returns False if metadata is too long: the block is then unusable.
     cdef bint take_all(self, str topic, bytes topic_id, object partitions) except -1
     cdef bint write(self, BatchBuilder batch, int64_t timestamp_ms) except -1
-    cdef Py_ssize_t put(self, dict groups, str group_id, int64_t first_offset) except -1
+    # Stores the offsets in the dictionary of a group, topic -> partition -> OffsetAndMetadata. Returns the number of new
+    # partitions.
+    cdef Py_ssize_t put(self, dict topics, int64_t first_offset) except -1
 
 cdef OffsetBlock block_of(str group_id, int64_t now_ms, int64_t expire_ms, Py_ssize_t limit, type record_type)

@@ -5,7 +5,7 @@ effects, and a test compares them. The loops make none of these records.
 """
 
 cimport cython
-from cpython.dict cimport PyDict_GetItem, PyDict_SetItem, PyDict_Size
+from cpython.dict cimport PyDict_GetItem, PyDict_GetItemWithError, PyDict_SetItem, PyDict_Size
 from cpython.list cimport PyList_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -379,28 +379,29 @@ cdef class OffsetBlock:
         return True
 
     def put_into(self, dict groups not None, str group_id not None, int64_t first_offset) -> int:
-        return self.put(groups, group_id, first_offset)
+        cdef PyObject* found
+        cdef dict topics
+        if not self.count:
+            return 0
+        found = PyDict_GetItemWithError(groups, group_id)
+        if found is NULL:
+            topics = groups[group_id] = {}
+        else:
+            topics = <dict?>found
+        return self.put(topics, first_offset)
 
-    cdef Py_ssize_t put(self, dict groups, str group_id, int64_t first_offset) except -1:
+    cdef Py_ssize_t put(self, dict topics, int64_t first_offset) except -1:
         cdef Entry* entry
         cdef OffsetAndMetadata offset
         cdef Py_ssize_t i, before, added = 0
         cdef PyObject* topic = NULL
         cdef PyObject* found
-        cdef dict topics, partitions = None
-        if not self.count:
-            return 0
-        found = PyDict_GetItem(groups, group_id)
-        if found is NULL:
-            topics = {}
-            groups[group_id] = topics
-        else:
-            topics = <dict?>found
+        cdef dict partitions = None
         for i in range(self.count):
             entry = &self.entries[i]
             if entry.topic != topic:
                 topic = entry.topic
-                found = PyDict_GetItem(topics, <object>topic)
+                found = PyDict_GetItemWithError(topics, <object>topic)
                 if found is NULL:
                     partitions = {}
                     topics[shared_text(<object>topic)] = partitions

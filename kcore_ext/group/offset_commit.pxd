@@ -6,7 +6,12 @@ from libc.stdint cimport int64_t
 from kcore_ext.codec.fields cimport FieldLayout
 from kcore_ext.group.offset_block cimport CommitTemplate, OffsetBlock
 from kcore_ext.group.offset_fetch cimport OffsetTables
+from kcore_ext.runtime.shard cimport MachineCore
 from kcore_ext.util.slots cimport SlotLayout
+
+
+cdef class GroupCore(MachineCore):
+    cdef public OffsetTables offset_tables
 
 
 cdef class CommitFastPath:
@@ -25,9 +30,12 @@ cdef class CommitFastPath:
     cdef FieldLayout _partition
     cdef bint _has_ids
     cdef type _record_type
-    cdef dict _templates                   # by the key that `_key` encodes
+    cdef dict _templates                # by the key that `_encode` makes
+    cdef list _recent                   # templates by the hash of their key, which are found without a Python object
 
-    cdef bytes _key(self, object topics, bint by_id)
+    cdef Py_ssize_t _encode(self, unsigned char* key, object topics, bint by_id) except -1
+    cdef CommitTemplate _known(self, const unsigned char* key, Py_ssize_t size)
+    cdef int _keep(self, const unsigned char* key, Py_ssize_t size, CommitTemplate template) except -1
     cdef CommitTemplate _template(self, object context, object request, bint by_id)
     cdef CommitTemplate _new_template(self, object context, object request, object topics, bint by_id)
     cdef bint _permitted(self, object context, object group_id, CommitTemplate template) except -1
@@ -41,7 +49,7 @@ cdef class OffsetCommitFastPath(CommitFastPath):
     cdef object _empty                  # two states of a classic group
     cdef object _stable
 
-    cdef bint _restart_timeout(self, PyObject* group, object generation_id, PyObject* member_id, int64_t now_ms) except -1
+    cdef bint _restart_timeout(self, PyObject* group, int64_t generation_id, PyObject* member_id, int64_t now_ms) except -1
     cdef bint _accepted(self, OffsetTables tables, object context, object request, object group_id,
                         CommitTemplate template) except -1
 

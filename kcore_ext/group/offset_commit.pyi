@@ -1,7 +1,40 @@
+from abc import abstractmethod
 from typing import Any
 
 from kcore_ext.group.consumer_records import ConsumerRecords
 from kcore_ext.group.offset_block import OffsetBlock
+from kcore_ext.group.offset_fetch import OffsetTables
+from kcore_ext.runtime.shard import MachineCore
+
+class GroupCore(MachineCore):
+    """The compiled base of `GroupShard`: the replay of blocks of records.
+
+    Attributes:
+        offset_tables: the shard's tables of groups and offsets. The subclass sets it.
+    """
+
+    offset_tables: OffsetTables
+
+    def replay_block(self, first_offset: int, producer_id: int, block: OffsetBlock[Any] | ConsumerRecords) -> None:
+        """Applies a block of records: the offsets of a commit, or the records of a consumer group.
+
+        Args:
+            first_offset: the offset of the first record. The other records have the following offsets.
+            producer_id: the producer whose transaction contains the records, which are then applied as pending offsets;
+                -1: none.
+            block: the block. Records of a consumer group are never part of a transaction.
+
+        Raises:
+            ValueError: the offsets have been applied already.
+        """
+
+    @abstractmethod
+    def get_or_create_group(self, group_id: str) -> Any:
+        """Returns a group. If it does not exist, creates a classic group without members."""
+
+    @abstractmethod
+    def replay_pending_block(self, offset: int, producer_id: int, block: OffsetBlock[Any]) -> None:
+        """Applies the offsets of a transaction as pending offsets."""
 
 class CommitFastPath:
     """The common part of the fast paths of OffsetCommit and TxnOffsetCommit.
@@ -95,17 +128,3 @@ class TxnOffsetCommitFastPath(CommitFastPath):
     ) -> None: ...
     def serve(self, context: Any, request: Any) -> Any:
         """Writes the offsets as pending offsets. Returns the same as `OffsetCommitFastPath.serve`."""
-
-def replay_block(shard: Any, offset: int, producer_id: int, records: OffsetBlock[Any] | ConsumerRecords) -> None:
-    """Applies a block of records to a group shard: the offsets of a commit, or the records of a consumer group.
-
-    Args:
-        shard: the state to change.
-        offset: the offset of the first record. The other records have the following offsets.
-        producer_id: the producer whose transaction contains the records, which are then applied as pending offsets; -1:
-            none.
-        records: the block. Records of a consumer group are never part of a transaction.
-
-    Raises:
-        ValueError: the offsets have been applied already.
-    """

@@ -12,13 +12,14 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.dict cimport PyDict_Contains
 from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int32_t, int64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
+from kcore_ext.batch.crc32c cimport crc32c_of
 from kcore_ext.runtime.outcome cimport Outcome, outcome_of
 from kcore_ext.codec.fields cimport FieldLayout, get, read, type_of
 from kcore_ext.group.offset_block cimport CommitTemplate, OffsetBlock, block_of, plan_of
 from kcore_ext.group.offset_fetch cimport OffsetTables
-from kcore_ext.runtime.shard cimport ShardCore, ready_shard
+from kcore_ext.runtime.shard cimport MachineCore, ShardCore, ready_shard
 from kcore_ext.runtime.timer_wheel cimport Timer, timer_extend
 from kcore_ext.util.slots cimport SlotLayout, item, number, slot
 
@@ -37,6 +38,7 @@ cdef enum:
     NO_EXPIRY = -1
     MAX_TEMPLATES = 1024    # cached combinations of partitions ...
     MAX_KEY_BYTES = 1024    # ... if their key has at most this size
+    MAX_RECENT = 256        # templates that are found by a hash, a power of two
     TOPIC_BYTES = 22        # size of a topic in a key, besides its name and partitions: both lengths and the id
 
 cdef bytes ZERO_UUID = bytes(16)
@@ -57,6 +59,41 @@ cdef enum:                  # field of a partition
     PARTITION_INDEX = 0
 
 
+cdef class GroupCore(MachineCore):
+    """Documented in offset_commit.pyi."""
+
+    def replay_block(self, int64_t first_offset, int64_t producer_id, block not None):
+        self.replay_records(first_offset, producer_id, block)
+
+    cdef int replay_records(self, int64_t first_offset, int64_t producer_id, object block) except -1:
+        cdef OffsetBlock offsets
+        cdef OffsetTables tables = self.offset_tables
+        cdef PyObject* topics
+        cdef Py_ssize_t added
+        if type(block) is not OffsetBlock:
+            block.replay(self)
+            return 0
+        offsets = <OffsetBlock>block
+        if producer_id >= 0:
+            self.replay_pending_block(first_offset, producer_id, offsets)
+            return 0
+        topics = PyDict_GetItemWithError(tables.offsets, offsets.group_id)
+        if topics is not NULL and PyDict_Contains(tables.groups, offsets.group_id):
+            added = offsets.put(<dict?>topics, first_offset)
+        else:
+            # Use the string object of the group as the key, so that the offsets of all requests and records share it.
+            added = offsets.put_into(
+                tables.offsets, self.get_or_create_group(offsets.group_id).group_id, first_offset
+            )
+        tables.counters.offset_count += added
+        return 0
+
+
+cdef inline int version_of(object context) except? -1:
+    """Returns the version of a request. A context is a named tuple that begins with it."""
+    return (<tuple>context)[0] if isinstance(context, tuple) else context.api_version
+
+
 cdef class CommitFastPath:
     """Documented in offset_commit.pyi."""
 
@@ -70,6 +107,7 @@ cdef class CommitFastPath:
         self._find_name = topics.by_name
         self._find_id = topics.by_id
         self._templates = {}
+        self._recent = [None] * MAX_RECENT
         self._record_type = record_type
         self._request = request
         self._topic = topic
@@ -82,33 +120,56 @@ cdef class CommitFastPath:
 
     cdef CommitTemplate _template(self, object context, object request, bint by_id):
         """Returns the cached result for a request's topics; None unless all its partitions exist."""
+        cdef unsigned char[MAX_KEY_BYTES] key
         cdef CommitTemplate template
-        cdef PyObject* found
         cdef Py_ssize_t i = 0
         topics = read(request, self._request, TOPICS)
-        cdef bytes key = self._key(topics, by_id)
-        if key is None:
+        cdef Py_ssize_t size = self._encode(key, topics, by_id)
+        if not size:
             return None
-        found = PyDict_GetItemWithError(self._templates, key)
-        if found is not NULL:
-            template = <CommitTemplate>found
+        template = self._known(key, size)
+        if template is not None:
             for topic in topics:
                 if by_id:
                     known = self._find_id(read(topic, self._topic, TOPIC_ID))
                 else:
                     known = self._find_name(read(topic, self._topic, NAME))
                 if i >= len(template.topics) or known is not template.topics[i]:  # deleted, recreated, or grown
-                    del self._templates[key]
                     break
                 i += 1
             else:
                 return template
         template = self._new_template(context, request, topics, by_id)
-        if template is not None:
-            if len(self._templates) >= MAX_TEMPLATES:
-                self._templates.clear()
-            self._templates[key] = template
+        self._keep(key, size, template)
         return template
+
+    cdef CommitTemplate _known(self, const unsigned char* key, Py_ssize_t size):
+        """Returns the cached template of a key, which may be out of date; None if there is none."""
+        cdef Py_ssize_t place = crc32c_of(key, size, 0) % MAX_RECENT
+        cdef CommitTemplate template = self._recent[place]
+        if template is not None and (
+            PyBytes_GET_SIZE(template.key) == size and memcmp(PyBytes_AS_STRING(template.key), key, size) == 0
+        ):
+            return template
+        template = self._templates.get(PyBytes_FromStringAndSize(<const char*>key, size))
+        if template is not None:
+            self._recent[place] = template
+        return template
+
+    cdef int _keep(self, const unsigned char* key, Py_ssize_t size, CommitTemplate template) except -1:
+        """Caches the template of a key, or removes the key from the cache if the template is None."""
+        cdef Py_ssize_t place = crc32c_of(key, size, 0) % MAX_RECENT
+        cdef bytes name = PyBytes_FromStringAndSize(<const char*>key, size)
+        self._recent[place] = None
+        if template is None:
+            self._templates.pop(name, None)
+            return 0
+        if len(self._templates) >= MAX_TEMPLATES:
+            self._templates.clear()
+        template.key = name
+        self._templates[name] = template
+        self._recent[place] = template
+        return 0
 
     cdef CommitTemplate _new_template(self, object context, object request, object topics, bint by_id):
         cdef CommitTemplate template
@@ -159,9 +220,12 @@ cdef class CommitFastPath:
         tables.counters.commits += block.count
         return block
 
-    cdef bytes _key(self, object topics, bint by_id):
-        """Encodes topics and partitions of a request; returns None if they are too long or have unexpected types."""
-        cdef unsigned char[MAX_KEY_BYTES] key
+    cdef Py_ssize_t _encode(self, unsigned char* key, object topics, bint by_id) except -1:
+        """Encodes topics and partitions of a request as a key of at most MAX_KEY_BYTES.
+
+        Returns:
+            The size of the key; 0 if the topics are too long or have unexpected types.
+        """
         cdef Py_ssize_t size, count, used = 1
         cdef int overflow = 0
         cdef long long number
@@ -170,23 +234,23 @@ cdef class CommitFastPath:
         cdef PyObject* requested
         key[0] = by_id
         if type(topics) is not list and type(topics) is not tuple:
-            return None
+            return 0
         for topic in topics:
             if type_of(<PyObject*>topic) is not self._topic.type:
-                return None
+                return 0
             name = read(topic, self._topic, NAME)
             topic_id = read(topic, self._topic, TOPIC_ID) if self._has_ids else ZERO_UUID
             partitions = read(topic, self._topic, PARTITIONS)
             if not PyUnicode_CheckExact(name) or not PyUnicode_IS_ASCII(name):
-                return None
+                return 0
             if not PyBytes_CheckExact(topic_id) or PyBytes_GET_SIZE(topic_id) != 16:
-                return None
+                return 0
             if type(partitions) is not list and type(partitions) is not tuple:
-                return None
+                return 0
             size = PyUnicode_GET_LENGTH(name)
             count = len(partitions)
             if used + TOPIC_BYTES + size + 4 * count > MAX_KEY_BYTES:
-                return None
+                return 0
             name_bytes, partition_count = <int16_t>size, <int32_t>count
             memcpy(&key[used], &name_bytes, 2)
             memcpy(&key[used + 2], &partition_count, 4)
@@ -196,14 +260,14 @@ cdef class CommitFastPath:
             for partition in partitions:
                 requested = get(<PyObject*>partition, self._partition, 0)
                 if requested is NULL or not PyLong_CheckExact(<object>requested):
-                    return None
+                    return 0
                 number = PyLong_AsLongLongAndOverflow(<object>requested, &overflow)
                 index = <int32_t>number
                 if overflow or index != number:
-                    return None
+                    return 0
                 memcpy(&key[used], &index, 4)
                 used += 4
-        return PyBytes_FromStringAndSize(<const char*>key, used)
+        return used
 
 
 # ---- OffsetCommit
@@ -246,12 +310,14 @@ cdef class OffsetCommitFastPath(CommitFastPath):
         cdef ShardCore shard
         cdef OffsetTables tables
         cdef OffsetBlock block
+        cdef int64_t retention_ms
         if type_of(<PyObject*>request) is not self._request.type:
             return None
-        if read(request, self._request, RETENTION_TIME_MS) != NO_EXPIRY:
+        retention = read(request, self._request, RETENTION_TIME_MS)
+        if not number(<PyObject*>retention, &retention_ms) or retention_ms != NO_EXPIRY:
             return None
         group_id = read(request, self._request, GROUP_ID)
-        template = self._template(context, request, <int>context.api_version >= TOPIC_IDS_SINCE)
+        template = self._template(context, request, version_of(context) >= TOPIC_IDS_SINCE)
         if template is None:
             return None
         shard = ready_shard(self._shards, group_id, self._shard_count)
@@ -259,7 +325,7 @@ cdef class OffsetCommitFastPath(CommitFastPath):
             return None
         if self._authorizer is not None and not self._permitted(context, group_id, template):
             return None
-        tables = <OffsetTables?>shard.machine.offset_tables
+        tables = (<GroupCore?>shard.machine).offset_tables
         if not self._accepted(tables, context, request, group_id, template):
             return None
         block = self._block(tables, group_id, read(request, self._request, TOPICS), template, True)
@@ -273,7 +339,10 @@ cdef class OffsetCommitFastPath(CommitFastPath):
         """Returns True if the group accepts the commit. Then also restarts the session timeout of a classic member."""
         cdef PyObject* found = PyDict_GetItemWithError(tables.groups, group_id)
         cdef PyObject* state
-        generation_id = read(request, self._request, GENERATION_ID)
+        cdef int64_t generation_id
+        requested_id = read(request, self._request, GENERATION_ID)
+        if not number(<PyObject*>requested_id, &generation_id):
+            return False
         if found is NULL:
             return generation_id < 0
         group = <object>found
@@ -287,27 +356,26 @@ cdef class OffsetCommitFastPath(CommitFastPath):
             if self._restart_timeout(found, generation_id, <PyObject*>member_id, tables.now.now_ms):
                 return True
         code = group.validate_offset_commit(
-            member_id, instance_id, generation_id, context.api_version, False, plan_of(request, template)
+            member_id, instance_id, requested_id, context.api_version, False, plan_of(request, template)
         )
         if code:
             return False
         group.offset_commit_accepted(member_id)
         return True
 
-    cdef bint _restart_timeout(self, PyObject* group, object generation_id, PyObject* member_id, int64_t now_ms) except -1:
+    cdef bint _restart_timeout(self, PyObject* group, int64_t generation_id, PyObject* member_id, int64_t now_ms) except -1:
         """Restarts the session timeout of a member of a group's present generation; returns False without one."""
         cdef PyObject* member = item(slot(group, self._of_group, GROUP_MEMBERS), member_id)
         cdef PyObject* timer
-        cdef int64_t requested, current, timeout_ms
+        cdef int64_t current, timeout_ms
         if member is NULL:
             return False
         timer = slot(member, self._of_member, MEMBER_TIMER)
         if (
             timer is NULL
             or type(<object>timer) is not Timer
-            or not number(<PyObject*>generation_id, &requested)
             or not number(slot(group, self._of_group, GROUP_GENERATION_ID), &current)
-            or requested != current
+            or generation_id != current
             or not number(slot(member, self._of_member, MEMBER_SESSION_TIMEOUT_MS), &timeout_ms)
         ):
             return False
@@ -373,11 +441,11 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
             return None
         result = self._verifier.verify_group(
             transactional_id, producer_id, producer_epoch, shard.topic, shard.index,
-            <int>context.api_version >= ADDS_PARTITION_SINCE,
+            version_of(context) >= ADDS_PARTITION_SINCE,
         )
         if result is not self._verified:
             return self._api.after_verification(shard, context, plan_of(request, template), result)
-        tables = <OffsetTables?>shard.machine.offset_tables
+        tables = (<GroupCore?>shard.machine).offset_tables
         if not self._accepted(tables, context, request, group_id, template):
             return None
         # Kafka writes no topic ids here: these requests have topic names.
@@ -404,23 +472,3 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
             read(request, self._request, MEMBER_ID), read(request, self._request, INSTANCE_ID), generation_id,
             context.api_version, True, plan_of(request, template),
         )
-
-
-# ---- replay
-
-def replay_block(shard, int64_t offset, int64_t producer_id, records not None):
-    cdef OffsetBlock block
-    cdef OffsetTables tables
-    cdef Py_ssize_t added
-    if type(records) is not OffsetBlock:
-        return records.replay(shard)
-    block = <OffsetBlock>records
-    if producer_id >= 0:
-        return shard.replay_pending_block(offset, producer_id, block)
-    tables = shard.offset_tables
-    if PyDict_Contains(tables.groups, block.group_id) and PyDict_Contains(tables.offsets, block.group_id):
-        added = block.put(tables.offsets, block.group_id, offset)
-    else:
-        # Use the string object of the group as the key, so that the offsets of all requests and records share it.
-        added = block.put(tables.offsets, shard.get_or_create_group(block.group_id).group_id, offset)
-    tables.counters.offset_count += added
