@@ -28,6 +28,7 @@ from kcore_ext.group.offsets cimport (
     put_value,
     value_size,
 )
+from kcore_ext.util.byte_order cimport write_int32
 from kcore_ext.util.named_tuples cimport named_tuple_of_three
 from kcore_ext.util.record_limits cimport RECORD_OVERHEAD
 from kcore_ext.util.shared_text cimport shared_text
@@ -363,18 +364,25 @@ cdef class OffsetBlock:
 
     cdef bint write(self, BatchBuilder batch, int64_t timestamp_ms) except -1:
         cdef Entry* entry
-        cdef Py_ssize_t i, names_size = 0
+        cdef Py_ssize_t i, names_size = 0, names_at = 0
         cdef PyObject* topic = NULL
         cdef unsigned char* at
         for i in range(self.count):
             entry = &self.entries[i]
             if entry.topic != topic:
-                topic = entry.topic
-                names_size = key_size(self.group_id, <str>topic)
+                names_size = key_size(self.group_id, <str>entry.topic)
             at = batch.begin_record(timestamp_ms, names_size, entry.value_bytes)
             if at is NULL:
                 return False
-            at = put_varint(put_key(at, self.group_id, <str>topic, entry.partition), entry.value_bytes)
+            if entry.topic != topic:
+                topic = entry.topic
+                names_at = at - batch.records
+                at = put_key(at, self.group_id, <str>topic, entry.partition)
+            else:   # the names of the previous record: its key ends with the partition
+                memcpy(at, batch.records + names_at, names_size - 4)
+                at += names_size
+                write_int32(at - 4, entry.partition)
+            at = put_varint(at, entry.value_bytes)
             put_value(at, <OffsetAndMetadata>entry.offset, self.version)[0] = 0  # no headers
         return True
 

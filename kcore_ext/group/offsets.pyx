@@ -18,11 +18,9 @@ from kcore_ext.util.byte_order cimport read_int16, read_int32, read_int64, write
 from kcore_ext.codec.plan cimport Schema, schema_of
 from kcore_ext.codec.fields cimport FieldLayout
 from kcore_ext.util.record_limits cimport MAX_STRING
+from kcore_ext.util.text cimport utf8_of
 
 from kcore_ext.codec.frames import StructBase
-
-cdef extern from "Python.h":
-    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
 
 cdef bytes ZERO_UUID = bytes(16)
 cdef char* ZERO_BYTES = PyBytes_AS_STRING(ZERO_UUID)
@@ -64,6 +62,7 @@ cdef tuple _fields(OffsetAndMetadata entry):
 
 
 @cython.final
+@cython.freelist(64)
 cdef class OffsetAndMetadata:
     """One committed offset, materialised or pending. It is immutable after the replay of its record.
 
@@ -139,7 +138,7 @@ cdef class OffsetAndMetadata:
 
 cdef Py_ssize_t value_size(OffsetAndMetadata entry, int version) except -1:
     cdef Py_ssize_t length, rest
-    PyUnicode_AsUTF8AndSize(entry.metadata, &length)
+    utf8_of(entry.metadata, &length)
     if version == EXPIRING_VERSION:
         if length > MAX_STRING:
             raise ValueError(f"metadata of {length} bytes does not fit in a record of version 1")
@@ -156,7 +155,7 @@ cdef Py_ssize_t value_size(OffsetAndMetadata entry, int version) except -1:
 
 cdef uint8_t* put_value(uint8_t* at, OffsetAndMetadata entry, int version) except NULL:
     cdef Py_ssize_t length
-    cdef const char* text = PyUnicode_AsUTF8AndSize(entry.metadata, &length)
+    cdef const char* text = utf8_of(entry.metadata, &length)
     at = put64(put16(at, <uint16_t>version), <uint64_t>entry.committed_offset)
     if version == EXPIRING_VERSION:
         # Version 1 has an expiration time, and neither leader epoch nor topic id.
@@ -218,8 +217,8 @@ cdef bytes _encode_key(str group, str topic, int32_t partition):
 
 cdef Py_ssize_t key_size(str group, str topic) except -1:
     cdef Py_ssize_t group_size, topic_size
-    PyUnicode_AsUTF8AndSize(group, &group_size)
-    PyUnicode_AsUTF8AndSize(topic, &topic_size)
+    utf8_of(group, &group_size)
+    utf8_of(topic, &topic_size)
     if group_size > MAX_STRING or topic_size > MAX_STRING:
         raise ValueError(f"a name of {max(group_size, topic_size)} bytes does not fit in the key of a record")
     return 10 + group_size + topic_size
@@ -227,8 +226,8 @@ cdef Py_ssize_t key_size(str group, str topic) except -1:
 
 cdef uint8_t* put_key(uint8_t* at, str group, str topic, int32_t partition) except NULL:
     cdef Py_ssize_t group_size, topic_size
-    cdef const char* group_text = PyUnicode_AsUTF8AndSize(group, &group_size)
-    cdef const char* topic_text = PyUnicode_AsUTF8AndSize(topic, &topic_size)
+    cdef const char* group_text = utf8_of(group, &group_size)
+    cdef const char* topic_text = utf8_of(topic, &topic_size)
     at = put16(put16(at, OFFSET_KEY), <uint16_t>group_size)
     memcpy(at, group_text, group_size)
     at = put16(at + group_size, <uint16_t>topic_size)
