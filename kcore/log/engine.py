@@ -196,9 +196,6 @@ class StagedLogEngine(EngineCore, LogEngine):
         """Moves all staged changes into a write set. After an exception, a change may be in the staged set, the
         write set, or both.
         """
-        dirty = self._dirty
-        if len(dirty) > 1:
-            dirty.sort(key=_BY_NUMBER)
         metas, drops = self._metas, self._drops
         # The write set gets a shared empty container, never the engine's own: later changes must not appear in it.
         sealed = WriteSet(self._seal_dirty(), metas or _NO_METAS, drops or _NO_DROPS, 0)

@@ -23,8 +23,7 @@ cdef class CommitFastPath:
     cdef object _read                   # Operation.READ
     cdef object _group_resource         # ResourceType.GROUP
     cdef object _topic_resource         # ResourceType.TOPIC
-    cdef object _find_name
-    cdef object _find_id
+    cdef object _topics
     cdef FieldLayout _request
     cdef FieldLayout _topic
     cdef FieldLayout _partition

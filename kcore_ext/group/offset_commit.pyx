@@ -21,6 +21,7 @@ from kcore_ext.group.offset_block cimport CommitTemplate, OffsetBlock, block_of,
 from kcore_ext.group.offset_fetch cimport OffsetTables
 from kcore_ext.runtime.shard cimport MachineCore, ShardCore, ready_shard
 from kcore_ext.runtime.timer_wheel cimport Timer, timer_extend
+from kcore_ext.runtime.topics cimport TopicsCore
 from kcore_ext.util.slots cimport SlotLayout, item, number, slot
 
 from kcore_ext.group.offset_block import unknown_partitions
@@ -94,6 +95,14 @@ cdef inline int version_of(object context) except? -1:
     return (<tuple>context)[0] if isinstance(context, tuple) else context.api_version
 
 
+cdef inline object topic_by_name(object topics, object name):
+    return (<TopicsCore>topics).named(name) if isinstance(topics, TopicsCore) else topics.by_name(name)
+
+
+cdef inline object topic_by_id(object topics, object topic_id):
+    return (<TopicsCore>topics).with_id(topic_id) if isinstance(topics, TopicsCore) else topics.by_id(topic_id)
+
+
 cdef class CommitFastPath:
     """Documented in offset_commit.pyi."""
 
@@ -104,8 +113,7 @@ cdef class CommitFastPath:
         self._shard_count = shards.partitions
         self._authorizer = authorizer
         self._read, self._group_resource, self._topic_resource = permissions
-        self._find_name = topics.by_name
-        self._find_id = topics.by_id
+        self._topics = topics
         self._templates = {}
         self._recent = [None] * MAX_RECENT
         self._record_type = record_type
@@ -131,9 +139,9 @@ cdef class CommitFastPath:
         if template is not None:
             for topic in topics:
                 if by_id:
-                    known = self._find_id(read(topic, self._topic, TOPIC_ID))
+                    known = topic_by_id(self._topics, read(topic, self._topic, TOPIC_ID))
                 else:
-                    known = self._find_name(read(topic, self._topic, NAME))
+                    known = topic_by_name(self._topics, read(topic, self._topic, NAME))
                 if i >= len(template.topics) or known is not template.topics[i]:  # deleted, recreated, or grown
                     break
                 i += 1
@@ -175,7 +183,7 @@ cdef class CommitFastPath:
         cdef CommitTemplate template
         cdef list found = []
         for topic in topics:
-            known = self._find_id(topic.topic_id) if by_id else self._find_name(topic.name)
+            known = topic_by_id(self._topics, topic.topic_id) if by_id else topic_by_name(self._topics, topic.name)
             partitions = topic.partitions
             # The response omits a topic without partitions; the generic path handles that.
             if known is None or not partitions or unknown_partitions(partitions, known.partitions, 1) is not None:

@@ -72,7 +72,7 @@ class EngineCore:
     _garbage: dict[int, StagedPartitionLog | None]
 
     def _seal_dirty(self) -> list[SealedPartition]:
-        """Seals the staged changes of all dirty partitions. No partition is dirty afterwards.
+        """Seals the staged changes of all dirty partitions, by ascending number. No partition is dirty afterwards.
 
         An exception leaves some partitions sealed: the caller must then discard all staged changes.
         """

@@ -6,7 +6,10 @@
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdlib cimport qsort
 from libc.string cimport memcpy
 
 from kcore_ext.batch.builder cimport BatchBuilder
@@ -14,6 +17,10 @@ from kcore_ext.batch.crc32c cimport crc32c_of
 from kcore_ext.batch.header cimport copy_stamped
 from kcore_ext.util.byte_order cimport write_int32, write_int64
 from kcore_ext.log.tail_cache cimport PartitionTail
+
+cdef extern from "Python.h":
+    ctypedef struct PyListObject:
+        PyObject** ob_item
 
 cdef enum:
     BATCH_HEAD_BYTES = 16   # before each batch of a journal entry: partition number, base offset, size of the batch
@@ -44,6 +51,36 @@ cdef class SealedPartition:
         return f"<{len(self.batches)} batches of {self.key} up to {self.end_offset}>"
 
 
+cdef struct Numbered:
+    uint32_t number
+    PyObject* log
+
+
+cdef int compare(const void* left, const void* right) noexcept nogil:
+    cdef uint32_t first = (<Numbered*>left).number, second = (<Numbered*>right).number
+    return (first > second) - (first < second)
+
+
+cdef int sort_by_number(list logs) except -1:
+    """Sorts partition logs by their numbers. After an exception, the list is unchanged."""
+    cdef Py_ssize_t place, count = PyList_GET_SIZE(logs)
+    cdef PyObject** items = (<PyListObject*>logs).ob_item
+    cdef Numbered* numbered
+    if count < 2:
+        return 0
+    numbered = <Numbered*>PyMem_Malloc(count * sizeof(Numbered))
+    if numbered is NULL:
+        raise MemoryError
+    for place in range(count):
+        numbered[place].number = (<LogCore>items[place])._number
+        numbered[place].log = items[place]
+    qsort(numbered, count, sizeof(Numbered), compare)
+    for place in range(count):
+        items[place] = numbered[place].log
+    PyMem_Free(numbered)
+    return 0
+
+
 cdef class EngineCore:
     """Documented in partition.pyi."""
 
@@ -57,6 +94,7 @@ cdef class EngineCore:
         cdef SealedPartition sealed
         cdef list bases, batches
         cdef dict rewrites
+        sort_by_number(self._dirty)
         for log in self._dirty:
             sealed = SealedPartition.__new__(SealedPartition)
             bases, batches = [], []

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from kcore.broker.metadata.image import ConfigKey, ConfigType, MetadataImage
 from kcore.runtime.topics import MetadataListener, TopicInfo
-from kcore_ext.broker.topics import TopicsCore
+from kcore_ext.runtime.topics import TopicsCore
 
 
 class Topics(TopicsCore):

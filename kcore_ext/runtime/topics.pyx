@@ -7,10 +7,6 @@ from cpython.object cimport PyObject
 cdef class TopicsCore:
     """Documented in topics.pyi."""
 
-    cdef object _image
-    cdef dict _names
-    cdef dict _ids
-
     def __cinit__(self, *arguments, **named):
         self._names, self._ids = {}, {}
 
@@ -27,9 +23,15 @@ cdef class TopicsCore:
         self._image, self._names, self._ids = image, names, ids
 
     def by_name(self, name):
+        return self.named(name)
+
+    def by_id(self, topic_id):
+        return self.with_id(topic_id)
+
+    cdef object named(self, object name):
         cdef PyObject* found = PyDict_GetItemWithError(self._names, name)
         return None if found is NULL else <object>found
 
-    def by_id(self, topic_id):
+    cdef object with_id(self, object topic_id):
         cdef PyObject* found = PyDict_GetItemWithError(self._ids, topic_id)
         return None if found is NULL else <object>found
