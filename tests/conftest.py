@@ -62,10 +62,15 @@ def unlimited_lines() -> None:
 
 @pytest.fixture(autouse=True)
 def unchanged_log_levels() -> Iterator[None]:
-    """Restores the levels of kcore's loggers and of the root logger, because later tests count log lines."""
-    before, root = _log_levels(), logging.root.level
+    """Restores the levels of kcore's loggers and of the root logger, because later tests count log lines. Also removes
+    handlers that write to a test's output.
+    """
+    before, root, handlers = _log_levels(), logging.root.level, logging.root.handlers[:]
     yield
     logging.root.setLevel(root)
+    for handler in logging.root.handlers[:]:
+        if type(handler) is logging.StreamHandler and handler not in handlers:
+            logging.root.removeHandler(handler)  # of a program that ran in this process; its stream is closed now
     for name, level in _log_levels().items():
         if level != before.get(name, logging.NOTSET):
             logging.getLogger(name).setLevel(before.get(name, logging.NOTSET))

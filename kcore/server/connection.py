@@ -355,7 +355,12 @@ class Connection(ConnectionCore, asyncio.Protocol):
 
     def _unsent(self) -> int:
         """Returns the number of bytes that wait for the peer to read."""
-        size: int = self.transport.get_write_buffer_size()
+        try:
+            size: int = self.transport.get_write_buffer_size()
+        except AttributeError:
+            # The client has ended its TLS session, so this class has closed asyncio's transport, and the event loop has
+            # closed it again. It then has no session, and its other methods fail.
+            return 0
         return size
 
     # ---- unread bytes

@@ -292,8 +292,9 @@ def _read(url: str) -> bytes:
             opener = urllib.request.build_opener(SecureRedirects, _Handler(limit))
             with opener.open(url, timeout=READ_TIMEOUT_S) as response:
                 data: bytes = response.read(MAX_KEYS_BYTES + 1)
-        except Exception:
-            if limit.ended:
+        except Exception as error:
+            # A single operation of the socket may reach the limit first. `URLError` has its error as `reason`.
+            if limit.ended or isinstance(getattr(error, "reason", error), TimeoutError):
                 raise TimeoutError(f"the issuer has not responded within {READ_TIMEOUT_S:g} s") from None
             raise
     if limit.ended:

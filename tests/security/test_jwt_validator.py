@@ -381,6 +381,18 @@ def test_a_read_of_an_issuers_keys_has_a_time_limit(beginning: bytes, monkeypatc
         jwt_validator._read(issuer.url)
 
 
+@pytest.mark.parametrize("timed_out", [TimeoutError("timed out"), URLError(TimeoutError("timed out"))])
+def test_the_time_limit_of_a_single_operation_gives_the_same_error(
+    timed_out: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise timed_out
+
+    monkeypatch.setattr("urllib.request.OpenerDirector.open", fail)
+    with pytest.raises(TimeoutError, match="the issuer has not responded within 10 s"):
+        jwt_validator._read("http://127.0.0.1:1/keys")
+
+
 def test_keys_over_https_need_a_trusted_certificate(authority: Authority) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.issue("issuer.pem", (NameOID.COMMON_NAME, "localhost")))

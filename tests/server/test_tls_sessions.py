@@ -170,6 +170,7 @@ def test_a_client_that_ends_its_tls_session_gets_no_further_responses(
     with pytest.raises(ssl.SSLError):
         peer.socket.unwrap()
     wait_until(lambda: server.live.call(lambda: connection._closing), "the end of the connection")
+    server.live.call(connection.report_unread)  # asyncio's transport has no session any more; timers still call this
     assert sum(sizes) < 2 * RECORD
     peer.socket.close()
     wait_until(lambda: server.counted == (0, {}), "nothing is counted")
