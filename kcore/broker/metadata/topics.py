@@ -23,6 +23,8 @@ class Topics(TopicsCore):
 
     __slots__ = ("_listeners", "deciding")
 
+    image: MetadataImage
+
     def __init__(self) -> None:
         self.image = MetadataImage()
         self.deciding = False
