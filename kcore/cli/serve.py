@@ -197,13 +197,13 @@ async def _serve(config: Config, forgetful: bool) -> int:
     from kcore.engine import Engine  # noqa: PLC0415
     from kcore.server.listeners import format_address, parse_listeners  # noqa: PLC0415
     from kcore.server.server import Server  # noqa: PLC0415
+    from kcore.server.unused_settings import warn_of_unused_settings  # noqa: PLC0415
 
     try:
         listeners = parse_listeners(config)
     except ConfigError as error:
         raise ConfigError(f"{place_of_listeners(config)}: {error}") from None
-    if ignored := config.without_effect():
-        logger.warning("these settings of Apache Kafka have no effect in kcore: %s", ", ".join(ignored))
+    warn_of_unused_settings(config)
     if forgetful:
         logger.warning("no data folder (--data DIR): all data is in memory and will be lost when this process ends")
     COLLECTOR.start()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kcore.cli.stop_signals import stop_at_signals
 from kcore.errors import EngineInterruptedError
 from kcore.log.errors import LogError
+from kcore.server.unused_settings import warn_of_unused_settings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -48,6 +49,7 @@ async def serve_cluster(config: Config, url: str) -> int:
     """
     from kcore.cluster.urls import store_of_node  # noqa: PLC0415  # only nodes of a cluster need it
 
+    warn_of_unused_settings(config)
     return await serve_node(config, store_of_node(url, config), Stop())
 
 

@@ -27,6 +27,7 @@ from kcore.errors import ConfigError
 from kcore.log import LmdbLogEngine
 from kcore.log.data_folder import DataFolder
 from kcore.log.node_journals import CLUSTER_FOLDER
+from kcore.server.unused_settings import warn_of_unused_settings
 
 if TYPE_CHECKING:
     from kcore.config.node import Config
@@ -360,6 +361,7 @@ def serve_processes(config: Config, processes: int, start: Start) -> int:
         LogError: the data folder cannot be used.
     """
     starts = plan(config, processes, start)
+    warn_of_unused_settings(config)
     folder = make_ready(config)
     try:
         status = asyncio.run(_supervise(folder, starts))

@@ -213,7 +213,22 @@ RELOADABLE = frozenset(name for name in PER_LISTENER if name.startswith(("ssl_ke
 """Attribute names of the settings of a single listener that may change at run time: keys and certificates."""
 
 
-def listener_prefixes(listeners: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the prefix of the settings of each listener: `listener.name.NAME.`, in the order of `listeners`."""
-    names = (entry.rpartition("://")[0].strip() or "PLAINTEXT" for entry in listeners)
-    return tuple(f"{LISTENER_PREFIX}{name.lower()}." for name in names)
+_PER_MECHANISM = tuple(prefix.replace(".", "_") for prefix in OF_OAUTHBEARER)
+_OF_LISTENERS = (
+    *(name.replace("_", ".") for name in PER_LISTENER | LISTENER_LIMITS),
+    *(f"oauthbearer.{name.replace('_', '.')}" for name in PER_LISTENER if name.startswith(_PER_MECHANISM)),
+    *(f"{mechanism}.sasl.jaas.config" for mechanism in ("scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi")),
+)
+"""Names of the settings of listeners, without the prefix of the listener."""
+
+
+def listener_names(listeners: tuple[str, ...]) -> set[str]:
+    """Returns the name of each listener of the setting `listeners`, in lower case."""
+    return {(entry.rpartition("://")[0].strip() or "PLAINTEXT").lower() for entry in listeners}
+
+
+def listener_of(name: str) -> str:
+    """Returns the listener, in lower case, of a valid setting `listener.name.LISTENER.SETTING`."""
+    rest = name.removeprefix(LISTENER_PREFIX)
+    setting_name = max((one for one in _OF_LISTENERS if rest.endswith(f".{one}")), key=len)
+    return rest.removesuffix(f".{setting_name}")

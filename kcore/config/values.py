@@ -12,7 +12,8 @@ from kcore.config.security import (
     OF_OAUTHBEARER,
     PER_LISTENER,
     SecuritySettings,
-    listener_prefixes,
+    listener_names,
+    listener_of,
 )
 from kcore.config.setting import Setting, SettingType, similar_name
 from kcore.errors import ConfigError
@@ -26,11 +27,28 @@ SAME_AS = {
 """Mapping from the names of Kafka's settings to kcore's names of the same settings, where the names differ."""
 
 
+PROTOCOL_MAP = "listener.security.protocol.map"
+
+
 class Effective(NamedTuple):
     """A setting with its current value and the value's source ("default", "file server.properties:3", "-c", …)."""
 
     setting: Setting
     value: Any
+    source: str
+
+
+class AbsentListener(NamedTuple):
+    """A setting of a listener that `listeners` lacks.
+
+    Attributes:
+        setting: the setting's name, or `listener.security.protocol.map=ENTRY`.
+        listener: the listener's name, in lower case.
+        source: the source of the setting's value.
+    """
+
+    setting: str
+    listener: str
     source: str
 
 
@@ -115,19 +133,48 @@ class ConfigValues(SecuritySettings):
         return entry
 
     def without_effect(self) -> list[str]:
-        """Returns the names of the settings that were set, exist in Kafka and have no effect in kcore."""
+        """Returns the names of the settings that were set, exist in Kafka and have no effect in kcore.
+
+        The names of `of_absent_listeners` are not in the list, because these settings have no effect in Kafka, either.
+        """
         from kcore.config.kafka_settings import KEPT_FOR_TOOLS, NO_WARNING  # noqa: PLC0415  # for servers only
 
         unused = {name for name in self._foreign if name not in SAME_AS and name not in NO_WARNING}
         unused.update(KEPT_FOR_TOOLS.intersection(self._sources))
-        prefixes = listener_prefixes(self.listeners)
-        unused.update(name for name in self._of_listeners if not name.startswith(prefixes))
+        controllers = self._controller_names()
+        unused.update(name for name in self._of_listeners if listener_of(name) in controllers)
         # Login modules of mechanisms other than PLAIN; brokers of Kafka use them to connect to each other.
-        unused.update(name for name in self._of_listeners if OTHER_MECHANISMS.fullmatch(name))
+        absent = {setting_name for setting_name, _, _ in self.of_absent_listeners()}
+        unused.update(name for name in self._of_listeners.keys() - absent if OTHER_MECHANISMS.fullmatch(name))
         jaas = self._foreign.get("sasl.jaas.config")
         if jaas is not None and jaas.value and login_module(jaas.value)[0] != PLAIN_MODULE:
             unused.add(jaas.setting.name)
         return sorted(unused)
+
+    def of_absent_listeners(self) -> list[AbsentListener]:
+        """Returns the settings that have no effect because `listeners` lacks their listener.
+
+        The result has no settings of listeners of controllers. It has no entries of `listener.security.protocol.map`
+        for the four names in the default of the map.
+        """
+        known = listener_names(self.listeners) | self._controller_names()
+        absent = [
+            AbsentListener(name, listener_of(name), own.source)
+            for name, own in self._of_listeners.items()
+            if listener_of(name) not in known
+        ]
+        source = self.source(PROTOCOL_MAP)
+        known |= {_name_in(entry) for entry in self.SETTINGS[PROTOCOL_MAP].default}
+        absent.extend(
+            AbsentListener(f"{PROTOCOL_MAP}={entry}", _name_in(entry), source)
+            for entry in self.get(PROTOCOL_MAP)
+            if _name_in(entry) not in known
+        )
+        return absent
+
+    def _controller_names(self) -> frozenset[str]:
+        """Returns the names, in lower case, of the listeners of Kafka's controllers, which kcore does not open."""
+        return frozenset(name.lower() for name in self.get("controller.listener.names") or ())
 
     def reset(self, name: str) -> None:
         """Resets a setting to its default."""
@@ -208,3 +255,8 @@ class ConfigValues(SecuritySettings):
 
 def _attribute(name: str) -> str:
     return name.replace(".", "_")
+
+
+def _name_in(entry: str) -> str:
+    """Returns the name, in lower case, in an entry of `listener.security.protocol.map`."""
+    return entry.partition(":")[0].strip().lower()

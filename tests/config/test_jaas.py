@@ -86,7 +86,7 @@ def test_login_modules_of_other_mechanisms_have_no_effect(name: str) -> None:
     """Kafka's brokers use these login modules to connect to each other. The server starts, and warns that the modules
     have no effect.
     """
-    config = Config.of({name: SCRAM})
+    config = Config.of({"listeners": "X://:1,SASL_SSL://:2", name: SCRAM})
     assert config.without_effect() == [name]
     assert config.for_listener("X").plain_sasl_jaas_config is None
     with pytest.raises(ConfigError) as refused:

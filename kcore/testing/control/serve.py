@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
 import threading
@@ -10,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from kcore.errors import ConfigError
 from kcore.server.listeners import parse_listeners
+from kcore.server.unused_settings import warn_of_unused_settings
 from kcore.testing.broker import Broker
 from kcore.testing.control.control import Control
 from kcore.testing.control.server import ControlServer, loopback_address
 
 if TYPE_CHECKING:
     from kcore.config.node import Config
-
-logger = logging.getLogger("kcore.serve")
 
 
 def broker_for(config: Config) -> Broker:
@@ -54,8 +52,7 @@ def serve_controlled(config: Config, address: str) -> int:
     """
     loopback_address(address)
     broker = broker_for(config)
-    if ignored := config.without_effect():
-        logger.warning("these settings of Apache Kafka have no effect in kcore: %s", ", ".join(ignored))
+    warn_of_unused_settings(config)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
