@@ -264,13 +264,18 @@ class Engine:
 
         Raises:
             DataFolderError: the folder is damaged, locked, of an unknown version, or not a kcore folder.
-            ConfigError: no folder is set, but the durability needs one.
+            ConfigError: no folder is set, but the durability needs one; or a folder is set that it would not use.
         """
         path, durability = config.kcore_data_dir, config.kcore_durability
         if not path and config.source("kcore.durability") == "default":
             durability = "memory"
         if not path and durability != "memory":
             raise ConfigError(f"durability {durability!r} needs a data folder (--data, kcore.data.dir)")
+        if path and durability == "memory":
+            raise ConfigError(
+                f"kcore.durability=memory keeps all data in memory and would not use the data folder {path}: remove "
+                "one of the two settings"
+            )
         log = open_engine(path, durability, create=create, map_size_bytes=config.kcore_map_size)
         try:
             return cls(log, config, clock or SystemClock(), wait=wait)

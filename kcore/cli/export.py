@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from kcore.cli import output, target
+from kcore.config.paths import check_path
 from kcore.errors import ConfigError, KafkaError, KcoreError, PartitionErrors
 from kcore.printable import counted
 
@@ -77,6 +78,8 @@ def run(options: argparse.Namespace) -> int:
             "name one source (a data folder, --bootstrap HOST:PORT of a running server, or --cluster URL) and "
             "--out FOLDER"
         )
+    for name, folder in (*(("SOURCE", one) for one in options.data), ("--out", options.out)):
+        check_path(name, folder)
     if options.cluster is not None and not is_cluster(options.cluster):
         raise ConfigError("--cluster: the URL must begin with postgresql:// or local://")
     if options.from_offset < 0 or (options.to_offset is not None and options.to_offset < options.from_offset):
@@ -152,6 +155,7 @@ def _report_file(written: ExportedFile) -> None:
 def _verify(verify: Callable[[str], list[str]], options: argparse.Namespace) -> int:
     if len(options.data) != 2:
         raise ConfigError("name the folder of the export: kcore export verify FOLDER")
+    check_path("FOLDER", options.data[1])
     findings = verify(options.data[1])
     for finding in findings:
         output.say(finding)

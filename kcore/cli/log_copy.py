@@ -6,6 +6,7 @@ import argparse
 
 from kcore.cli import output, target
 from kcore.cli.log_verify import partition_name, verify
+from kcore.config.paths import check_path
 from kcore.log.lmdb_copy import copy_folder
 
 
@@ -27,6 +28,7 @@ def run(options: argparse.Namespace) -> int:
         LogError: the disk is full, or a file cannot be read or written.
     """
     target.require_folder(options.data, "the database's own tools copy it")
+    check_path("DEST", options.destination)
     size = copy_folder(options.data, options.destination)
     findings, names, partitions = verify(options.destination)
     if findings:

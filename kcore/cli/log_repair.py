@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from kcore.cli import output, target
 from kcore.cli.log_verify import verify
+from kcore.config.paths import check_path
 from kcore.errors import KcoreError
 from kcore.inspect.damage import FolderRules, contents
 from kcore.log import Finding
@@ -40,6 +41,8 @@ def run(options: argparse.Namespace) -> int:
         LogError: the disk is full, or the repair failed; the folder is unchanged.
     """
     target.require_folder(options.data, "restore a backup of the database")
+    if options.copy_to is not None:
+        check_path("--copy-to", options.copy_to)
     rules: list[FolderRules] = []
 
     def make_rules() -> FolderRules:

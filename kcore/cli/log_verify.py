@@ -12,6 +12,7 @@ from kcore.broker.metadata.names import CLUSTER_METADATA, INTERNAL_TOPICS, METAD
 from kcore.cli import output
 from kcore.cluster.store import METADATA
 from kcore.cluster.urls import is_store_url, open_store
+from kcore.config.paths import check_path
 from kcore.errors import KafkaError, KcoreError
 from kcore.log import Finding, LmdbLogEngine, LogEngine, PartitionKey, PartitionLog, verify_folder
 from kcore.log.errors import CorruptLogError, FailureReason, LogError
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints each finding with its partition and offset. Returns 1 if there are findings, else 0."""
+    check_path("DIR", options.data)
     findings, names, partitions = (verify_store if is_store_url(options.data) else verify)(options.data)
     rows = [(partition_name(finding, names), finding.offset, finding.kind, finding.detail) for finding in findings]
     if rows or options.format == "json":

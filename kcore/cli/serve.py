@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import logging
+import os
 import resource
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from kcore.cli.properties import make_config
 from kcore.cli.stop_signals import stop_at_signals
 from kcore.config.node import Config
 from kcore.errors import ConfigError, EngineInterruptedError, KcoreError
-from kcore.printable import counted
+from kcore.printable import clean, counted
 
 if TYPE_CHECKING:
     from kcore.engine import Engine
@@ -80,6 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serves until SIGTERM, SIGINT or SIGHUP."""
+    if options.http is not None and not options.http.strip():
+        raise ConfigError("--http is empty; valid: HOST:PORT")
     given: dict[str, str] = {}
     if options.data is not None:
         given["kcore.data.dir"] = options.data
@@ -180,13 +183,15 @@ def place_of_listeners(config: Config) -> str:
 
 
 def recovered(engine: Engine) -> None:
-    """Prints the recovery result, and excludes the loaded state from garbage collection."""
+    """Prints the recovery result with the data folder, and excludes the loaded state from garbage collection."""
     COLLECTOR.freeze()
     found = engine.recovery
+    folder = engine.config.kcore_data_dir
+    where = f" from {clean(os.path.abspath(folder))}" if folder else ""
     print(
         f"kcore: recovered {counted(found.topics, 'topics')}, {counted(found.groups, 'groups')} and "
         f"{counted(found.records, 'records')} of {counted(found.shards, 'coordinator partitions')} in "
-        f"{found.elapsed_ms} ms",
+        f"{found.elapsed_ms} ms{where}",
         flush=True,
     )
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kcore.cluster.urls import is_store_url
+from kcore.config.paths import check_path
 from kcore.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,12 +50,13 @@ def security(options: argparse.Namespace) -> ClientSecurity | None:
 
 
 def require_folder(data: str, instead: str) -> None:
-    """Raises ConfigError if the argument for a data folder is the URL of a cluster's store.
+    """Raises ConfigError if the argument for a data folder is empty, or is the URL of a cluster's store.
 
     Args:
         data: the argument.
         instead: the command for a cluster, for the error message.
     """
+    check_path("DIR", data)
     if is_store_url(data):
         raise ConfigError(f"this command needs a data folder, and {data} is the store of a cluster: {instead}")
 

@@ -7,6 +7,7 @@ with `kcore.` are kcore's own. If a default differs from Kafka's, the setting's 
 from __future__ import annotations
 
 from kcore.config.connections import overrides_fault
+from kcore.config.paths import path_fault
 from kcore.config.security import SecuritySettings
 from kcore.config.setting import INT_MAX, SettingType, declared, setting
 from kcore.config.values import ConfigValues
@@ -461,7 +462,9 @@ class Config(ConfigValues):
     )
 
     # ---- kcore's own
-    kcore_data_dir: str = setting("", "The data folder; `--data` sets it.")
+    kcore_data_dir: str = setting(
+        "", "The data folder; `--data` sets it. If the setting is present, it must not be empty.", check=path_fault
+    )
     kcore_durability: str = setting(
         "fsync",
         "The durability of a record when its producer gets the response. fsync: the record is on the device. os: the "

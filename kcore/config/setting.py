@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from enum import Enum
 from pathlib import PurePath
@@ -135,7 +136,7 @@ class Setting(NamedTuple):
             try:
                 return int(text)
             except ValueError:
-                raise self._refuse(text, "is not a whole number") from None
+                raise self._refuse(text, f"is not a whole number{unit_hint(self.name, text)}") from None
         if kind is SettingType.DOUBLE:
             try:
                 return float(text)
@@ -183,6 +184,23 @@ class Setting(NamedTuple):
                     raise self._refuse(value, problem)
         if self.check is not None and (wrong := self.check(parsed)):
             raise self._refuse(value, wrong)
+
+
+_UNITS = {"ms": "milliseconds", "seconds": "seconds", "hours": "hours", "bytes": "bytes", "size": "bytes"}
+_WITH_UNIT = re.compile(r"[+-]?\d+(\.\d+)?\s*[A-Za-z]+")
+
+
+def unit_hint(name: str, text: str) -> str:
+    """Returns a hint for an error message about a number with a unit, such as `1h`; "" if the text is no such number.
+
+    Args:
+        name: the setting's name, whose last word determines the unit of the setting.
+        text: the value.
+    """
+    if _WITH_UNIT.fullmatch(text) is None:
+        return ""
+    unit = _UNITS.get(name.rpartition(".")[2])
+    return f" (write a number without a unit{'' if unit is None else f', in {unit}'})"
 
 
 def _shown(value: Any) -> str:

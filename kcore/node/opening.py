@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from kcore.config.node import Config
+from kcore.config.paths import check_path
 from kcore.errors import ConfigError
 from kcore.node._async.node import CALL_TIMEOUT_S, AsyncNode
 from kcore.node._sync.node import Node
@@ -200,6 +201,7 @@ def _folder(path: str | Path) -> str:
         raise TypeError(f"path: {path!r}; valid: a str, a pathlib.Path, or None for data in memory")
     if not folder:
         raise ConfigError("path is empty; valid: a folder, or None for data in memory")
+    check_path("path", folder)
     return folder
 
 

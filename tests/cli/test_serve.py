@@ -212,7 +212,9 @@ def test_port_0_selects_a_free_port_and_signals_end_the_server_cleanly(tmp_path:
         assert process.stdout is not None
         listening, recovered = process.stdout.readline(), process.stdout.readline()
         assert re.fullmatch(
-            r"kcore: recovered \d+ topics?, 0 groups and 0 records of 1 coordinator partition in \d+ ms\n", recovered
+            r"kcore: recovered \d+ topics?, 0 groups and 0 records of 1 coordinator partition in \d+ ms from "
+            + re.escape(f"{tmp_path}/data\n"),
+            recovered,
         )
         port = re.fullmatch(r"kcore: PLAINTEXT listening on 127\.0\.0\.1:(\d+)\n", listening)
         assert port is not None

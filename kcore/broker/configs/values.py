@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kcore.config.setting import ANY_TEXT, WIDTHS, Setting, SettingType
+from kcore.config.setting import ANY_TEXT, WIDTHS, Setting, SettingType, unit_hint
 
 MAX_VALUE_LENGTH = 32_767
 """Longest accepted value of a setting, in UTF-16 code units."""
@@ -56,7 +56,7 @@ def _parse(setting: Setting, text: str) -> Any:
         return text.lower() == "true"
     if kind in WIDTHS:
         if _WHOLE.fullmatch(text) is None:
-            raise InvalidValueError(f"{setting.name}={text!r}: not a whole number")
+            raise InvalidValueError(f"{setting.name}={text!r}: not a whole number{unit_hint(setting.name, text)}")
         low, high = WIDTHS[kind]
         digits = text.lstrip("+-").lstrip("0")
         # Python refuses to convert thousands of digits.

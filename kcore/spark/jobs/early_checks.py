@@ -10,6 +10,7 @@ import argparse
 import os
 from typing import Final
 
+from kcore.config.paths import check_path
 from kcore.errors import ConfigError
 from kcore.spark.events.sources import open_source
 from kcore.spark.export.storage import LocalStorage, is_uri
@@ -33,10 +34,11 @@ def check_places(options: argparse.Namespace, done: str | None = None) -> None:
         done: the name of the file that shows that an output is complete; None: the output is no folder of tables.
 
     Raises:
-        KcoreError: there are no logs, the output is a file or inside the source, or there is an earlier output and
-            the mode is `error`.
+        KcoreError: there are no logs, the path of the output is empty, the output is a file or inside the source, or
+            there is an earlier output and the mode is `error`.
     """
     source = source_of(options)
+    check_path("--out", options.out)
     of_folder = done is not None and options.format != ICEBERG
     if of_folder and isinstance(source, str):
         check_apart(source, options.out)
