@@ -82,12 +82,7 @@ def run(options: argparse.Namespace) -> int:
         check_path(name, folder)
     if options.cluster is not None and not is_cluster(options.cluster):
         raise ConfigError("--cluster: the URL must begin with postgresql:// or local://")
-    if options.from_offset < 0 or (options.to_offset is not None and options.to_offset < options.from_offset):
-        to = "" if options.to_offset is None else f" --to {options.to_offset}"
-        raise ConfigError(
-            f"--from {options.from_offset}{to}: not a range of offsets; --from must be 0 or more, and --to not below "
-            "--from"
-        )
+    output.check_offsets(options.from_offset, options.to_offset)
     if not 0 <= options.interval <= threading.TIMEOUT_MAX:
         raise ConfigError(f"--interval {options.interval}: must be a number of seconds, 0 or more")
     for folder in options.data:

@@ -44,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _dump(options: argparse.Namespace) -> int:
+    output.check_offsets(options.from_offset, options.to_offset)
     selection = Selection(tuple(options.topic), tuple(options.partition), options.from_offset, options.to_offset)
     if options.data is not None and options.bootstrap is None and is_store_url(options.data):
         _print(options, cluster_events(options.data, selection))

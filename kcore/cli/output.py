@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from kcore.errors import ConfigError
 from kcore.printable import clean
 
 CELL_CHARACTERS: Final = 250
@@ -22,6 +23,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="text",
         help="text: lines or columns for people; json: one object per line",
     )
+
+
+def check_offsets(start: int, stop: int | None) -> None:
+    """Raises ConfigError unless the options --from and --to are a range of offsets, which may be empty.
+
+    Args:
+        start: the value of --from.
+        stop: the value of --to, or None.
+    """
+    if start < 0 or (stop is not None and stop < start):
+        to = "" if stop is None else f" --to {stop}"
+        raise ConfigError(
+            f"--from {start}{to}: not a range of offsets; --from must be 0 or more, and --to not below --from"
+        )
 
 
 def say(text: object) -> None:

@@ -46,11 +46,27 @@ class Selection:
         """Returns True if any event of a partition is selected."""
         return (not self.topics or topic in self.topics) and (not self.partitions or partition in self.partitions)
 
+    def missing(self, existing: Iterable[str]) -> list[str]:
+        """Returns the selected topics that do not exist."""
+        return sorted(set(self.topics).difference(existing))
+
     def require(self, existing: Iterable[str]) -> None:
         """Raises KcoreError if a selected topic does not exist."""
-        missing = sorted(set(self.topics).difference(existing))
-        if missing:
+        if missing := self.missing(existing):
             raise KcoreError(f"these topics do not exist: {', '.join(missing)}")
+
+    def require_partitions(self, existing: Iterable[tuple[str, int]]) -> None:
+        """Raises KcoreError if a selected partition exists in no selected topic.
+
+        Args:
+            existing: the topic and the number of each existing partition.
+        """
+        found = {partition for topic, partition in existing if not self.topics or topic in self.topics}
+        missing = sorted(set(self.partitions) - found)
+        if missing:
+            topics = f"the topics {', '.join(sorted(set(self.topics)))}" if self.topics else "every topic"
+            highest = f"; the highest partition is {max(found)}" if found else ""
+            raise KcoreError(f"these partitions are missing in {topics}: {', '.join(map(str, missing))}{highest}")
 
     def within(self, events: Iterable[Event]) -> Iterator[Event]:
         """Yields the selected events of a partition."""
@@ -64,7 +80,7 @@ def folder_events(path: str | Path, selection: Selection) -> Iterator[Event]:
 
     Raises:
         DataFolderError: the folder cannot be opened.
-        KcoreError: a selected topic does not exist.
+        KcoreError: a selected topic or partition does not exist.
         CorruptLogError: a batch is damaged; the batches before it were yielded.
     """
     check_folder(path)
@@ -72,6 +88,7 @@ def folder_events(path: str | Path, selection: Selection) -> Iterator[Event]:
     try:
         names = topic_names(engine)
         selection.require(names.values())
+        selection.require_partitions((names.get(key.topic_id, ""), key.partition) for key in engine.partitions())
         for key in sorted(engine.partitions(), key=lambda key: (names.get(key.topic_id, ""), key.partition)):
             topic = names.get(key.topic_id)
             if topic is None or not selection.wants(topic, key.partition):
@@ -89,7 +106,7 @@ def cluster_events(url: str, selection: Selection) -> Iterator[Event]:
     Raises:
         ConfigError: no kind of store has this scheme, or a package that it needs is not installed.
         LogError: the store cannot be reached, or a batch is damaged.
-        KcoreError: a selected topic does not exist.
+        KcoreError: a selected topic or partition does not exist.
     """
     with closing(open_store(url)) as store:
         engine = SharedLogEngine(store.reader())
@@ -97,6 +114,7 @@ def cluster_events(url: str, selection: Selection) -> Iterator[Event]:
         names = topic_names(engine)
         selection.require(names.values())
         keys = [row.key for row in store.leaders() if row.key.topic_id in names]
+        selection.require_partitions((names[key.topic_id], key.partition) for key in keys)
         for key in sorted(keys, key=lambda key: (names[key.topic_id], key.partition)):
             topic = names[key.topic_id]
             log = engine.follow(key) if selection.wants(topic, key.partition) else None
@@ -130,12 +148,16 @@ def server_events(node: Node, selection: Selection) -> Iterator[Event]:
     """Fetches the events of a cluster's topics from the partitions' leaders, by topic, partition and offset.
 
     Raises:
-        KafkaError: a server refuses the request.
-        KcoreError: a selected topic does not exist.
+        KafkaError: a server refuses the request, for example because the client may not describe a selected topic.
+        KcoreError: a selected topic or partition does not exist.
         ConnectionClosedError: no server can be reached.
     """
     topics = node.topics.describe()
+    for name in selection.missing(topic.name for topic in topics):
+        # The list lacks topics that the client may not describe. The error for a name tells them from missing topics.
+        node.topics.describe(name, missing_ok=True)
     selection.require(topic.name for topic in topics)
+    selection.require_partitions((topic.name, row.partition) for topic in topics for row in topic.partitions)
     wanted = [
         TopicPartition(topic.name, row.partition)
         for topic in topics

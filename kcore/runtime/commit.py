@@ -54,6 +54,16 @@ MAX_NAMES: Final = 5
 """Maximum number of participants of a failed commit that a log line names."""
 
 
+def refused_write(error: LogError) -> str | None:
+    """Returns the message for clients whose changes a full disk has refused; None for other reasons.
+
+    Without this message, a client sees only the retriable code of its API, such as NOT_CONTROLLER.
+    """
+    if error.reason is FailureReason.DISK_FULL:
+        return "the server cannot write the change, because its disk is full"
+    return None
+
+
 class Participant(Protocol):
     """A component that stages records for the next commit: a coordinator's shard or a topic's partition."""
 
@@ -453,20 +463,20 @@ class CommitPipeline(PipelineCore):
             self._uncertain_participants = None
         for pending, _ in responses:
             if not pending.done:
-                self._fail_response(pending)
+                self._fail_response(pending, error)
         if restored:
             self.interrupted = False
             if self.on_fenced is not None and isinstance(error, FencedWriteError):
                 self.on_fenced(error)
 
-    def _fail_response(self, pending: Pending) -> None:
+    def _fail_response(self, pending: Pending, error: LogError) -> None:
         """Completes a response with an error.
 
         If the API cannot build the error response, tries again, because memory may have been exhausted.
         """
         for code in (pending.api.storage_error, pending.api.storage_error, ErrorCode.UNKNOWN_SERVER_ERROR):
             try:
-                pending.fail(code)
+                pending.fail(code, refused_write(error))
             except Exception as failure:
                 with contextlib.suppress(Exception):
                     self._response_failed(pending, failure)

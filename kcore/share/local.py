@@ -72,7 +72,7 @@ class _WriterApi:
 
     storage_error = ErrorCode.NOT_COORDINATOR
 
-    def error(self, context: object, request: object, code: ErrorCode) -> ErrorCode:
+    def error(self, context: object, request: object, code: ErrorCode, message: str | None = None) -> ErrorCode:
         """Returns the code of a failed write."""
         return code
 

@@ -76,8 +76,11 @@ class Pending:
         exception instead, which closes the connection.
         """
 
-    def fail(self, code: int) -> None:
-        """Completes the response with an error response of the request's API, whose error code is `code`."""
+    def fail(self, code: int, message: str | None = None) -> None:
+        """Completes the response with an error response of the request's API, whose error code is `code`.
+
+        The response contains `message` if the API has a field for it.
+        """
 
     def on_complete(self, callback: Callable[[Any], Any]) -> None:
         """Sets the callback, which receives the response.

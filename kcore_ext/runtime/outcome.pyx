@@ -74,8 +74,8 @@ cdef class Pending:
                     pass    # no memory for a log line: the other responses of the round are completed anyway
                 fail_receiver(callback, error)
 
-    def fail(self, code):
-        self.complete(self.api.error(self.context, self.request, code))
+    def fail(self, code, message=None):
+        self.complete(self.api.error(self.context, self.request, code, message))
 
     cpdef on_complete(self, callback):
         if self.done:

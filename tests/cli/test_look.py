@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kcore.config.security import STANDARD_AUTHORIZER
+from kcore.protocol.records import CONSUMER_OFFSETS
 from kcore.testing import ServerProcess
 from tests.cli.conftest import CommandTarget, Ran
 
@@ -121,6 +123,38 @@ def test_a_dump_can_be_filtered(run: Run, command_target: CommandTarget) -> None
 def test_a_dump_of_a_topic_that_does_not_exist_is_an_error(run: Run, command_target: CommandTarget) -> None:
     result = run("log", "dump", *command_target.arguments, "--topic", "lines", "--topic", "nowhere")
     assert (result.status, result.out, result.err) == (1, "", "kcore: these topics do not exist: nowhere\n")
+
+
+def test_a_dump_of_a_partition_that_does_not_exist_is_an_error(run: Run, command_target: CommandTarget) -> None:
+    dump = ["log", "dump", *command_target.arguments]
+    missing = "kcore: these partitions are missing in"
+    assert run(*dump, "--topic", "lines", "--partition", 99, "--partition", 1) == Ran(
+        1, "", f"{missing} the topics lines: 99; the highest partition is 1\n"
+    )
+    assert run(*dump, "--partition", 99) == Ran(1, "", f"{missing} every topic: 99; the highest partition is 2\n")
+    rows = run(*dump, "--topic", "lines", "--topic", CONSUMER_OFFSETS, "--partition", 2, "--format", "json").rows
+    assert {(row["topic"], row["partition"]) for row in rows} <= {(CONSUMER_OFFSETS, 2)}
+
+
+@pytest.mark.parametrize("offsets", [("--from", "5", "--to", "2"), ("--from", "-1")])
+def test_a_dump_refuses_offsets_that_are_no_range(
+    offsets: tuple[str, ...], run: Run, command_target: CommandTarget
+) -> None:
+    assert run("log", "dump", *command_target.arguments, *offsets) == Ran(
+        1,
+        "",
+        f"kcore: {' '.join(offsets)}: not a range of offsets; --from must be 0 or more, and --to not below --from\n",
+    )
+
+
+def test_a_dump_names_a_topic_that_the_client_may_not_describe(run: Run, tmp_path: Path) -> None:
+    """As in Kafka, the error does not tell whether the topic exists."""
+    settings = {"offsets.topic.num.partitions": "1", "authorizer.class.name": STANDARD_AUTHORIZER}
+    with ServerProcess(tmp_path / "data", settings) as server:
+        for topic in ("secret", "none"):
+            assert run("log", "dump", "--bootstrap", server.bootstrap, "--topic", topic) == Ran(
+                1, "", f"kcore: TOPIC_AUTHORIZATION_FAILED: topic '{topic}': Not authorized for the topic.\n"
+            )
 
 
 def test_the_events_of_one_group_can_be_dumped(run: Run, command_target: CommandTarget) -> None:

@@ -13,6 +13,7 @@ import pytest
 from kcore.log import FailureReason, MemoryLogEngine
 from kcore.log.faults import FaultInjectingEngine
 from kcore.protocol import EncodeError
+from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.fetch import FetchRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.metadata import MetadataRequest
@@ -184,6 +185,23 @@ def test_a_failed_commit_gives_all_responses_in_order(serve) -> None:  # type: i
         assert codes == [16, 16, 16], "NOT_COORDINATOR: clients look up the coordinator again, and retry"
         assert raw.receive(BEAT, 4)[0] == 4
         assert other.send(commit("g", {("t", 0): 7}), 8).topics[0].partitions[0].error_code in (0, 14)
+
+
+def test_the_response_to_a_change_on_a_full_disk_has_the_cause(serve) -> None:  # type: ignore[no-untyped-def]
+    """NOT_CONTROLLER lets clients try again, but does not tell an operator what to do. Other failures have no text,
+    because clients can only try again.
+    """
+    log = FaultInjectingEngine(MemoryLogEngine())
+    live: LiveServer = serve(log=log)
+    with live.connect() as client:
+        results = []
+        for reason in (FailureReason.DISK_FULL, FailureReason.IO_ERROR):
+            live.call(lambda reason=reason: log.fail_commit(1, reason))
+            (topic,) = client.send(create("t"), 7).topics
+            results.append((topic.error_code, topic.error_message))
+        (topic,) = client.send(create("t"), 7).topics
+    full = "the server cannot write the change, because its disk is full"
+    assert results == [(41, full), (41, ErrorCode.NOT_CONTROLLER.message)]
 
 
 @pytest.mark.parametrize("later", [False, True])
