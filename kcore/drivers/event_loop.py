@@ -128,13 +128,15 @@ class AsyncDriver:
         """
 
         def arrived(future: asyncio.Future[Any]) -> None:
-            if self._closed or self._broken or future.cancelled():
+            if future.cancelled():
+                return
+            error = future.exception()  # also after `close`: asyncio logs an exception that no code has retrieved
+            if self._closed or self._broken:
                 return
             if self._paused:
                 self._backlog.append(lambda: arrived(future))
                 return
             self.begin_round()
-            error = future.exception()
             done(future.result() if error is None else error)
 
         try:

@@ -5,6 +5,7 @@ closing ends all work.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import threading
 from functools import partial
@@ -36,6 +37,34 @@ def faulty_engine(clock: Any = None, **settings: str) -> tuple[Engine, FaultInje
 
 def context(version: int) -> RequestContext:
     return RequestContext(version, "client")
+
+
+def test_a_computation_that_fails_after_the_end_is_not_reported() -> None:
+    """A node that ends unregisters, so that a call of the store that still runs on a thread is fenced."""
+    reported: list[dict[str, Any]] = []
+    begun, ended = threading.Event(), threading.Event()
+
+    def compute() -> None:
+        begun.set()
+        ended.wait()
+        raise LogError("node 1 is fenced")
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, described: reported.append(described))
+        engine, _ = faulty_engine()
+        driver = AsyncDriver(engine, loop)
+        driver.compute_beside(compute, pytest.fail)
+        begun.wait()
+        driver.close()
+        engine.close()
+        ended.set()
+        await loop.shutdown_default_executor()
+        await asyncio.sleep(0)  # the callbacks of the future
+
+    asyncio.run(run())
+    gc.collect()
+    assert reported == []
 
 
 class Threaded:
