@@ -6,6 +6,7 @@ import argparse
 
 from kcore.cli import output, target
 from kcore.log import compact
+from kcore.log.reserve import with_reserve
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +28,6 @@ def run(options: argparse.Namespace) -> int:
         LogError: the copy does not fit on the disk; the folder is unchanged.
     """
     target.require_folder(options.data, "the database's own tools free its space")
-    before, after = compact(options.data)
+    before, after = with_reserve(options.data, lambda: compact(options.data))
     output.print_rows(("bytes_before", "bytes_after"), [(before, after)], options.format)
     return 0

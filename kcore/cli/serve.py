@@ -200,6 +200,8 @@ async def _serve(config: Config, forgetful: bool) -> int:
     # Imported here: `--print-config` and `--help` need neither the engine nor the log.
     from kcore.drivers.event_loop import AsyncDriver  # noqa: PLC0415
     from kcore.engine import Engine  # noqa: PLC0415
+    from kcore.log.errors import DataFolderError  # noqa: PLC0415
+    from kcore.log.reserve import explained, make_reserve  # noqa: PLC0415
     from kcore.server.listeners import format_address, parse_listeners  # noqa: PLC0415
     from kcore.server.server import Server  # noqa: PLC0415
     from kcore.server.unused_settings import warn_of_unused_settings  # noqa: PLC0415
@@ -212,7 +214,10 @@ async def _serve(config: Config, forgetful: bool) -> int:
     if forgetful:
         logger.warning("no data folder (--data DIR): all data is in memory and will be lost when this process ends")
     COLLECTOR.start()
-    engine = Engine.open(config, wait=False)
+    try:
+        engine = Engine.open(config, wait=False)
+    except DataFolderError as error:
+        raise explained(error) from error
     loop = asyncio.get_running_loop()
     driver = AsyncDriver(engine, loop)
     server = Server(driver, listeners)
@@ -227,6 +232,8 @@ async def _serve(config: Config, forgetful: bool) -> int:
     driver.when_broken(give_up)
     stop_at_signals(loop, stop.set)
     try:
+        if config.kcore_data_dir:
+            make_reserve(os.path.abspath(config.kcore_data_dir), config.kcore_reserve_bytes)
         try:
             await server.start()
             if config.kcore_http_listen:

@@ -26,7 +26,9 @@ from kcore.engine import random_uuid
 from kcore.errors import ConfigError
 from kcore.log import LmdbLogEngine
 from kcore.log.data_folder import DataFolder
+from kcore.log.errors import DataFolderError
 from kcore.log.node_journals import CLUSTER_FOLDER
+from kcore.log.reserve import explained, make_reserve
 from kcore.server.unused_settings import warn_of_unused_settings
 
 if TYPE_CHECKING:
@@ -362,8 +364,12 @@ def serve_processes(config: Config, processes: int, start: Start) -> int:
     """
     starts = plan(config, processes, start)
     warn_of_unused_settings(config)
-    folder = make_ready(config)
     try:
+        folder = make_ready(config)
+    except DataFolderError as error:
+        raise explained(error) from error
+    try:
+        make_reserve(folder.path, config.kcore_reserve_bytes)
         status = asyncio.run(_supervise(folder, starts))
     finally:
         folder.release()

@@ -95,5 +95,7 @@ def open_target(options: argparse.Namespace, create: bool = False) -> Iterator[N
         with kcore.connect(options.bootstrap, security=security(options)) as node:
             yield node
     else:
-        with kcore.open(options.data, create=create) as embedded:
+        from kcore.log.reserve import with_reserve  # noqa: PLC0415
+
+        with with_reserve(options.data, lambda: kcore.open(options.data, create=create)) as embedded:
             yield embedded

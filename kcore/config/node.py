@@ -473,6 +473,14 @@ class Config(ConfigValues):
         "is `memory`. If fsync or os is set explicitly, the server refuses to start without a data folder.",
         choices=("fsync", "os", "memory"),
     )
+    kcore_reserve_bytes: int = setting(
+        16_777_216,
+        "Size of the file `reserve`, with which `kcore serve` keeps disk space for an operator: on a full disk, `kcore "
+        "topics delete DIR` and `kcore log compact DIR` use this space. If the disk is nearly full, the file is not "
+        "created. 0: no file.",
+        low=0,
+        kind=LONG,
+    )
     kcore_map_size: int = setting(
         268_435_456,
         "Initial address space for the log's file. kcore extends it when the log needs more.",

@@ -21,12 +21,15 @@ NO_DATA_FILE: Final = "the file is missing, so this is no kcore data folder"
 LMDB_LOCK_NAME: Final = "lock.mdb"
 COMPACT_NAME: Final = "data.mdb.compact"
 REPAIR_NAME: Final = "data.mdb.repair"
+RESERVE_NAME: Final = "reserve"
 FOLDER_MODE: Final = 0o700
 LMDB_LOCK_BYTES: Final = 64 << 10
 """Space that is allocated for LMDB's lock file: more than the table of readers in this file needs."""
 FILE_MODE: Final = 0o600
 """Mode of the files: only their owner may read them, because they contain all records and the users' SCRAM keys."""
-OWN_NAMES: Final = frozenset((LOCK_NAME, DATA_NAME, JOURNAL_NAME, LMDB_LOCK_NAME, COMPACT_NAME, REPAIR_NAME))
+OWN_NAMES: Final = frozenset(
+    (LOCK_NAME, DATA_NAME, JOURNAL_NAME, LMDB_LOCK_NAME, COMPACT_NAME, REPAIR_NAME, RESERVE_NAME)
+)
 TOLERATED_NAMES: Final = frozenset(("lost+found",))
 """Names that exist in a new file system. A folder that contains only these names counts as empty."""
 

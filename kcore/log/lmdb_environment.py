@@ -24,7 +24,7 @@ ROUND_OVERHEAD_BYTES: Final = 256 << 10
 """Upper bound of the size of the tree pages that a commit rewrites, in addition to its batches."""
 MAX_READERS: Final = 510
 
-_FULL_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+FULL_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _CORRUPT: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.VersionMismatchError)
 
 
@@ -42,7 +42,7 @@ def log_error(error: lmdb.Error, doing: str, path: str | None = None, size_bytes
         reason = FailureReason.TOO_LARGE
     elif isinstance(error, lmdb.MapFullError):
         reason = FailureReason.SIZE_LIMIT
-    elif getattr(error, "code", 0) in _FULL_ERRNOS:
+    elif getattr(error, "code", 0) in FULL_ERRNOS:
         reason = FailureReason.DISK_FULL
     elif path is not None and _no_room(path, size_bytes):
         reason = FailureReason.DISK_FULL
@@ -52,7 +52,7 @@ def log_error(error: lmdb.Error, doing: str, path: str | None = None, size_bytes
 
 def file_error(error: OSError, doing: str) -> LogError:
     """Translates an error of a file to a LogError with a reason."""
-    reason = FailureReason.DISK_FULL if error.errno in _FULL_ERRNOS else FailureReason.IO_ERROR
+    reason = FailureReason.DISK_FULL if error.errno in FULL_ERRNOS else FailureReason.IO_ERROR
     return LogError(f"{doing}: {error}", reason)
 
 

@@ -51,6 +51,8 @@ class ServerProcess:
         self._settings = setting_texts(settings)
         if data is None:
             self._settings.setdefault("kcore.durability", "memory")
+        else:
+            self._settings.setdefault("kcore.reserve.bytes", "0")  # folders of tests need no space on full disks
         self._config_file = config_file
         self._arguments = list(arguments)
         self._stderr = None if stderr is None else Path(stderr)

@@ -48,6 +48,7 @@ NAMED = {
     "max.connections.per.ip.overrides": "server/test_limits.py::test_single_addresses_have_their_own_limit",
     "max.connection.creation.rate": "server/test_limits.py::test_connections_beyond_the_rate_of_the_server_wait",
     "queued.max.request.bytes": "server/test_limits.py::test_requests_of_all_connections_together_are_bounded",
+    "kcore.reserve.bytes": "cli/test_reserve.py::test_a_server_creates_the_reserve",
     "kcore.data.dir": "cli/test_serve.py::test_without_a_data_folder_a_warning_is_logged",
     "kcore.http.listen": "cli/test_serve.py::test_metrics_are_served_at_the_address_of_the_setting",
     "kcore.durability": "cli/test_serve.py::test_without_a_data_folder_a_warning_is_logged",

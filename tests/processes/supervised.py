@@ -86,7 +86,7 @@ class Supervised:
         command = [sys.executable, "-m", "kcore", "serve", "--processes", str(self.processes)]
         listener = f"{self._listener}127.0.0.1:{self.ports[0]}"
         command += ["--data", str(self.data), "--listen", listener, "--log-level", "info"]
-        for name, value in self.settings.items():
+        for name, value in {"kcore.reserve.bytes": "0", **self.settings}.items():
             command += ["-c", f"{name}={value}"]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         with self.log.open("wb") as log:
