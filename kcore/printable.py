@@ -23,13 +23,15 @@ def clean(text: object, keep: str = NARROW_SPACE) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Returns a number with its noun, in the singular for 1: "1 record", "0 records".
+    """Returns a number with its noun, in the singular for 1: "1 record", "0 records", "1 delivery".
 
     Args:
         count: the number.
-        noun: the noun in the plural; its last letter is an s, which the singular lacks.
+        noun: the noun in the plural. The singular lacks the s at the end, and has y in place of `ies`.
     """
-    return f"{count} {noun.removesuffix('s') if count == 1 else noun}"
+    if count != 1:
+        return f"{count} {noun}"
+    return f"1 {noun.removesuffix('ies')}y" if noun.endswith("ies") else f"1 {noun.removesuffix('s')}"
 
 
 def escaped(letter: str) -> str:

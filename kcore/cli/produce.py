@@ -97,7 +97,7 @@ def _check_partition(node: Node, producer: Producer, topic: str, partition: int 
     producer.look_up(topic)
     count = node.topics[topic].describe().partitions
     if partition is not None and not 0 <= partition < count:
-        raise KcoreError(f"topic {topic!r} has {count} partitions, no partition {partition}")
+        raise KcoreError(f"topic {topic!r} has {counted(count, 'partitions')}, no partition {partition}")
 
 
 def read_lines(file: int) -> Iterator[list[bytes]]:

@@ -259,7 +259,8 @@ class Supervisor:
 
     def _served(self) -> None:
         if all(child.has_served for child in self._children) and not self._stop.is_set():
-            print(f"kcore: {len(self._children)} processes serve {self._path}", flush=True)
+            count = len(self._children)
+            print(f"kcore: {count} {'process serves' if count == 1 else 'processes serve'} {self._path}", flush=True)
 
     async def _watch(self) -> None:
         """Kills processes that hang, because a stopped process may hold a lock that other processes need."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kcore.errors import EngineInterruptedError
 from kcore.log.errors import FailureReason, FencedWriteError, LogError
+from kcore.printable import counted
 from kcore.process_logging import log_failure, log_name, next_step
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.failed_requests import log_failed_request
@@ -505,7 +506,9 @@ class CommitPipeline(PipelineCore):
         """Logs that the log accepts writes again, after it has refused some."""
         refused, self._refused = self._refused, 0
         with contextlib.suppress(Exception):  # no memory for the line
-            logger.warning("commit: the log %s accepts writes again, after %d refused writes", self._log.name, refused)
+            logger.warning(
+                "commit: the log %s accepts writes again, after %s", self._log.name, counted(refused, "refused writes")
+            )
 
     def _keep_uncertain(self, participants: dict[Participant, None], error: LogError) -> None:
         """Marks shards as changed, so that their responses wait for the next commit, which queries the log again."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kcore.errors import KafkaError
 from kcore.log.errors import CorruptLogError, LogError
+from kcore.printable import counted
 from kcore.process_logging import limited_logger, log_failure, log_name, next_step
 from kcore.protocol.compression import compress
 from kcore.protocol.error_codes import ErrorCode
@@ -447,11 +448,11 @@ class Shard(ShardCore, Generic[M]):
             report.elapsed_ms = self._now.update() - started_ms
             if report.unknown:
                 logger.warning(
-                    "shard %s-%d: the load skipped %d records of unknown types, perhaps of a newer version; to use "
+                    "shard %s-%d: the load skipped %s of unknown types, perhaps of a newer version; to use "
                     "these records, run the version of kcore that wrote them",
                     self.topic,
                     self.index,
-                    report.unknown,
+                    counted(report.unknown, "records"),
                 )
         except Exception as error:
             if not self._still_loads(generation):

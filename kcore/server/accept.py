@@ -12,6 +12,7 @@ import errno
 import socket
 from typing import TYPE_CHECKING, Final
 
+from kcore.printable import counted
 from kcore.process_logging import limited_logger, next_step
 from kcore.server.log_limits import QuietLog
 
@@ -138,7 +139,12 @@ class Acceptor:
             if self._quota.full:
                 made_room = self._quota.make_room()
                 if not made_room:
-                    self._warn("%d connections are open (%s)", *self._quota.reached())
+                    count, limits = self._quota.reached()
+                    self._warn(
+                        "the limit of %s (%s) is reached; raise the limit, or close connections of clients",
+                        counted(count, "connections"),
+                        limits,
+                    )
                     self._quota.wait(self)
                     self._pause()
                     return
@@ -207,9 +213,9 @@ class Acceptor:
         if not self._quota.admit(host):
             self.refused += 1
             self._refused_log.warn(
-                "connection from %s refused: the address has %d connections (max.connections.per.ip)",
+                "connection from %s refused: the address has %s (max.connections.per.ip)",
                 host,
-                self._quota.connections_of(host),
+                counted(self._quota.connections_of(host), "connections"),
                 listener=self._security.name,
             )
             client.close()

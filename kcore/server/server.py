@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kcore.broker.data.client_quotas import REQUEST_PERCENTAGE
 from kcore.late_imports import RESERVE, import_late
+from kcore.printable import counted
 from kcore.process_logging import log_failure, next_step
 from kcore.server.accept import Acceptor, listening_sockets, resolve
 from kcore.server.authentication import Authentications, ListenerSecurity, ServerKeys
@@ -267,9 +268,9 @@ class Server:
                 closed += 1
         has_lost_responses(reset=True)  # last: if there is no memory to close a connection, the next round tries again
         logger.error(
-            "server: out of memory while encoding a response; closed %d connections; lower "
+            "server: out of memory while encoding a response; closed %s; lower "
             "kcore.max.response.memory.bytes, or add memory to the machine",
-            closed,
+            counted(closed, "connections"),
         )
 
     def abandon(self) -> None:

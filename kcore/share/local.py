@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from kcore.printable import counted
 from kcore.process_logging import limited_logger, log_failure, next_step
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.records.share_update import ShareUpdateKey
@@ -243,15 +244,15 @@ class _Operation(Pending):
             self.complete(self.api.join(self.request, self._results))
             if self._failed:
                 logger.warning(
-                    "share coordinator: %s for %d partitions of group %r (first: %s) failed with %s, even after %d "
-                    "retries; the sender of the request gets this error; look for errors of __share_group_state in the "
+                    "share coordinator: %s for %s of group %r (first: %s) failed with %s, even after %s; "
+                    " the sender of the request gets this error; look for errors of __share_group_state in the "
                     "log",
                     self.api.name,
-                    len(self._failed),
+                    counted(len(self._failed), "partitions"),
                     self.request.group_id,
                     self._name(self._failed[0]),
                     ErrorCode(self._results[self._failed[0]].error_code).name,
-                    self._retries,
+                    counted(self._retries, "retries"),
                 )
             return
         self._persister.later(FIRST_RETRY_MS << self._retries, self._repeat)

@@ -72,7 +72,7 @@ def test_refusals_state_the_cause_and_the_last_written_line(kcore: Terminal) -> 
     with kcore.live.connect() as client:
         make_topic(client, "t")
     ran = kcore("produce", "--topic", "t", "--partition", "9", stdin=b"x\n")
-    assert ran == (1, "", "kcore: topic 't' has 1 partitions, no partition 9\n")
+    assert ran == (1, "", "kcore: topic 't' has 1 partition, no partition 9\n")
     ran = kcore("produce", "--topic", "bad/name", stdin=b"x\n")
     assert ran.status == 1
     assert "INVALID_TOPIC_EXCEPTION" in ran.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -94,7 +95,8 @@ class Supervised:
 
     def has_begun(self) -> bool:
         """Returns True once all processes serve, or the supervisor has ended."""
-        return "processes serve" in self.log.read_text(errors="replace") or self.supervisor.poll() is not None
+        lines = self.log.read_text(errors="replace")
+        return re.search(r"process(es serve| serves) ", lines) is not None or self.supervisor.poll() is not None
 
     def child(self) -> int:
         """Waits until the supervisor has started a process. Returns the id of this process, which may not serve yet."""

@@ -101,7 +101,10 @@ def test_connections_beyond_the_limit_wait_for_a_slot(serve: Any, log_lines: lis
         raw.socket.close()
     live.wait_for_connections(0, came=5)
     assert live.call(lambda: (live.server.quota.total, live.server.quota.by_host)) == (0, {})
-    assert log_lines[0] == "new connections wait: 3 connections are open (max.connections)"
+    assert log_lines[0] == (
+        "new connections wait: the limit of 3 connections (max.connections) is reached; raise the limit, or close "
+        "connections of clients"
+    )
 
 
 def test_a_higher_limit_applies_at_once(serve: Any) -> None:

@@ -99,7 +99,9 @@ def test_a_full_listener_lets_its_clients_wait_and_others_pass(serve: Any, log_l
     for raw in (second, waiting):
         raw.socket.close()
     wait_until(lambda: counts(live) == (0, 0), "all connections have ended")
-    assert log_lines == [f"new connections wait: 2 connections are open ({COUNT})"]
+    assert log_lines == [
+        f"new connections wait: the limit of 2 connections ({COUNT}) is reached; raise the limit, or close connections of clients"
+    ]
 
 
 def test_the_limit_of_the_server_applies_to_every_listener(serve: Any, log_lines: list[str]) -> None:
@@ -112,7 +114,9 @@ def test_the_limit_of_the_server_applies_to_every_listener(serve: Any, log_lines
         first.socket.close()
         assert waiting.receive(BEAT, 4)[1].error_code == 25
         assert counts(live) == (1, 1)
-    assert log_lines == ["new connections wait: 1 connections are open (max.connections)"]
+    assert log_lines == [
+        "new connections wait: the limit of 1 connection (max.connections) is reached; raise the limit, or close connections of clients"
+    ]
 
 
 def test_a_slot_of_another_listener_leaves_a_full_one_waiting(serve: Any, log_lines: list[str]) -> None:

@@ -10,6 +10,7 @@ from kcore.broker.cluster.read_ahead import ReadAhead, wait_ms
 from kcore.log.errors import FencedWriteError, LogError
 from kcore.log.interface import PartitionKey
 from kcore.log.storage import Leadership
+from kcore.printable import counted
 from kcore.process_logging import log_failure
 from kcore.runtime.topics import MetadataListener
 
@@ -229,10 +230,10 @@ class LeadershipKeeper(MetadataListener):
             log_failure(
                 logger,
                 error,
-                "cluster: node %d cannot put the new leaders of %d partitions (first: %r) into effect, and tries "
+                "cluster: node %d cannot put the new leaders of %s (first: %r) into effect, and tries "
                 "again; if this repeats, report the error",
                 self._membership.lease.holder,
-                len(changed),
+                counted(len(changed), "partitions"),
                 next(iter(changed), None),
             )
 
@@ -332,10 +333,10 @@ class LeadershipKeeper(MetadataListener):
                 continue
             except LogError as error:
                 logger.warning(
-                    "cluster: node %d cannot take over the logs of %d partitions (first: %r): %s; it tries again; if "
+                    "cluster: node %d cannot take over the logs of %s (first: %r): %s; it tries again; if "
                     "this repeats, check the cluster's store",
                     self._membership.lease.holder,
-                    len(partitions),
+                    counted(len(partitions), "partitions"),
                     partitions[0].key,
                     error,
                 )

@@ -11,6 +11,7 @@ from kcore.broker.data.partition import Partition
 from kcore.broker.metadata.image import ConfigType
 from kcore.broker.metadata.names import is_internal
 from kcore.log.interface import PartitionKey
+from kcore.printable import counted
 from kcore.process_logging import log_failure
 from kcore.runtime.topics import MetadataListener
 from kcore_ext.broker.topic_traffic import TopicTraffic
@@ -226,9 +227,9 @@ class Partitions(MetadataListener):
                 log_failure(
                     logger,
                     error,
-                    "broker: out of memory while applying the changed broker settings to topics; %d topics still have "
-                    "the previous settings; kcore tries again; reduce the load, or add memory to the machine",
-                    len(outdated),
+                    "broker: out of memory while applying the changed broker settings to topics; %s must still get the "
+                    "new settings; kcore tries again; reduce the load, or add memory to the machine",
+                    counted(len(outdated), "topics"),
                 )
             yield
 

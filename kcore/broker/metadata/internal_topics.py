@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcore.errors import KafkaError
+from kcore.printable import counted
 from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
@@ -91,12 +92,12 @@ def report_fixed_partitions(config: Config, find: Callable[[str], TopicInfo | No
         count = config.get(setting)
         if topic is not None and topic.partitions != count and config.source(setting) != "default":
             logger.warning(
-                "broker: %s=%d has no effect, because the internal topic %s already exists with %d partitions, and "
+                "broker: %s=%d has no effect, because the internal topic %s already exists with %s, and "
                 "this number cannot change; set the setting to the number of partitions, or remove it",
                 setting,
                 count,
                 name,
-                topic.partitions,
+                counted(topic.partitions, "partitions"),
             )
 
 

@@ -16,6 +16,7 @@ from kcore.group.share import records as share_records
 from kcore.group.share.group import NEVER_MS, ShareGroup
 from kcore.group.share.partitions import StateTopic, StateTopics
 from kcore.group.side_effects import LiveValue
+from kcore.printable import counted
 from kcore.process_logging import limited_logger
 from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.initialize_share_group_state import (
@@ -171,10 +172,10 @@ def _finish(shard: GroupShard, group_id: str, topics: StateTopics, response: Any
     before = group.state_partitions
     if errors:
         logger.warning(
-            "group %s: the share coordinator failed to initialize share partitions of %d topics (%s); the next "
+            "group %s: the share coordinator failed to initialize share partitions of %s (%s); the next "
             "heartbeat tries again; if this repeats, look for errors in the log of the share coordinator's node",
             group_id,
-            len(topics),
+            counted(len(topics), "topics"),
             ", ".join(sorted(code_name(error) for error in errors)),
         )
     after = before.cancel(topics) if errors else before.confirm(topics)

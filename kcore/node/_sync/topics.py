@@ -55,6 +55,7 @@ from kcore.node.types import (
     to_bytes,
     to_ms,
 )
+from kcore.printable import counted
 from kcore.protocol.compression import CompressionType
 from kcore.protocol.error_codes import NEW_TOPIC_ERRORS, ErrorCode
 from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -145,9 +146,9 @@ class Topics:
         result._wait_for_leaders(partitions if created and partitions is not None else 1)
         if not created and partitions not in (None, -1, result._partitions):
             logger.warning(
-                "client: topic %r exists with %d partitions instead of %d; grow() adds partitions",
+                "client: topic %r exists with %s instead of %d; grow() adds partitions",
                 name,
-                result._partitions,
+                counted(result._partitions, "partitions"),
                 partitions,
             )
         return result

@@ -103,7 +103,8 @@ class Owners(Check):
             self.log.report(
                 "two-owners",
                 [group.members[other][1], current],
-                f"In group {group_id}, {member_id} owns {named(topic, partitions)} while {other} still owns it.",
+                f"In group {group_id}, {member_id} owns {named(topic, partitions)}, while {other} still owns "
+                f"{'it' if len(partitions) == 1 else 'them'}.",
                 group_id=group_id,
                 member_id=member_id,
                 about=(topic, min(partitions)),

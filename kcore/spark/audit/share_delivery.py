@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from kcore.printable import counted
 from kcore.protocol.records.share_snapshot import ShareSnapshotKey, ShareSnapshotValue
 from kcore.protocol.records.share_update import ShareUpdateKey, ShareUpdateValue
 from kcore.share.batches import Batch, batches_of
@@ -163,7 +164,10 @@ class ShareDelivery(Check):
             for new in overlapping:
                 if new[3] > old[3]:
                     first, was = max(old[0], new[0]), old[3]
-                    sentence = f"the record at offset {first} was complete after {was} deliveries, but now has {new[3]}"
+                    sentence = (
+                        f"the record at offset {first} was complete after {counted(was, 'deliveries')}, but now has "
+                        f"{new[3]}"
+                    )
                     self._report("record-acknowledged-twice", row, share_partition, sentence)
                     return
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcore.errors import KafkaError
 from kcore.node.types import TopicPartition
+from kcore.printable import counted
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.schema import ZERO_UUID
 
@@ -150,7 +151,7 @@ def refused_groups(node: Node, groups: Collection[str]) -> dict[str, str]:
         elif group.type == SHARE:
             reasons[group_id] = "a share group has no committed offsets"
         elif group.members:
-            reasons[group_id] = f"the group has {len(group.members)} members ({group.state})"
+            reasons[group_id] = f"the group has {counted(len(group.members), 'members')} ({group.state})"
         elif group.state not in ("Empty", "Dead", ""):
             reasons[group_id] = f"the group is {group.state}"
     return reasons

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from kcore.group.consumer.member import STATIC_LEAVE_EPOCH
 from kcore.group.consumer.states import MemberState
 from kcore.group.streams.states import MemberState as StreamsMemberState
+from kcore.printable import counted
 from kcore.protocol.topic_partition import PartitionTuple
 from kcore.spark.state.group_records import CONSUMER, SHARE, STREAMS
 from kcore.spark.state.keyed_groups import STREAMS_STABLE
@@ -379,7 +380,7 @@ class EpochGroup:
         topics = tuple(value.topics)
         if self.patterns.get(regex, ()) != topics:
             step.causes.add(causes.SUBSCRIPTION)
-            step.detail.append(f"the pattern {regex} matches {len(topics)} topics")
+            step.detail.append(f"the pattern {regex} matches {counted(len(topics), 'topics')}")
         self.patterns[regex] = topics
 
     def _topology(self, step: Step, _key: Any, value: Any, _position: LogPosition) -> None:

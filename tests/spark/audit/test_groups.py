@@ -112,6 +112,22 @@ def consumer(log: Written, *members: str) -> None:
     log.group_epoch("g", 5)
 
 
+def test_several_partitions_with_two_owners_are_one_finding(log: Written) -> None:
+    consumer(log, "a", "b")
+    before = log.current("g", "a", 4, owned=[0, 1, 2])
+    here = log.current("g", "b", 5, owned=[1, 2])
+    assert found(log) == [
+        finding(
+            "two-owners",
+            [before, here],
+            f"In group g, b owns {TOPIC}-1 and 1 more, while a still owns them.",
+            group_id="g",
+            member_id="b",
+            about=(TOPIC, 1),
+        )
+    ]
+
+
 def test_a_partition_with_two_owners_in_a_consumer_group_is_found(log: Written) -> None:
     """The log assigns a partition to member b while member a still has to revoke it. The audit reports two owners."""
     consumer(log, "a", "b")
@@ -122,7 +138,7 @@ def test_a_partition_with_two_owners_in_a_consumer_group_is_found(log: Written) 
         finding(
             "two-owners",
             [before, here],
-            f"In group g, b owns {TOPIC}-1 while a still owns it.",
+            f"In group g, b owns {TOPIC}-1, while a still owns it.",
             group_id="g",
             member_id="b",
             about=(TOPIC, 1),
@@ -239,7 +255,7 @@ def test_an_active_task_with_two_owners_is_found(log: Written) -> None:
         finding(
             "two-owners",
             [before, here],
-            "In group s, b owns 0-3 while a still owns it.",
+            "In group s, b owns 0-3, while a still owns it.",
             group_id="s",
             member_id="b",
             about=("0", 3),
@@ -387,12 +403,12 @@ def update(batches: Sequence[tuple[int, int, int, int]] = (), start_offset: int 
         (
             "record-acknowledged-twice",
             update([(12, 16, 2, 3)]),
-            "the record at offset 15 was complete after 1 deliveries, but now has 3",
+            "the record at offset 15 was complete after 1 delivery, but now has 3",
         ),
         (
             "record-acknowledged-twice",
             snapshot([BATCHES[0], StateBatch(first_offset=15, last_offset=19, delivery_count=2)]),
-            "the record at offset 15 was complete after 1 deliveries, but now has 2",
+            "the record at offset 15 was complete after 1 delivery, but now has 2",
         ),
         (
             "share-batches-overlap",
