@@ -435,7 +435,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
             "connection from %s closed: the client read none of its %d response bytes for %d ms "
             "(kcore.response.stall.ms), and the memory for responses is nearly full", self.client_host,
             self.unread_bytes, self.server.config.kcore_response_stall_ms,
-            connection=self.connection_id,
+            connection=self.connection_id, listener=self.listener,
         )  # fmt: skip
         self.abort()
 
@@ -445,7 +445,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
             logging.WARNING, self.client_host,
             "connection from %s closed: the unfinished requests of all clients exceed kcore.max.request.memory.bytes, "
             "and this address has the largest part", self.client_host,
-            connection=self.connection_id,
+            connection=self.connection_id, listener=self.listener,
         )  # fmt: skip
         self.abort()
 
@@ -461,7 +461,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         """
         self.server.client_log.log(
             logging.WARNING, self.client_host, "connection from %s closed: %s", self.client_host, reason,
-            connection=self.connection_id,
+            connection=self.connection_id, listener=self.listener,
         )  # fmt: skip
         self.server.refused_requests += 1
         self._refused = self._eof = self._queue.stopped = True

@@ -7,5 +7,21 @@ from kcore.errors import KcoreError
 LENGTH_BYTES = 4
 
 
+_TLS_HANDSHAKE = b"\x16\x03"
+_HTTP_METHODS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"CONN", b"PATC", b"PRI ")
+
+
+def other_protocol(size: int) -> str:
+    """Returns a hint for the error about an invalid frame length, whose bytes may begin a message of TLS or HTTP.
+
+    Args:
+        size: the frame length.
+    """
+    data = size.to_bytes(LENGTH_BYTES, "big", signed=True)
+    if data.startswith(_TLS_HANDSHAKE):
+        return "; the client may use TLS, which this listener does not use"
+    return "; the client may use HTTP" if data in _HTTP_METHODS else ""
+
+
 class FrameError(KcoreError):
     """A peer sent an invalid frame length; the connection is closed."""

@@ -61,8 +61,28 @@ It does so only if no connection or file descriptor is left. For a client that w
 `HANDSHAKE_GRACE_S`.
 """
 
-# If OpenSSL raises one of these errors, the client mostly sent no TLS at all. A client may also send them as alerts.
-NO_TLS: Final = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNSUPPORTED_PROTOCOL", "RECORD_LAYER_FAILURE"}
+_NO_TLS: Final = "the client may not use TLS"
+_NO_TRUST: Final = "the client does not trust the server's certificate; check the client's truststore"
+
+HINTS: Final = {
+    # OpenSSL mostly raises these errors if the client sent no TLS at all. A client may also send them as alerts.
+    "WRONG_VERSION_NUMBER": _NO_TLS,
+    "HTTP_REQUEST": _NO_TLS,
+    "RECORD_LAYER_FAILURE": _NO_TLS,
+    "UNSUPPORTED_PROTOCOL": "the client uses no version of ssl.enabled.protocols, or no TLS",
+    # alerts of the client
+    "TLSV1_ALERT_UNKNOWN_CA": _NO_TRUST,
+    "SSLV3_ALERT_BAD_CERTIFICATE": _NO_TRUST,
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _NO_TRUST,
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the server's certificate has expired; replace it",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "the client uses no version of ssl.enabled.protocols",
+    # errors of the server
+    "NO_SHARED_CIPHER": "the client and ssl.cipher.suites have no cipher suite in common",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client has no certificate, which ssl.client.auth=required demands",
+    "CERTIFICATE_VERIFY_FAILED": "the server's truststore has no authority for the client's certificate, or the "
+    "certificate has expired",
+}
+"""OpenSSL's reason of a failed handshake -> the cause in terms of the settings, or the next step."""
 
 
 REFUSED: Final = {
@@ -437,7 +457,7 @@ class Handshakes:
             self._log_abort(host, f"the handshake took longer than {HANDSHAKE_TIMEOUT_S:g} s")
         elif isinstance(error, ssl.SSLError):
             reason = error.reason or str(error)
-            hint = "; the client may not use TLS" if reason in NO_TLS else ""
+            hint = f"; {HINTS[reason]}" if reason in HINTS else ""
             self._log.log(
                 logging.WARNING, host, "TLS handshake with %s failed: %s%s", host, reason, hint,
                 listener=self._listener,

@@ -22,6 +22,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
+from kcore.server.frames import other_protocol
 from kcore_ext.codec.plan import MessageTooLargeError
 from kcore_ext.util.byte_order cimport read_int16, read_int32
 from kcore_ext.util.monotonic cimport coarse_now_ns
@@ -219,7 +220,9 @@ cdef class RequestQueue:
                 start = self._start()
                 size = read_int32(start)
                 if size < 0 or size > self._max_frame_bytes:
-                    raise self._frame_error(f"a frame of {size} bytes; valid: 0 to {self._max_frame_bytes} bytes")
+                    raise self._frame_error(
+                        f"a frame of {size} bytes; valid: 0 to {self._max_frame_bytes} bytes{other_protocol(size)}"
+                    )
                 if size > CHECKED_BYTES and left >= LENGTH_BYTES + KEY_BYTES:
                     self._check_size(start + LENGTH_BYTES, size, left - LENGTH_BYTES)
                 if left < LENGTH_BYTES + size:

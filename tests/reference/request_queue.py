@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.protocol import EncodeError, MessageTooLargeError
 from kcore.runtime import Pending
 from kcore.server.errors import shorten_messages
-from kcore.server.frames import LENGTH_BYTES, FrameError
+from kcore.server.frames import LENGTH_BYTES, FrameError, other_protocol
 from kcore_ext.codec.frames import decode_request_header, encode_response
 
 if TYPE_CHECKING:
@@ -113,7 +113,9 @@ class FrameCutter:
             return None
         size = self._size()
         if size < 0 or size > self._max_frame_bytes:
-            raise self._error(f"a frame of {size} bytes; valid: 0 to {self._max_frame_bytes} bytes")
+            raise self._error(
+                f"a frame of {size} bytes; valid: 0 to {self._max_frame_bytes} bytes{other_protocol(size)}"
+            )
         if size > CHECKED_BYTES and len(buffer) - position >= LENGTH_BYTES + KEY_BYTES:
             at = position + LENGTH_BYTES
             self._check(int.from_bytes(buffer[at : at + KEY_BYTES], "big", signed=True), size, len(buffer) - at)

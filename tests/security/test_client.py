@@ -116,7 +116,10 @@ def test_a_client_without_tls_is_reported_at_both_ends(secure: Secure, listener:
     with pytest.raises(ConnectionClosedError, match="TLS handshake failed"):
         Connection.to(secure.bootstrap(listener), security=ClientSecurity.of({"security.protocol": "SSL"}))
     wait_until(lambda: len(failures()) == 2, "the warning")
-    assert failures()[1] == f"TLS handshake with /127.0.0.1 failed: TLSV1_ALERT_UNKNOWN_CA{{'listener': '{listener}'}}"
+    assert failures()[1] == (
+        "TLS handshake with /127.0.0.1 failed: TLSV1_ALERT_UNKNOWN_CA; the client does not trust the server's "
+        f"certificate; check the client's truststore{{'listener': '{listener}'}}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,8 @@ def test_a_full_listener_lets_its_clients_wait_and_others_pass(serve: Any, log_l
         raw.socket.close()
     wait_until(lambda: counts(live) == (0, 0), "all connections have ended")
     assert log_lines == [
-        f"new connections wait: the limit of 2 connections ({COUNT}) is reached; raise the limit, or close connections of clients"
+        f"new connections wait: the limit of 2 connections ({COUNT}) is reached; raise the limit, or close connections "
+        "of clients"
     ]
 
 
@@ -115,7 +116,8 @@ def test_the_limit_of_the_server_applies_to_every_listener(serve: Any, log_lines
         assert waiting.receive(BEAT, 4)[1].error_code == 25
         assert counts(live) == (1, 1)
     assert log_lines == [
-        "new connections wait: the limit of 1 connection (max.connections) is reached; raise the limit, or close connections of clients"
+        "new connections wait: the limit of 1 connection (max.connections) is reached; raise the limit, or close "
+        "connections of clients"
     ]
 
 

@@ -29,8 +29,14 @@ HEARTBEAT = header(12, 3) + b"\0\1g" + b"\0\0\0\1" + b"\0\1m" + b"\xff\xff"
 CASES: dict[str, tuple[bytes, str]] = {
     "negative length": (struct.pack(">i", -1), r"a frame of -1 bytes; valid: 0 to 100000 bytes"),
     "oversized length": (struct.pack(">i", 100_001), r"a frame of 100001 bytes; valid: 0 to 100000 bytes"),
-    "text of another protocol": (b"GET / HTTP/1.1\r\n\r\n", r"a frame of 1195725856 bytes"),
-    "TLS hello": (bytes.fromhex("16030100a5010000a10303"), r"a frame of \d+ bytes"),
+    "text of another protocol": (
+        b"GET / HTTP/1.1\r\n\r\n",
+        r"a frame of 1195725856 bytes; valid: 0 to 100000 bytes; the client may use HTTP$",
+    ),
+    "TLS hello": (
+        bytes.fromhex("16030100a5010000a10303"),
+        r"a frame of 369295616 bytes; valid: 0 to 100000 bytes; the client may use TLS, which this listener does not",
+    ),
     "empty frame": (framed(b""), r"cannot decode"),
     "half a header": (framed(b"\0\x0c\0"), r"cannot decode"),
     "client id beyond the frame": (framed(struct.pack(">hhih", 12, 3, 1, 500) + b"me"), r"cannot decode"),
@@ -68,6 +74,16 @@ def test_an_unreadable_request_closes_its_connection_only(
         assert other.send(HeartbeatRequest(group_id="g", member_id="m")).error_code == 25
     assert len(log_lines) == 1, log_lines
     assert re.match(rf"connection from /127\.0\.0\.1 closed: .*(?:{why})", log_lines[0])
+
+
+def test_the_line_about_a_closed_connection_has_its_listener(
+    live: LiveServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with live.raw() as raw:
+        raw.send(b"GET / HTTP/1.1\r\n\r\n")
+        assert raw.closed
+    (record,) = [record for record in caplog.records if "closed" in record.getMessage()]
+    assert record.fields["listener"] == "PLAINTEXT"  # type: ignore[attr-defined]
 
 
 def test_an_api_versions_request_of_a_newer_version_gets_a_response_in_version_0(live: LiveServer) -> None:
