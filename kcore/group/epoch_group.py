@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 
 from kcore.group.group import Group
+from kcore.group.removed_member import Client, log_removed_member
 from kcore.process_logging import fields
 from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore.runtime.machine import Outcome
@@ -184,6 +185,10 @@ class EpochGroup(Group, Generic[Member, Assignment]):
 
     # ---- timers
 
+    def expire_session(self, member: Member) -> Outcome | None:
+        """Removes a member whose session has expired, if it is still in the group."""
+        return self.expire(member, f"it sent no heartbeat for {self.session_timeout_ms(member)} ms (session timeout)")
+
     def keep_session(self, member: Member) -> None:
         """Restarts a member's session with the full session timeout."""
         deadline_ms = self.shard.now.now_ms + self.session_timeout_ms(member)
@@ -196,7 +201,8 @@ class EpochGroup(Group, Generic[Member, Assignment]):
         """Removes a member whose timer fired, if it is still in the group."""
         if self.shard.groups.get(self.group_id) is not self or self.members.get(member.member_id) is not member:
             return None
-        logger.debug("group %s: removed member %s: %s", self.group_id, member.member_id, reason)
+        metadata: Client = cast("Any", member).metadata  # each kind of group has its own class of metadata
+        log_removed_member(self.group_id, member.member_id, metadata, reason)
         self.shard.meters.expirations[self.group_type.value] += 1
         return Outcome(self.fence(member))
 

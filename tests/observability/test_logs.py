@@ -7,12 +7,14 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 
 import kcore
 from kcore import process_logging
 from kcore.clock import ManualClock
+from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.kit import QUICK, commit, heartbeat, make_topic, stable_alone
 from tests.server.live import LiveServer
@@ -57,6 +59,40 @@ def test_json_has_one_object_per_line(stream: io.StringIO) -> None:
     assert "ValueError: bad" in str(second["exception"])
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_the_line_about_a_removed_member_names_it_and_the_cause(
+    protocol: Literal["classic", "consumer"], stream: io.StringIO
+) -> None:
+    process_logging.configure(stream, "info", "json")
+    with kcore.open(config=QUICK, clock=ManualClock()) as node:
+        make_topic(node, "t")
+        if protocol == "classic":
+            member = _join_alone(node)[0]
+        else:
+            member = "A" * 22
+            node.send(
+                ConsumerGroupHeartbeatRequest(
+                    group_id="workers",
+                    member_id=member,
+                    rebalance_timeout_ms=30_000,
+                    subscribed_topic_names=["t"],
+                    topic_partitions=[],
+                ),
+                1,
+            )
+        node.advance(60_000)
+    (line,) = [event for event in events(stream) if "removed member" in str(event["message"])]
+    timeout_ms = 10_000 if protocol == "classic" else 45_000
+    assert {name: line[name] for name in ("level", "message", "group", "member")} == {
+        "level": "info",
+        "message": f"group workers: removed member {member} of client 'kcore' at /127.0.0.1: it sent no heartbeat for "
+        f"{timeout_ms} ms (session timeout); its partitions move to other members; if the client still runs, look for "
+        "long processing, pauses or network errors in its log",
+        "group": "workers",
+        "member": member,
+    }
+
+
 def test_a_field_cannot_replace_another(stream: io.StringIO) -> None:
     """An extra field with the name of a standard field does not replace the time, level, logger or message of the
     event.
@@ -91,6 +127,7 @@ def test_rebalances_are_logged_at_info_and_every_state_at_debug(stream: io.Strin
         _join_alone(engine)
         engine.advance(60_000)
     lines = [event for event in events(stream) if event.get("group") == "workers"]
+    assert "removed member" in str(lines.pop(-3)["message"])
     assert all(str(event["message"]).startswith("group workers: state: ") for event in lines)
     assert [(event["level"], str(event["message"]).split(": ")[2], event["generation"]) for event in lines] == [
         ("debug", "Empty -> Empty", 0),

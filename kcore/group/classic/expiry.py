@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kcore.group.classic.rebalance import complete_join_phase, maybe_prepare_rebalance, prepare_rebalance
 from kcore.group.classic.states import COMPLETING, EMPTY, PREPARING, STABLE
+from kcore.group.removed_member import log_removed_member
 
 if TYPE_CHECKING:
     from kcore.group.classic.group import ClassicGroup
@@ -23,6 +24,8 @@ def expire_member(group: ClassicGroup, member: Member) -> list[Record]:
         return []
     if not member.is_new and (member.awaiting_join is not None or member.awaiting_sync is not None):
         return []
+    reason = f"it sent no heartbeat for {member.session_timeout_ms} ms (session timeout)"
+    log_removed_member(group.group_id, member.member_id, member, reason)
     group.remove_member(member)
     group.shard.meters.expirations["classic"] += 1
     return _after_removal(group, "member session expired")
@@ -56,6 +59,8 @@ def expire_sync_phase(group: ClassicGroup, generation_id: int) -> list[Record]:
     for member_id in list(group.pending_syncs):
         member = group.members.get(member_id)
         if member is not None:
+            reason = "it sent no SyncGroup within the rebalance timeout"
+            log_removed_member(group.group_id, member_id, member, reason)
             group.remove_member(member)
             group.shard.meters.expirations["classic"] += 1
     return prepare_rebalance(group, "members did not sync within the rebalance timeout")

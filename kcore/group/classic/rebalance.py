@@ -13,6 +13,7 @@ from kcore.group.classic.protocols import select_protocol
 from kcore.group.classic.records import group_emptied
 from kcore.group.classic.replies import join_success, response_members, sync_error
 from kcore.group.classic.states import COMPLETING, DEAD, EMPTY, PREPARING
+from kcore.group.removed_member import log_removed_member
 from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ def complete_join_phase(group: ClassicGroup) -> list[Record]:
         member for member in group.members.values() if member.awaiting_join is None and member.group_instance_id is None
     ]
     for member in absent:
+        reason = "it did not join again within the rebalance timeout"
+        log_removed_member(group.group_id, member.member_id, member, reason)
         group.remove_member(member)
         group.shard.meters.expirations["classic"] += 1
     if group.state is DEAD:

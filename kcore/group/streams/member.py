@@ -154,4 +154,4 @@ class StreamsMember(GroupMember):
 
     def fire(self) -> Outcome | None:
         """Removes the member, because its session timeout has ended."""
-        return self.group.expire(self, "its session expired")
+        return self.group.expire_session(self)
