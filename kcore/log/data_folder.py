@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import gc
+import logging
 import os
 import shutil
 import stat
@@ -14,6 +15,8 @@ from kcore.log.data_lock import DataFileLock
 from kcore.log.errors import DataFolderError, FailureReason, LogError
 from kcore.log.journal_file import JOURNAL_NAME, entry_at, read_file
 from kcore.log.lmdb_pages import MAX_MS_AFTER_CLEAN_CLOSE, check_file
+
+logger = logging.getLogger(__name__)
 
 LOCK_NAME: Final = "kcore.lock"
 DATA_NAME: Final = "data.mdb"
@@ -139,6 +142,12 @@ class DataFolder:
                 )
                 raise DataFolderError(self.path, f"in use by {whose}", LOCK_NAME)
         self._closed_cleanly = os.pread(self._lock_fd, 100, 0) == self._closing_line()
+        if (holder := self._holder()).isdigit():
+            logger.info(
+                "log %s: process %s ended without closing the folder, as after SIGKILL or a crash of the machine; "
+                "kcore checks the data file, and continues with the committed writes",
+                *(self.path, holder),
+            )
         try:
             self._data_lock = DataFileLock(os.path.join(self.path, DATA_NAME))
         except BlockingIOError:

@@ -12,6 +12,7 @@ import lmdb
 from kcore.log.data_folder import DATA_NAME, DataFolder
 from kcore.log.errors import LogError
 from kcore.log.journal import NO_IDENTITY, Journal, JournalMismatchError
+from kcore.log.journal_file import JOURNAL_BYTES
 from kcore.log.lmdb_environment import LmdbEnvironment, file_error, log_error
 from kcore.log.lmdb_layout import NODE_EPOCH_KEY, U64
 from kcore.log.lmdb_put import put_batches, put_metas, require_put
@@ -335,10 +336,14 @@ class LmdbWriter(LmdbReader):
                 self._environment.adopt_size()
             except lmdb.Error as error:
                 self._resolve()
-                raise log_error(error, doing) from error
+                raise self._transaction_error(error, doing) from error
             except LogError as error:
                 self._aborted(error)
                 raise
+
+    def _transaction_error(self, error: lmdb.Error, doing: str) -> LogError:
+        """Translates an error of a transaction that may move the journal, whose data may not fit on the disk."""
+        return log_error(error, doing, os.path.join(self.path, DATA_NAME), JOURNAL_BYTES)
 
     # -- moving a full area of the journal beside commits --------------------------------------------------------
 
@@ -412,7 +417,7 @@ class LmdbWriter(LmdbReader):
                 environment.adopt_size()
             except lmdb.Error as error:
                 self._resolve_move()
-                raise log_error(error, "moving the journal to the log") from error
+                raise self._transaction_error(error, "moving the journal to the log") from error
             except JournalMismatchError as error:
                 self._refuse_writes(str(error))
                 self._uncertain_move = False

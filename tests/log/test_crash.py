@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import select
@@ -93,7 +94,11 @@ def test_acknowledged_rounds_survive_kill_9_and_no_round_is_partial(folder: Path
 
 
 @pytest.mark.crash
-def test_the_lock_of_a_killed_process_is_free_and_the_error_names_a_live_holder(folder: Path) -> None:
+def test_the_lock_of_a_killed_process_is_free_and_the_error_names_a_live_holder(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next opening logs that the process has not closed the folder; the opening after that one logs nothing."""
+    caplog.set_level(logging.INFO, "kcore.log")
     holder = subprocess.Popen(
         [
             sys.executable,
@@ -115,9 +120,14 @@ def test_the_lock_of_a_killed_process_is_free_and_the_error_names_a_live_holder(
     finally:
         holder.kill()
         holder.communicate()
-    engine = LmdbLogEngine(folder)
-    assert engine.node_epoch == 1
-    engine.close()
+    for node_epoch in (1, 2):
+        engine = LmdbLogEngine(folder)
+        assert engine.node_epoch == node_epoch
+        engine.close()
+    assert caplog.messages == [
+        f"log {folder}: process {holder.pid} ended without closing the folder, as after SIGKILL or a crash of the "
+        "machine; kcore checks the data file, and continues with the committed writes"
+    ]
 
 
 @pytest.mark.parametrize("after", [False, True])

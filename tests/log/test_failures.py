@@ -126,6 +126,7 @@ def test_a_close_on_a_full_disk_reports_that_the_journal_is_still_needed(
     engine.close()
     (line,) = caplog.messages
     assert line.startswith(f"log {small_disk}/data: the journal could not be moved to the log at the close (")
+    assert "o space left on " in line
     ballast.unlink()
     engine = LmdbLogEngine(small_disk / "data")
     assert contents(engine.open(key())) == stored

@@ -7,11 +7,14 @@ import functools
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import pytest
 
-from kcore.log import FailureReason, LmdbLogEngine, LogError, journal_file
+from kcore.log import FailureReason, LmdbLogEngine, LogError, journal_file, lmdb_environment
+from kcore.log.journal import Journal
+from kcore.log.journal_file import JOURNAL_BYTES
 from tests.log.batches import batch, contents, fill, key, stamped
 from tests.log.test_failures import break_transaction
 
@@ -244,3 +247,24 @@ def test_an_identity_that_neither_journal_has_stops_all_writes(
             engine.commit()
         assert contents(log) == stored
     assert [record.levelname for record in caplog.records] == ["CRITICAL"]
+
+
+def test_a_move_of_the_journal_names_the_full_disk(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """LMDB reports an input/output error if a part of its write succeeded."""
+    engine = LmdbLogEngine(folder)
+    fill(engine.open(key()), engine, 1)
+
+    def fail(*arguments: Any, **named: Any) -> None:
+        raise lmdb.DiskError("mdb_txn_commit: Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "move", fail)
+        patch.setattr(lmdb_environment, "_no_room", lambda path, size_bytes: size_bytes == JOURNAL_BYTES)
+        engine.close()
+    assert caplog.messages == [
+        f"log {folder}: the journal could not be moved to the log at the close (moving the journal: no space left on "
+        "the device, or the limit of file sizes is reached (mdb_txn_commit: Input/output error)). No write is lost: "
+        "the next opening moves it. Until then, `data.mdb` is the whole log only together with the file `journal`"
+    ]
