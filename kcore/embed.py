@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 from kcore.clock import ManualClock, check_advance
 from kcore.config.node import Config
 from kcore.drivers.event_loop import AsyncDriver
+from kcore.drivers.loop_calls import foreign_call, loop_has_ended
 from kcore.drivers.offload import call_on_thread
 from kcore.drivers.threads import ThreadDriver
 from kcore.engine import Engine
-from kcore.errors import ConcurrentCallError, KcoreError, ReentrantCallError
+from kcore.errors import KcoreError, ReentrantCallError
 from kcore.group.consumer.events import GroupChanged
 from kcore.protocol.schema import Request, check_request
 from kcore.runtime import Pending, RequestContext, TopicImage
@@ -195,12 +196,17 @@ class AsyncEngine(_Caller):
             CloseConnectionError: a Produce with acks=0 failed, and the protocol has no response for it.
         """
         if asyncio._get_running_loop() is not self._driver.loop:
-            raise _foreign_call()
+            raise foreign_call(self._driver.loop)
         response: R = await self._driver.submit(self._context(request, version, client_id), request)
         return response
 
     def advance(self, ms: int) -> None:
-        """Moves a `ManualClock` by `ms`. Every timer fires at its own time, and its decisions are committed."""
+        """Moves a `ManualClock` by `ms`. Every timer fires at its own time, and its decisions are committed.
+
+        Raises:
+            ConcurrentCallError: the engine's event loop is running in another thread.
+        """
+        self.loop_has_ended()  # refuses other threads
         self._require_manual_clock()
         check_advance(ms)
         self._driver.advance(ms)
@@ -211,12 +217,7 @@ class AsyncEngine(_Caller):
         Raises:
             ConcurrentCallError: the engine's event loop is running in another thread.
         """
-        loop = self._driver.loop
-        if asyncio._get_running_loop() is loop:
-            return False
-        if loop.is_running():
-            raise _foreign_call()
-        return True
+        return loop_has_ended(self._driver.loop)
 
     async def close_without_loop(self) -> None:
         """Closes the engine as `close` does, after the end of its event loop. Parked requests receive no response."""
@@ -255,10 +256,3 @@ class AsyncEngine(_Caller):
             self.engine.close()
         else:
             await call_on_thread(self.engine.close)
-
-
-def _foreign_call() -> ConcurrentCallError:
-    return ConcurrentCallError(
-        "the node belongs to another event loop: call it in a coroutine of that loop, from another thread with "
-        "asyncio.run_coroutine_threadsafe, or use kcore.open"
-    )

@@ -1,4 +1,4 @@
-"""Calls of coroutine functions on the event loop of another thread.
+"""Calls of coroutine functions on the event loop of another thread, and the refusal of calls from a wrong event loop.
 
 `asyncio.run_coroutine_threadsafe` takes a coroutine, which the caller has created on its own thread. A Ctrl-C between
 the creation and the call leaves a coroutine that never runs, and Python warns about it. The functions here create the
@@ -12,6 +12,8 @@ import concurrent.futures
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
+
+from kcore.errors import ConcurrentCallError
 
 T = TypeVar("T")
 
@@ -73,3 +75,35 @@ def release_after_interrupt(future: concurrent.futures.Future[Any]) -> None:
     with suppress(RuntimeError):  # this thread does not hold the lock any more
         while True:
             future._condition.release()
+
+
+def loop_has_ended(loop: asyncio.AbstractEventLoop) -> bool:
+    """Returns True if an event loop has ended, so that code on another loop must close the objects of this loop.
+
+    Returns False if the calling code runs on the loop.
+
+    Raises:
+        ConcurrentCallError: the loop is running in another thread.
+    """
+    if asyncio._get_running_loop() is loop:
+        return False
+    if loop.is_running():
+        raise foreign_call(loop)
+    return True
+
+
+def foreign_call(loop: asyncio.AbstractEventLoop) -> ConcurrentCallError:
+    """Returns the error for a call from another event loop or thread than the one of the node.
+
+    Args:
+        loop: the event loop of the node.
+    """
+    if loop.is_running():
+        return ConcurrentCallError(
+            "the node belongs to another event loop: call it in a coroutine of that loop, or from another thread with "
+            "asyncio.run_coroutine_threadsafe; any thread may call the nodes of kcore.open and kcore.connect"
+        )
+    return ConcurrentCallError(
+        "the node belongs to an event loop that has ended, for example of an earlier asyncio.run: open or connect a "
+        "node on the event loop that uses it"
+    )

@@ -85,7 +85,18 @@ class AsyncClusteredNode(AsyncNode):
         return self._member.node.config
 
     async def close(self) -> None:
-        """Closes the members, consumers and producers, moves the partitions to other nodes, and ends this node."""
+        """Closes the members, consumers and producers, moves the partitions to other nodes, and ends this node.
+
+        After the end of the node's event loop, another loop may close the node. The node then ends as after a crash:
+        the controller moves its partitions when its lease has ended.
+
+        Raises:
+            ConcurrentCallError: the node's event loop is running in another thread. The node stays open.
+        """
+        if self._calls.loop_has_ended():
+            await super().close()
+            self._member.node.abandon()
+            return
         self._calls.callbacks.require_outside("the node")
         try:
             await super().close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from kcore.runtime import Pending
 
 R = TypeVar("R")
-
-logger = logging.getLogger(__name__)
 
 CLIENT_ID = "kcore"
 
@@ -153,9 +150,11 @@ class AsyncEmbeddedNode(AsyncNode):
             node is closed.
 
         Raises:
+            ConcurrentCallError: the call is not made on the node's event loop.
             ConfigError: the address is not HOST:PORT.
             OSError: the process cannot listen on the address.
         """
+        self._calls.require_owner()
         from kcore.node.listening import listen_async  # noqa: PLC0415 - needs the whole server
 
         listening = await listen_async(self._driver, address)
@@ -180,18 +179,10 @@ class AsyncEmbeddedNode(AsyncNode):
         Raises:
             ConcurrentCallError: the node's event loop is running in another thread. The node stays open.
         """
-        # In a forked child, the loop seems to run.
-        if self._calls.forked or not self._engine.loop_has_ended():
+        if not self._calls.loop_has_ended():
             await super().close()
             return
-        abandoned = self._calls.abandon()
-        if abandoned:
-            logger.warning(
-                "node: the event loop ended before the node was closed, so %s were not closed: groups remove their "
-                "members after the session timeout, and records that producers have not stored are lost; close the "
-                "node before its loop ends, for example with `async with`",
-                ", ".join(sorted({type(each).__name__ for each in abandoned})),
-            )
+        self._calls.abandon()
         for listening in self._listening:
             listening.abandon()
         await self._engine.close_without_loop()

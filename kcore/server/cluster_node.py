@@ -251,6 +251,15 @@ class ClusterNode:
             if self._engine is not None:
                 self._engine.abandon()
 
+    def abandon(self) -> None:
+        """Ends the node after the end of its event loop, without further writes; clients get no further responses."""
+        if self._server is not None:
+            self._server.abandon()
+        if self._driver is not None:
+            self._driver.leave_loop()
+        if self._engine is not None:
+            self._engine.abandon()
+
     async def _close_server(self) -> None:
         if self._engine is not None:
             self._engine.membership.stop()

@@ -80,6 +80,8 @@ class Accumulator:
         on_batch: Callable[[], None],
         monotonic: Callable[[], float],
         clock_ms: Callable[[], int] | None = None,
+        loop: object = None,
+        running_loop: Callable[[], object] | None = None,
     ) -> None: ...
     closed: bool
     @property

@@ -208,6 +208,8 @@ cdef class Accumulator:
         on_batch: called after the first record was added to a new batch.
         monotonic: returns the time in seconds.
         clock_ms: returns the timestamp of a record that has none, in ms since the epoch; None: the system's clock.
+        loop: the event loop of the producer; None: any thread may call `append`.
+        running_loop: returns the event loop of the calling code; called if `loop` is not None.
 
     Attributes:
         queues: the queues of the partitions.
@@ -217,6 +219,7 @@ cdef class Accumulator:
 
     cdef PyTypeObject* delivery_type
     cdef object delivery_class, partition_type, event_type, compress, to_bytes, measure, on_batch, monotonic, clock_ms
+    cdef object loop, running_loop
     cdef Py_ssize_t batch_bytes, buffer_bytes, burst_bytes, burst
     cdef int compression
     cdef dict topics
@@ -227,7 +230,7 @@ cdef class Accumulator:
     def __init__(
         self, type delivery_type not None, partition_type, event_type, *, Py_ssize_t batch_bytes,
         Py_ssize_t buffer_bytes, Py_ssize_t burst_bytes, int compression, compress, to_bytes, measure, on_batch,
-        monotonic, clock_ms=None,
+        monotonic, clock_ms=None, loop=None, running_loop=None,
     ):
         if not issubclass(delivery_type, DeliveryBase) or delivery_type.__basicsize__ != DeliveryBase.__basicsize__:
             raise TypeError(f"{delivery_type.__name__} is not a subclass of DeliveryBase without attributes")
@@ -245,6 +248,8 @@ cdef class Accumulator:
         self.on_batch = on_batch
         self.monotonic = monotonic
         self.clock_ms = clock_ms
+        self.loop = loop
+        self.running_loop = running_loop
         self.topics = {}
         self.queues = {}
 
@@ -375,8 +380,8 @@ cdef class Accumulator:
             timestamp_ms: the timestamp; None: now.
 
         Returns:
-            The record's delivery. None: the record was not added, because the topic or the partition is unknown, the
-            buffer is full, the sending thread must run first, or the producer is closed.
+            The record's delivery. None: the record was not added. The topic or the partition is unknown, the buffer is
+            full, the sending thread must run first, the producer is closed, or its event loop is another one.
 
         Raises:
             TypeError: an argument has the wrong type.
@@ -402,7 +407,7 @@ cdef class Accumulator:
                 bound += PyBytes_GET_SIZE(name)
             if data is not None:
                 bound += PyBytes_GET_SIZE(data)
-        if self.closed or self.size >= self.buffer_bytes or self.burst >= self.burst_bytes:
+        if self.closed or self.size >= self.buffer_bytes or self.burst >= self.burst_bytes or self.is_foreign():
             return None
         found = self.topics.get(topic)
         if found is None:
@@ -432,6 +437,10 @@ cdef class Accumulator:
             return None
         self.on_batch()
         return delivery
+
+    cdef bint is_foreign(self) except -1:
+        """Returns True if the caller does not run on the event loop of the producer."""
+        return self.loop is not None and self.running_loop() is not self.loop
 
     cdef bint begin(
         self, TopicQueues queues, PartitionQueue queue, DeliveryBase delivery, bytes key, bytes value, object headers,

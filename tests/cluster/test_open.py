@@ -14,7 +14,7 @@ from kcore.cluster import memory_store
 from kcore.cluster.memory_store import MemoryCluster, MemoryClusterStore
 from kcore.cluster.urls import store_of_node
 from kcore.config.node import Config
-from kcore.errors import ConfigError
+from kcore.errors import ConcurrentCallError, ConfigError
 from kcore.node.cluster_node import ClusteredNode
 from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from tests.cluster.test_node import free_port
@@ -92,6 +92,26 @@ def test_an_asynchronous_program_is_a_node(store: MemoryCluster) -> None:
 
     assert asyncio.run(main()) == {("t", 1): 5}
     assert leading(store) == set()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_an_asynchronous_node_is_closed_only_by_its_loop_or_after_its_end(store: MemoryCluster) -> None:
+    async def begin() -> tuple[kcore.AsyncNode, BaseException | None]:
+        node = await kcore.open_async(cluster=URL, config=settings(1))
+        await node.topics.create("t", partitions=2)
+        foreign = await asyncio.to_thread(lambda: asyncio.run(outcome(node)))
+        await node.topics["t"].append("a")
+        return node, foreign
+
+    async def outcome(node: kcore.AsyncNode) -> BaseException | None:
+        return (await asyncio.gather(node.close(), return_exceptions=True))[0]
+
+    loop = asyncio.new_event_loop()
+    node, foreign = loop.run_until_complete(begin())
+    assert isinstance(foreign, ConcurrentCallError)
+    for _ in range(2):
+        assert asyncio.run(asyncio.wait_for(outcome(node), 60)) is None
+    loop.close()
 
 
 def test_arguments_of_folders_are_refused(tmp_path: Path) -> None:

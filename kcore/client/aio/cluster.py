@@ -17,6 +17,8 @@ from kcore.client.aio.results import OnDone, report_result
 from kcore.client.aio.routes import Route, route_of
 from kcore.client.malformed import malformed
 from kcore.client.security import ClientSecurity
+from kcore.drivers.forks import refuse_in_child
+from kcore.drivers.loop_calls import foreign_call, loop_has_ended
 from kcore.errors import ConfigError, ConnectionClosedError, KafkaError, KcoreError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
@@ -47,6 +49,7 @@ class AsyncCluster:
         client_id: the client id in every request.
         timeout_s: the time limit of one response.
         security: TLS and SASL for every broker; None: neither.
+        loop: the event loop of the connections; None: the running loop.
 
     Raises:
         ConfigError: an address is not HOST:PORT, or none is passed.
@@ -62,6 +65,8 @@ class AsyncCluster:
         client_id: str = "kcore",
         timeout_s: float = TIMEOUT_S,
         security: ClientSecurity | None = None,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         if not isinstance(bootstrap, str | Sequence) or isinstance(bootstrap, bytes):
             raise TypeError(f"bootstrap: {bootstrap!r}; valid: HOST:PORT, or a list of these")
@@ -70,6 +75,7 @@ class AsyncCluster:
         listed = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
         if not listed:
             raise ConfigError("bootstrap has no address; valid: HOST:PORT, or a list of these")
+        self._loop = asyncio.get_running_loop() if loop is None else loop
         self._bootstrap = [_parse(address) for address in listed]
         self._client_id = client_id
         self._timeout_s = timeout_s
@@ -83,12 +89,43 @@ class AsyncCluster:
         self._coordinators: dict[tuple[int, str], Broker] = {}
         self._unreachable = _UnreachableBrokers()
         self._closed = False
+        self._refusal = ""  # in a forked child: the text of its errors
         self._accepted = False  # True once a broker has served a request other than ApiVersions
+        refuse_in_child(self)
+
+    def leave_to_parent(self, reason: str) -> None:
+        """Implements `ForkedDriver.leave_to_parent`: the child shares the sockets and their poller with the parent."""
+        self._refusal = reason
+        self._closed = True
+
+    def _require_loop(self) -> None:
+        """Refuses a call from another event loop, before anything is sent.
+
+        Raises:
+            ConcurrentCallError: the caller does not run on the event loop of the connections.
+            ConnectionClosedError: this process is a forked child.
+        """
+        if self._refusal:
+            raise ConnectionClosedError(self._refusal)
+        if asyncio._get_running_loop() is not self._loop:
+            raise foreign_call(self._loop)
 
     async def close(self) -> None:
-        """Closes every connection."""
+        """Closes every connection. After the end of the connections' event loop, another loop may call this method.
+
+        Raises:
+            ConcurrentCallError: the event loop of the connections is running in another thread.
+        """
+        if self._refusal:
+            return
+        has_ended = loop_has_ended(self._loop)
         self._closed = True
         connections, self._connections = self._connections, {}
+        if has_ended:
+            for future in connections.values():
+                if future.done() and not future.cancelled() and future.exception() is None:
+                    future.result().abandon()
+            return
         for future in connections.values():
             if not future.done():
                 future.cancel()
@@ -124,6 +161,7 @@ class AsyncCluster:
             ConnectionClosedError: the broker is unreachable, or closed the connection.
             TimeoutError: no response arrived in time.
             KcoreError: `request` does not have this version.
+            ConcurrentCallError: the caller does not run on the event loop of the connections.
             TypeError: `request` is not a request message.
         """
         check_request(request)
@@ -155,6 +193,7 @@ class AsyncCluster:
         views: bool = False,
     ) -> tuple[Broker, asyncio.Future[Any]]:
         """Sends a request, and returns its broker and the future of its response; see `send` and `fetch`."""
+        self._require_loop()
         if broker is None:
             broker = await self._route(route_of(request))
         if request.API_KEY in LONG_POLLED and not channel:
@@ -186,6 +225,7 @@ class AsyncCluster:
         Requests that are started one after another on a channel are sent in this order. If the connection is open,
         this method sends the request itself, without a task. It returns before `on_done` is called.
         """
+        self._require_loop()
         if request.API_KEY in LONG_POLLED and not channel:
             channel = "fetch"
         if broker is not None and not (self._unsent and (broker, channel) in self._unsent):
@@ -286,6 +326,7 @@ class AsyncCluster:
         opened = self._opened(broker, channel)
         if opened is not None:
             return opened
+        self._require_loop()
         if self._closed:
             raise ConnectionClosedError("the node is closed")
         key = (broker.host, broker.port, channel)

@@ -7,6 +7,7 @@ import math
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -325,6 +326,14 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Closes the connection; requests without a response fail."""
         self._close(ConnectionClosedError(f"{self._host}:{self._port}: the connection was closed"))
+
+    def abandon(self) -> None:
+        """Ends the connection after the end of its event loop. Requests without a response are not completed."""
+        raw = None if self._transport is None else self._transport.get_extra_info("socket")
+        if self._error is None and raw is not None:
+            self._error = ConnectionClosedError(f"{self._host}:{self._port}: the connection was closed")
+            with suppress(OSError):  # the server has closed the connection
+                raw.shutdown(socket.SHUT_RDWR)
 
     def _refusal(self) -> ConnectionClosedError:
         """Returns the error for a request on the closed connection."""

@@ -50,8 +50,12 @@ class Cluster:
         timeout_s: float = TIMEOUT_S,
         security: ClientSecurity | None = None,
     ) -> None:
-        self._cluster = AsyncCluster(bootstrap, client_id, timeout_s, security)
         self._loop = asyncio.new_event_loop()
+        try:
+            self._cluster = AsyncCluster(bootstrap, client_id, timeout_s, security, loop=self._loop)
+        except BaseException:
+            self._loop.close()
+            raise
         self._thread = threading.Thread(target=self._loop.run_forever, name="kcore-connections", daemon=True)
         self._thread.start()
         self._closed = False

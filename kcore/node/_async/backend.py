@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from typing import Any, TypeVar
 
 from kcore.client.aio.results import OnDone, report_result
+from kcore.drivers.loop_calls import foreign_call, loop_has_ended
 from kcore.embed import AsyncEngine as EmbeddedEngine
 from kcore.node.task_names import task_name
 
@@ -24,14 +25,17 @@ __all__ = [
     "Task",
     "call_and_report",
     "caller",
+    "foreign_call",
     "gather",
     "guard",
     "interpreter_ends",
     "invoke",
     "is_cancelled",
     "let_others_run",
+    "loop_has_ended",
     "monotonic",
     "now_ms",
+    "running_loop",
     "sleep",
     "spawn",
     "start_request",
@@ -49,6 +53,11 @@ def interpreter_ends() -> bool:
     return sys.is_finalizing()
 
 
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Returns the event loop of the calling code, to which a node and its objects belong; None: no loop is running."""
+    return asyncio._get_running_loop()
+
+
 def guard() -> nullcontext[None]:
     """Returns a context manager in place of a lock for state machines.
 
@@ -62,11 +71,14 @@ class Event:
 
     This class is faster than `asyncio.Event` with `asyncio.timeout`. The speed matters, because most steps of a member,
     a consumer or a producer wait for a flag with a time limit.
+
+    The flag belongs to the event loop on which it was created. Code on another loop cannot wait for it.
     """
 
-    __slots__ = ("_set", "_waiting")
+    __slots__ = ("_loop", "_set", "_waiting")
 
     def __init__(self) -> None:
+        self._loop = asyncio._get_running_loop()
         self._set = False
         self._waiting: list[asyncio.Future[bool]] = []
 
@@ -85,10 +97,16 @@ class Event:
         return self._set
 
     async def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits for the flag. Returns True once the flag is set, or False if `timeout_s` passes first."""
+        """Waits for the flag. Returns True once the flag is set, or False if `timeout_s` passes first.
+
+        Raises:
+            ConcurrentCallError: the flag belongs to another event loop, which could not wake this task.
+        """
         if self._set:
             return True
         loop = asyncio.get_running_loop()
+        if self._loop is not loop and self._loop is not None:
+            raise foreign_call(self._loop)
         future: asyncio.Future[bool] = loop.create_future()
         timer = None if timeout_s is None else loop.call_later(max(timeout_s, 0), _complete, future, False)
         self._waiting.append(future)

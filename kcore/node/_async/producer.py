@@ -14,7 +14,7 @@ from kcore.client import versions
 from kcore.client.aio.broker import Broker
 from kcore.client.missing_topics import MISSING, MissingTopics
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError
-from kcore.node._async.backend import Event, SingleTask, guard, let_others_run, monotonic, sleep
+from kcore.node._async.backend import Event, SingleTask, guard, let_others_run, monotonic, running_loop, sleep
 from kcore.node._async.calls import AsyncCalls, backoff_s
 from kcore.node._async.delivery import AsyncDelivery
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, intercept, notify
@@ -107,6 +107,8 @@ class AsyncProducer:
             on_batch=self._on_batch,
             monotonic=monotonic,
             clock_ms=calls.transport.clock_ms,
+            loop=calls.loop,
+            running_loop=running_loop,
         )
         self._flushing = 0
         self._in_flight: dict[Broker, int] = {}
@@ -221,6 +223,7 @@ class AsyncProducer:
 
     async def _prepare(self, topic: str, partition: int) -> None:
         """Waits until the accumulator accepts a record."""
+        self._calls.require_owner()
         accumulator = self._accumulator
         if self._closed:
             raise KcoreError("the producer is closed")
@@ -289,9 +292,10 @@ class AsyncProducer:
 
     async def close(self) -> None:
         """Ends the producer; records that were not flushed are lost."""
-        self._calls.resources.pop(self, None)
         if self._closed or self._calls.forked or self._calls.loop_ended:
             return
+        self._calls.require_owner()
+        self._calls.resources.pop(self, None)
         self._closed = self._accumulator.closed = True
         with self._guard:
             batches = self._accumulator.clear()

@@ -141,6 +141,7 @@ class AsyncQueue:
         """
         if self._closed or self._calls.abandoned:
             return
+        self._calls.require_owner()
         self._closed = True
         self._calls.resources.pop(self, None)
         self._wakeup.set()
@@ -318,6 +319,7 @@ class AsyncQueue:
 
     async def _acknowledge(self, job: AsyncJob, kind: Acknowledgement) -> None:
         """Sends the acknowledgement of one job."""
+        self._calls.require_owner()
         if job._acknowledged:
             raise KcoreError(f"{job!r} is already acknowledged")
         link = job._link

@@ -166,6 +166,7 @@ class AsyncTransaction:
         # sync: self._block = None  # the exit is complete
 
     def _require_open(self) -> None:
+        self._producer.calls.require_owner()
         if not self._open:
             raise KcoreError("the transaction is not open: use it inside its `with` block, before commit() or abort()")
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from kcore.client.aio.results import OnDone
 from kcore.embed import SyncEngine as EmbeddedEngine
@@ -28,14 +28,17 @@ __all__ = [
     "Task",
     "call_and_report",
     "caller",
+    "foreign_call",
     "gather",
     "guard",
     "interpreter_ends",
     "invoke",
     "is_cancelled",
     "let_others_run",
+    "loop_has_ended",
     "monotonic",
     "now_ms",
+    "running_loop",
     "sleep",
     "spawn",
     "start_request",
@@ -56,6 +59,20 @@ def interpreter_ends() -> bool:
     Background threads no longer run then, so a wait for a background thread would never end.
     """
     return sys.is_finalizing()
+
+
+def running_loop() -> object:
+    """Returns None: a node for threads belongs to no event loop."""
+
+
+def loop_has_ended(loop: object) -> bool:
+    """Returns False: a node for threads belongs to no event loop."""
+    return False
+
+
+def foreign_call(loop: object) -> NoReturn:
+    """Raises an AssertionError, because any thread may call a node for threads."""
+    raise AssertionError(f"a node for threads does not belong to {loop!r}")
 
 
 def guard() -> RLock:

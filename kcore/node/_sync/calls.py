@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +15,15 @@ from kcore.client.aio.broker import Broker
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.drivers.forks import refuse_in_child
 from kcore.errors import ConnectionClosedError, EngineClosedError, KafkaError, KcoreError, PartitionErrors
-from kcore.node._sync.backend import caller, interpreter_ends, monotonic, sleep
+from kcore.node._sync.backend import (
+    caller,
+    foreign_call,
+    interpreter_ends,
+    loop_has_ended,
+    monotonic,
+    running_loop,
+    sleep,
+)
 from kcore.node._sync.callers import CallbackCallers
 from kcore.node._sync.transport import Transport
 from kcore.node._sync.turns import Turn, Turns
@@ -24,6 +33,8 @@ from kcore.protocol.messages.metadata import MetadataResponse
 
 T = TypeVar("T")
 V = TypeVar("V")
+
+logger = logging.getLogger(__name__)
 
 REPEATED = frozenset(
     {
@@ -82,6 +93,7 @@ class Calls:
     Attributes:
         resources: the open members, consumers and producers, the newest last.
         callbacks: the tasks or threads that run listeners and callbacks.
+        loop: the event loop of the node; None: any thread may call the node.
         loop_ended: True once `abandon` was called, because the node's event loop has ended.
     """
 
@@ -91,6 +103,7 @@ class Calls:
         self.timeout_s = timeout_s
         self.resources: dict[Resource, None] = {}
         self.callbacks = CallbackCallers()
+        self.loop = running_loop()
         self._closed = False
         self._refusal = ""  # in a forked child: the text of its errors
         self.loop_ended = False
@@ -121,20 +134,29 @@ class Calls:
         """
         return self.forked or self.loop_ended or interpreter_ends()
 
-    def abandon(self) -> list[Resource]:
-        """Gives up open members, consumers and producers, because their event loop has ended.
-
-        Returns:
-            The objects that were open.
-        """
+    def abandon(self) -> None:
+        """Gives up open members, consumers and producers with a warning, because their event loop has ended."""
         self.loop_ended = self._closed = True
         abandoned, self.resources = list(self.resources), {}
-        return abandoned
+        if abandoned:
+            logger.warning(
+                "node: the event loop ended before the node was closed, so %s were not closed: groups remove their "
+                "members after the session timeout, and records that producers have not stored are lost; close the "
+                "node before its loop ends, for example with `async with`",
+                ", ".join(sorted({type(each).__name__ for each in abandoned})),
+            )
 
     def require_owner(self) -> None:
-        """Raises the errors of `require_open` if this process is a forked child, which lacks the node's threads."""
+        """Refuses a forked child, which lacks the node's threads, and callers on another event loop.
+
+        Raises:
+            EngineClosedError, ConnectionClosedError: this process is a forked child.
+            ConcurrentCallError: the caller does not run on the event loop of the node.
+        """
         if self._refusal:
             self.require_open()
+        if self.loop is not None and running_loop() is not self.loop:
+            raise foreign_call(self.loop)
 
     def now_ms(self) -> int:
         """Returns the time of new records in ms since the epoch, from the embedded engine's or the system's clock."""
@@ -182,9 +204,16 @@ class Calls:
         New members, consumers and producers cannot start any more. A second caller waits until the first caller has
         closed all objects, because members need the transport to leave their groups.
 
+        After the end of the node's event loop, a call on another loop abandons the objects.
+
         Raises:
+            ConcurrentCallError: the node's event loop is running in another thread. The node stays open.
             ReentrantCallError: a listener or callback of a member calls `close`.
         """
+        if self.loop_has_ended():
+            self.abandon()
+            self.transport.close()
+            return
         if self._refusal or self._closings.is_open_for(caller()):  # the caller's own signal handler does not wait
             self._close_all()
             return
@@ -197,6 +226,14 @@ class Calls:
             self._close_all()
         finally:
             self._closings.leave(turn)
+
+    def loop_has_ended(self) -> bool:
+        """Returns True if the node's event loop has ended. Returns False in a forked child, where it seems to run.
+
+        Raises:
+            ConcurrentCallError: the node's event loop is running in another thread.
+        """
+        return self.loop is not None and not self._refusal and loop_has_ended(self.loop)
 
     def _close_all(self) -> None:
         """Closes all objects and the transport, and then raises the first error of an object."""

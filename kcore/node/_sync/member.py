@@ -262,6 +262,7 @@ class Member:
         """
         if self._calls.abandoned:
             return False
+        self._calls.require_owner()
         target = f"its member of group {self._machine.settings.group_id!r}"
         return not self._started or self._calls.callbacks.require_outside(target, self, closing=self._closing)
 

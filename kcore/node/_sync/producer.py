@@ -15,7 +15,7 @@ from kcore.client import versions
 from kcore.client.aio.broker import Broker
 from kcore.client.missing_topics import MISSING, MissingTopics
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError
-from kcore.node._sync.backend import Event, SingleTask, guard, let_others_run, monotonic, sleep
+from kcore.node._sync.backend import Event, SingleTask, guard, let_others_run, monotonic, running_loop, sleep
 from kcore.node._sync.calls import Calls, backoff_s
 from kcore.node._sync.delivery import Delivery
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, intercept, notify
@@ -108,6 +108,8 @@ class Producer:
             on_batch=self._on_batch,
             monotonic=monotonic,
             clock_ms=calls.transport.clock_ms,
+            loop=calls.loop,
+            running_loop=running_loop,
         )
         self._flushing = 0
         self._in_flight: dict[Broker, int] = {}
@@ -222,6 +224,7 @@ class Producer:
 
     def _prepare(self, topic: str, partition: int) -> None:
         """Waits until the accumulator accepts a record."""
+        self._calls.require_owner()
         accumulator = self._accumulator
         if self._closed:
             raise KcoreError("the producer is closed")
@@ -290,9 +293,10 @@ class Producer:
 
     def close(self) -> None:
         """Ends the producer; records that were not flushed are lost."""
-        self._calls.resources.pop(self, None)
         if self._closed or self._calls.forked or self._calls.loop_ended:
             return
+        self._calls.require_owner()
+        self._calls.resources.pop(self, None)
         self._closed = self._accumulator.closed = True
         with self._guard:
             batches = self._accumulator.clear()

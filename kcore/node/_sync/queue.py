@@ -142,6 +142,7 @@ class Queue:
         """
         if self._closed or self._calls.abandoned:
             return
+        self._calls.require_owner()
         self._closed = True
         self._calls.resources.pop(self, None)
         self._wakeup.set()
@@ -319,6 +320,7 @@ class Queue:
 
     def _acknowledge(self, job: Job, kind: Acknowledgement) -> None:
         """Sends the acknowledgement of one job."""
+        self._calls.require_owner()
         if job._acknowledged:
             raise KcoreError(f"{job!r} is already acknowledged")
         link = job._link

@@ -177,8 +177,10 @@ class TransactionalProducer:
     def require_free(self) -> None:
         """Raises KcoreError if the calling task or thread already has an open transaction of this id.
 
-        A second transaction of the caller would wait forever for the end of the first one.
+        A second transaction of the caller would wait forever for the end of the first one. Also raises the errors of
+        `Calls.require_owner`.
         """
+        self.calls.require_owner()
         if self.turns.is_open_for(caller()):
             raise KcoreError(
                 "the same task or thread already has an open transaction of transactional id "
