@@ -43,7 +43,8 @@ class ProducerRecord:
 class ProducerInterceptor:
     """The base of producer interceptors: each method may be overridden.
 
-    If an interceptor raises, the exception is logged, and the next interceptor receives the record unchanged.
+    If an interceptor raises, or `on_send` returns no record, the error is logged, and the next interceptor receives the
+    record unchanged.
     """
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
@@ -60,7 +61,8 @@ class ProducerInterceptor:
 class ConsumerInterceptor:
     """The base of consumer interceptors: each method may be overridden.
 
-    If an interceptor raises, the exception is logged, and the next interceptor receives the records unchanged.
+    If an interceptor raises, or `on_consume` returns no list, the error is logged, and the next interceptor receives
+    the records unchanged.
     """
 
     def on_consume(self, records: list[Record]) -> list[Record]:
@@ -84,10 +86,24 @@ def _topic_of(subject: object) -> str:
 
 
 def intercept(calls: Iterable[Callable[[T], T]], value: T) -> T:
-    """Passes a value through interceptors; an interceptor that raises leaves the value unchanged."""
+    """Passes a record or a list of records through interceptors.
+
+    An interceptor that raises, or that returns an object of another type, leaves the value unchanged.
+    """
     for call in calls:
         try:
-            value = call(value)
+            returned: object = call(value)
+            if isinstance(returned, type(value)):
+                value = returned
+            else:
+                logger.error(
+                    "client: the interceptor's method %s returned an object of type %s for topic %r; the records stay "
+                    "as they were before its call; correct the method: it must return %s",
+                    log_name(call),
+                    type(returned).__name__,
+                    _topic_of(value),
+                    "a list of records" if isinstance(value, list) else "a kcore.ProducerRecord",
+                )
         except Exception:
             logger.exception(
                 "client: the interceptor's method %s raised an error about topic %r; the records stay as they were "

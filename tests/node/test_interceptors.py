@@ -164,3 +164,49 @@ async def test_interceptors_on_a_loop(anode: kcore.AsyncNode, name: str) -> None
     async with anode.group(name).consume(name, auto_commit=60.0, interceptors=[even]) as consumer:
         assert [record.value for record in await consumer.poll(60)] == [b"a!"]
     assert (seen.results, even.committed) == ([(0, 0, "NoneType")], [{0: 1}])
+
+
+class Forgetful(kcore.ProducerInterceptor, kcore.ConsumerInterceptor):
+    """An interceptor whose methods lack the `return` statement."""
+
+    def on_send(self, record: kcore.ProducerRecord) -> kcore.ProducerRecord:
+        return None  # type: ignore[return-value]
+
+    def on_consume(self, records: list[kcore.Record]) -> list[kcore.Record]:
+        return None  # type: ignore[return-value]
+
+
+def test_an_interceptor_that_returns_none_changes_nothing(
+    node: kcore.Node, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before, `append` raised an AttributeError about NoneType, and `poll` returned None and lost the records."""
+    node.topics.create(name, 1)
+    forgetful, last = Forgetful(), Tagging("-a")
+    with caplog.at_level(logging.ERROR):
+        with node.producer(interceptors=[forgetful, last]) as producer:
+            producer.append(name, "x")
+        with node.transaction(name, interceptors=[forgetful, last]) as txn:
+            txn.append(name, "y")
+        with node.group(name).consume(name, reset="earliest", interceptors=[forgetful]) as consumer:
+            values = [record.value for record in consumer.poll(60.0)]
+            while len(values) < 2:
+                values.append(next(iter(consumer)).value)
+    assert values == [b"x-a", b"y-a"]
+    text = (
+        "client: the interceptor's method Forgetful.{method} returned an object of type NoneType for topic {name!r}; "
+        "the records stay as they were before its call; correct the method: it must return {valid}"
+    )
+    sent = text.format(method="on_send", name=name, valid="a kcore.ProducerRecord")
+    consumed = text.format(method="on_consume", name=name, valid="a list of records")
+    assert [record.getMessage() for record in caplog.records if record.getMessage() == sent] == [sent] * 2
+    assert {record.getMessage() for record in caplog.records} == {sent, consumed}
+
+
+def test_a_loop_keeps_records_whose_interceptor_returns_none(node: kcore.Node, name: str) -> None:
+    topic = node.topics.create(name, 1)
+    for value in ("x", "y"):
+        topic.append(value)
+    records = node.group(name).consume(name, reset="earliest", interceptors=[Forgetful()])
+    with records:
+        values = [record.value for _, record in zip(range(2), records, strict=False)]
+    assert values == [b"x", b"y"]
