@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -41,6 +42,22 @@ def test_keys_choose_the_partition_as_javas_producer_does(node: kcore.Node, name
     assert placed == {"21": 3, "abc": 4, "foobar": 0, "": 2}
     assert placed["abc"] == partition_of(b"abc", 7)
     assert len(unkeyed) == 1, "records without a key share a partition until a batch is full"
+
+
+def test_a_producer_stores_the_time_of_a_record(node: kcore.Node, name: str) -> None:
+    """The argument has the name and the type of the argument of a topic's and a transaction's `append`."""
+    topic = node.topics.create(name, 1)
+    times = [datetime(2026, 1, 31, 12, tzinfo=UTC), 1_700_000_000.25, 0]
+    with node.producer() as producer, node.producer(interceptors=[kcore.ProducerInterceptor()]) as intercepted:
+        for each in (producer, intercepted):
+            deliveries = [each.append(name, "1", timestamp=time) for time in times]
+            assert [one.result().timestamp_ms for one in deliveries] == [1_769_860_800_000, 1_700_000_000_250, 0]
+        with pytest.raises(ValueError, match="seconds since 1970, not milliseconds"):
+            producer.append(name, "1", timestamp=1_700_000_000_000)
+        with pytest.raises(TypeError, match="the time is 'now'; valid: a datetime"):
+            producer.append(name, "1", timestamp="now")  # type: ignore[arg-type]
+    records = topic.read(0, 0)
+    assert [record.timestamp_ms for record in records] == [1_769_860_800_000, 1_700_000_000_250, 0] * 2
 
 
 @pytest.mark.filterwarnings("ignore::kcore.errors.ImplausibleTimeWarning")

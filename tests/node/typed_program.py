@@ -12,6 +12,7 @@ from typing import assert_type
 import kcore
 from kcore import (
     Assigned,
+    Delivery,
     GroupDescription,
     Lost,
     OffsetAndMetadata,
@@ -39,6 +40,7 @@ def use_a_cluster() -> None:
         assert_type(node, kcore.Node)
         topic = node.topics.create("jobs", 4, config={"retention.ms": 1}, exist_ok=True)
         assert_type(topic.append("v", key=b"k", timestamp=datetime.now()), RecordMetadata)
+        assert_type(node.producer().append("jobs", "v", timestamp=datetime.now()), Delivery)
         assert_type(topic.read(0, 0, isolation="read_committed"), list[Record])
         assert_type(topic.end_offsets(), dict[int, int])
         assert_type(node.topics.list(), list[TopicListing])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from kcore.node._sync.calls import Calls, backoff_s
 from kcore.node._sync.delivery import Delivery
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, intercept, notify
 from kcore.node.requests import NEW_TOPIC_TIMEOUT_S, error_about, produce_request, record_size
-from kcore.node.types import HeaderList, RecordMetadata, TopicPartition, to_bytes
+from kcore.node.types import HeaderList, RecordMetadata, TopicPartition, to_bytes, to_ms
 from kcore.protocol.compression import CompressionType, compress
 from kcore.protocol.error_codes import NEW_TOPIC_ERRORS, RETRIABLE, ErrorCode
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -146,7 +147,7 @@ class Producer:
         *,
         headers: HeaderList = (),
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp: datetime | float | None = None,
     ) -> Delivery:
         """Adds a record to a batch. Waits only while the buffer is full, or for the first lookup of the topic.
 
@@ -157,12 +158,15 @@ class Producer:
             headers: names and values.
             partition: the partition; None: the key selects it. Records without a key go to one partition until a batch
                 is full.
-            timestamp_ms: the record's timestamp in milliseconds since the epoch; None: now.
+            timestamp: the time of the record, as a datetime or in seconds since the epoch; None: now.
 
         Raises:
             UnknownTopicOrPartitionError: the topic does not exist.
             TimeoutError: the buffer was full for too long.
+            TypeError, ValueError: an argument has a wrong type, the partition is negative, or the timestamp is not a
+                time in seconds. The record is not appended.
         """
+        timestamp_ms = None if timestamp is None else to_ms(timestamp)
         if self._interceptors:
             return self._append_intercepted(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
         # A second coroutine would double the time of this call.
