@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 import kcore
 from kcore.client.missing_topics import NEW_TOPIC_S, REPEAT_S, RETRY_S, MissingTopics, SubscriptionCheck
 from kcore.errors import UnknownTopicOrPartitionError
+from kcore.node._async.calls import UNKNOWN_TOPIC_S, may_repeat
+from kcore.node._async.topics import AsyncTopic
 from kcore.node.membership import Protocol
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
@@ -165,3 +168,13 @@ def test_the_times_of_a_topic_that_exists_again_begin_again() -> None:
     topics.found("t")
     assert [topics.missing("t", at_s) for at_s in (603.0, 604.9, 605.0)] == [False, False, True]
     assert not topics.missing("other", 605.0)
+
+
+def test_the_documents_name_the_time_for_which_an_append_to_a_missing_partition_waits() -> None:
+    error = UnknownTopicOrPartitionError()
+    assert may_repeat(error, UNKNOWN_TOPIC_S - 0.01, local=False)
+    assert not may_repeat(error, UNKNOWN_TOPIC_S, local=False)
+    assert not may_repeat(error, 0, local=True)
+    repeats = f"A connection to a cluster first repeats the request for {UNKNOWN_TOPIC_S:g} seconds,"
+    texts = [(Path(__file__).parents[2] / "docs" / "python-api.md").read_text(), str(AsyncTopic.append.__doc__)]
+    assert [text for text in texts if repeats not in " ".join(text.split())] == []

@@ -386,7 +386,8 @@ class AsyncTopic:
             timestamp: the time of the record, as a datetime or in seconds since the epoch; None: now.
 
         Raises:
-            UnknownTopicOrPartitionError: the topic or partition does not exist.
+            UnknownTopicOrPartitionError: the topic or partition does not exist. A connection to a cluster first repeats
+                the request for 2 seconds, in case the partition is new.
             KafkaError: the server refused the record.
             TypeError, ValueError: an argument has a wrong type, the partition is negative, or the timestamp is not a
                 time in seconds.
