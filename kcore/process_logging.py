@@ -127,8 +127,10 @@ def log_failure(logger: logging.Logger, error: BaseException, message: str, *val
         message: the message, with `%` placeholders.
         values: the values of the placeholders.
     """
-    with contextlib.suppress(Exception):
+    try:  # noqa: SIM105 - `suppress` would need memory
         logger.error(message, *values, exc_info=error)
+    except Exception:
+        pass
 
 
 def next_step(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kcore.drivers import event_loop, log_threads
 from kcore.errors import EngineInterruptedError, ReentrantCallError
 from kcore.log import LogError
 from tests.drivers.test_background_commits import LONG_S, Node
@@ -82,6 +83,93 @@ async def test_a_round_that_cannot_be_passed_to_the_thread_is_committed_inline(
     assert put.times == 0
     await node.serve()
     assert await codes(node, "h") == [0]
+    node.close()
+
+
+def no_memory_for_ends(node: Node, monkeypatch: pytest.MonkeyPatch, times: int) -> list[dict[str, Any]]:
+    """Makes the loop refuse to schedule ends of rounds for some attempts. Returns the later errors of its callbacks."""
+    raised: list[dict[str, Any]] = []
+    node.driver.loop.set_exception_handler(lambda _, context: raised.append(context))
+    schedule = node.driver.loop.call_soon
+    refuse = FailsOnce(schedule, MemoryError(), times)
+
+    def call_soon(callback: Any, *arguments: Any, **named: Any) -> Any:
+        function = refuse if callback == node.driver._end_round else schedule
+        return function(callback, *arguments, **named)
+
+    monkeypatch.setattr(node.driver.loop, "call_soon", call_soon)
+    return raised
+
+
+async def test_a_round_whose_end_finds_no_memory_ends_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver cannot decide whether the round stays open, and cannot schedule another attempt. Before, the requests
+    waited for ever unless another request or a timer followed.
+    """
+    node = Node(shared=True)
+    await node.begin()
+    await asyncio.sleep(0)
+    decide = FailsOnce(node.driver._reason_to_stay_open, MemoryError(), 3)
+    monkeypatch.setattr(node.driver, "_reason_to_stay_open", decide)
+    futures = [node.send(commit(group, {("t", 0): 5}), 9) for group in ("g", "h")]
+    raised = no_memory_for_ends(node, monkeypatch, 3)
+    responses = await asyncio.wait_for(asyncio.gather(*futures), LONG_S)
+    assert [response.topics[0].partitions[0].error_code for response in responses] == [0, 0]
+    assert [type(context["exception"]) for context in raised] == [MemoryError] * 3
+    assert await codes(node, "i") == [0]
+    node.close()
+
+
+async def test_a_background_commit_whose_end_finds_no_memory_is_finished_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node()
+    await node.begin()
+    future = await node.write_in_background(commit("g", {("t", 0): 5}), 9)
+    raised = no_memory_for_ends(node, monkeypatch, 2)
+    pipeline = node.engine.pipeline
+    monkeypatch.setattr(type(pipeline), "finish_background", FailsOnce(pipeline.finish_background, MemoryError(), 2))
+    node.let_through()
+    response = await asyncio.wait_for(future, LONG_S)
+    assert response.topics[0].partitions[0].error_code == 0
+    assert [type(context["exception"]) for context in raised] == [MemoryError] * 2
+    node.close()
+
+
+async def test_a_commit_that_no_thread_can_write_is_written_before_its_log_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If the log line finds no memory, too, the commit is complete. Before, all later rounds waited for it."""
+    node = Node()
+    await node.begin()
+    await node.serve()
+    assert await codes(node, "f") == [0]
+    writer = node.driver._threads._writer
+    assert writer is not None, "the round before was written on the thread"
+    put = FailsOnce(writer.do, MemoryError())
+    monkeypatch.setattr(writer, "do", put)
+    line = FailsOnce(None, MemoryError())
+    monkeypatch.setattr(event_loop, "log_failure", line)
+    monkeypatch.setattr(log_threads, "log_failure", line)
+    node.driver.loop.set_exception_handler(lambda *_: None)
+    await node.serve()
+    assert await codes(node, "g") == [0]
+    assert (put.times, line.times) == (0, 0)
+    assert await codes(node, "h", "i") == [0, 0]
+    node.close()
+
+
+async def test_waiting_requests_of_a_broken_engine_fail_when_memory_is_free_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Node()
+    await node.begin()
+    node.driver._threads.usable = False
+    futures = [node.send(commit("g", {("t", 0): 5}), 9)]
+    node.engine.pipeline.abort_round(LogError("the test fails this round"))
+    log, waiting = node.engine.log, node.driver._waiting
+    monkeypatch.setattr(log, "rollback", FailsOnce(log.rollback, MemoryError()), raising=False)
+    monkeypatch.setattr(type(waiting), "fail", FailsOnce(waiting.fail, MemoryError(), 2))
+    no_memory_for_ends(node, monkeypatch, 2)
+    with pytest.raises(EngineInterruptedError, match="open it again"):
+        await asyncio.wait_for(asyncio.gather(*futures), LONG_S)
     node.close()
 
 

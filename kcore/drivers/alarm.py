@@ -1,11 +1,11 @@
-"""The timer of an event loop that fires at the next deadline of an engine."""
+"""Callbacks of an event loop: the timer for the next deadline of an engine, and a callback that needs no memory."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
     from kcore.engine import Engine
@@ -52,3 +52,28 @@ class Alarm:
         self._timer = None
         self._deadline_ms = -1
         self._ring()
+
+
+class SpareHandle:
+    """A callback that an event loop runs in its next turn, even if there is no memory to schedule it.
+
+    `AbstractEventLoop.call_soon` needs memory for a new handle. The handle of this class exists in advance. Loops that
+    are no `asyncio.BaseEventLoop` do not accept it.
+
+    Args:
+        loop: the event loop.
+        callback: the callback.
+    """
+
+    __slots__ = ("_handle", "_ready")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+        self._handle = asyncio.Handle(callback, (), loop)
+        self._ready = getattr(loop, "_ready", None)
+
+    def schedule(self) -> bool:
+        """Schedules the callback for the next turn. Returns False if the loop does not accept the handle."""
+        if self._ready is None:
+            return False
+        self._ready.append(self._handle)
+        return True

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kcore.drivers.alarm import Alarm
+from kcore.drivers.alarm import Alarm, SpareHandle
 from kcore.drivers.forks import refuse_in_child
 from kcore.drivers.log_threads import LogThreads, WriteTask
-from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, POLL_AGAIN, CommitOffloadPolicy, Gathering, OpenReason
+from kcore.drivers.offload import (
+    MAX_BLOCKED_REQUESTS,
+    POLL_AGAIN,
+    CommitOffloadPolicy,
+    Gathering,
+    OpenReason,
+    call_beside,
+)
+from kcore.drivers.waiting_futures import WaitingFutures
 from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
 from kcore.late_timers import LateTimers
 from kcore.metrics import RoundTimes
@@ -73,6 +80,7 @@ class AsyncDriver:
         self._ends: list[Callable[[], None]] = []
         self._pauses: list[Callable[[bool], None]] = []
         self._round = False
+        self._spare_end = SpareHandle(loop, self._end_round)
         self.round_clock = RoundClock(engine.now, self.schedule_round_end)
         self._timers = LateTimers(loop, engine.clock, engine.now, self._fire_timers)
         self._alarm = Alarm(loop, engine, self._timers.ring)
@@ -82,7 +90,7 @@ class AsyncDriver:
         self._inside = False  # a call is in the engine, or was interrupted there
         self._broken = False
         self._on_broken: list[Callable[[], None]] = []
-        self._waiting: set[asyncio.Future[Any]] = set()
+        self._waiting = WaitingFutures()
         self._times: RoundTimes | None = None
         self._threads = LogThreads(engine.log, shared)
         self._offload_policy = CommitOffloadPolicy(max_blocked_requests)
@@ -116,10 +124,7 @@ class AsyncDriver:
     def leave_loop(self) -> None:
         """Cancels the waiting futures of a loop that has ended. Only `close` may be called afterwards."""
         self._round = True  # no turn of the loop can end a round
-        for future in self._waiting:
-            with contextlib.suppress(RuntimeError):  # a closed loop does not call the future's callbacks
-                future.cancel()
-        self._waiting = set()
+        self._waiting.cancel()
 
     def compute_beside(self, compute: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Runs a long computation on a thread, and then calls `done(result)` in a round.
@@ -127,24 +132,14 @@ class AsyncDriver:
         The computation must not access the engine. If it raises, the driver passes the exception to `done`.
         """
 
-        def arrived(future: asyncio.Future[Any]) -> None:
-            if future.cancelled():
-                return
-            error = future.exception()  # also after `close`: asyncio logs an exception that no code has retrieved
-            if self._closed or self._broken:
-                return
+        def arrived(result: Any) -> None:
             if self._paused:
-                self._backlog.append(lambda: arrived(future))
-                return
-            self.begin_round()
-            done(future.result() if error is None else error)
+                self._backlog.append(partial(arrived, result))
+            elif not (self._closed or self._broken):
+                self.begin_round()
+                done(result)
 
-        try:
-            future = self.loop.run_in_executor(None, compute)
-        except RuntimeError as error:  # no thread can be started
-            future = self.loop.create_future()
-            future.set_exception(error)
-        future.add_done_callback(arrived)
+        call_beside(self.loop, compute, arrived)
 
     def at_beginning_of_round(self, callback: Callable[[], None]) -> None:
         """Registers a callback that is called before a round that `begin_round` opens. The callback must not raise."""
@@ -197,6 +192,13 @@ class AsyncDriver:
             self.loop.call_soon(self._end_round)
             self._round = True  # last: if scheduling raised, the next call tries again
 
+    def _ensure_round_end(self) -> None:
+        """Schedules the end of the open round, even if memory is exhausted: requests wait for it."""
+        try:
+            self.schedule_round_end()
+        except Exception:
+            self._round = self._spare_end.schedule()
+
     def when_broken(self, callback: Callable[[], None]) -> None:
         """Registers a callback that is called once, when an exception has interrupted a change of the engine's state.
 
@@ -227,22 +229,24 @@ class AsyncDriver:
         pipeline = self.engine.pipeline
         if isinstance(error, Exception) and not pipeline.interrupted:
             self._inside = False
-            if pipeline.dirty:
-                with contextlib.suppress(Exception):  # if memory is short, the next request or timer opens the round
-                    self.schedule_round_end()
+            if pipeline.dirty or self._written is not None:
+                self._ensure_round_end()
             return
         self._break()
 
     def _break(self) -> None:
         """Refuses every later call. Every waiting future fails with an EngineInterruptedError.
 
-        If memory is exhausted, the next round repeats this call.
+        If memory is exhausted, the end of the next round repeats this call.
         """
         self._broken = self.engine.pipeline.interrupted = True
         self._inside = False
         try:
-            self._fail_waiting(EngineInterruptedError())
+            self._waiting.fail(EngineInterruptedError())
             self._report_end()
+        except Exception:
+            self._ensure_round_end()
+            raise
         finally:
             while self._on_broken:
                 self._on_broken[-1]()
@@ -257,11 +261,6 @@ class AsyncDriver:
         if not self._closed and self.engine.pipeline.interrupted:
             self._break()
         return self._closed or self._broken
-
-    def _fail_waiting(self, error: Exception) -> None:
-        for future in list(self._waiting):
-            if not future.done():
-                future.set_exception(error)
 
     def _end_round(self) -> None:
         """Ends the round of this turn: writes it, lets connections send the responses, and schedules further work."""
@@ -394,33 +393,25 @@ class AsyncDriver:
 
     def _start_background(self, now_s: float) -> bool:
         """Starts to write the round on the thread. Returns False if the round forbids this or no thread exists."""
-        pipeline = self.engine.pipeline
-        writer = self._threads.started_writer()
-        if writer is None:
+        pipeline, threads = self.engine.pipeline, self._threads
+        if threads.started_writer() is None:
             return False
         task = WriteTask(self, now_s)  # allocated before the commit starts: a started commit must be written
         task.background_commit = pipeline.start_background(Lock())
         if task.background_commit is None:
-            if not self._threads.write_every_round:
+            if not threads.write_every_round:
                 return False
             self._pause()  # first: a callback may raise, and a commit that was started must be written
             task.background_commit = pipeline.start_background(Lock(), exclusive=True)
             if task.background_commit is None:
                 return False  # the round is written inline, and its end ends the pause
-        try:
-            writer.do(task.write_in_background)
-        except Exception as error:
-            log_failure(
-                logger,
-                error,
-                "driver: cannot pass the commit to the thread for background commits; the event loop's thread writes "
-                "the commit, which delays other requests%s",
-                next_step(error),
-            )
-            task.write()
+        failure = threads.write(task)
+        if failure is not None:
+            self._written = task.background_commit
             pipeline.finish_background(task.background_commit)
-            return True
-        if self._times is not None:
+            self._written = None
+            threads.log_inline_write(failure)
+        elif self._times is not None:
             task.since_s = self._times.background_began()
         return True
 
@@ -440,7 +431,7 @@ class AsyncDriver:
             self._handle_engine_error(error)
             raise
         finally:
-            self.schedule_round_end()
+            self._ensure_round_end()
             self._report_end()
         if pipeline.interrupted:
             self._break()
@@ -499,7 +490,7 @@ class AsyncDriver:
             raise EngineClosedError(self._refusal)
         future: asyncio.Future[Any] = self.loop.create_future()
         if self._paused:
-            self._wait_for(future)
+            self._waiting.add(future)
             self._backlog.append(partial(self._decide_late, context, request, future))
             return future
         self._decide(context, request, future)
@@ -526,14 +517,7 @@ class AsyncDriver:
         else:
             arrived(response)
             return
-        if not future.done():
-            self._wait_for(future)
-
-    def _wait_for(self, future: asyncio.Future[Any]) -> None:
-        """Adds `future` to the futures that fail when the engine ends."""
-        if future not in self._waiting:
-            self._waiting.add(future)
-            future.add_done_callback(self._waiting.discard)
+        self._waiting.add(future)
 
     def _decide_late(self, context: RequestContext, request: Any, future: asyncio.Future[Any]) -> None:
         """Processes a request that has waited for the end of a pause."""
@@ -610,6 +594,6 @@ class AsyncDriver:
         finally:
             self._closed = True
             self._inside = False
-            self._fail_waiting(EngineClosedError("the engine was closed while this request waited for its response"))
+            self._waiting.fail(EngineClosedError("the engine was closed while this request waited for its response"))
             self._alarm.cancel()
             self._threads.stop()

@@ -210,6 +210,31 @@ class LogThreads:
                 self.usable = self.write_every_round = False
         return self._writer
 
+    def write(self, task: WriteTask) -> Exception | None:
+        """Passes a started commit to the writing thread. If that fails, writes the commit itself.
+
+        Returns:
+            None if the thread calls `AsyncDriver.background_ended` later. Otherwise, the commit is written, and the
+            caller finishes it, and then passes the returned error to `log_inline_write`.
+        """
+        try:
+            assert self._writer is not None, "`started_writer` comes first"
+            self._writer.do(task.write_in_background)
+        except Exception as error:
+            task.write()
+            return error
+        return None
+
+    def log_inline_write(self, error: Exception) -> None:
+        """Logs that `write` could not use the thread. Called last, because there may be no memory for the line."""
+        log_failure(
+            logger,
+            error,
+            "driver: cannot pass the commit to the thread for background commits; the event loop's thread has written "
+            "the commit, which delayed other requests%s",
+            next_step(error),
+        )
+
     def reclaim_beside(self, reclaim: Callable[[], bool]) -> bool:
         """Runs `reclaim` on the writing thread until it returns False. The thread may write commits between two calls.
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from enum import Enum, auto
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -110,6 +110,25 @@ class Gathering:
         self._likely = max(waiting, 1)  # the next round waits for as many calls as this one
         self._waiting = self._idle_turns = 0
         return False
+
+
+def call_beside(loop: asyncio.AbstractEventLoop, call: Callable[[], object], done: Callable[[Any], None]) -> None:
+    """Calls a function on a thread of the loop's executor. The loop then calls `done` with the result or the exception.
+
+    `done` is not called if the call is cancelled at the end of the loop.
+    """
+
+    def arrived(future: asyncio.Future[Any]) -> None:
+        if not future.cancelled():
+            error = future.exception()  # also if `done` ignores it: asyncio logs an exception that no code retrieves
+            done(future.result() if error is None else error)
+
+    try:
+        future: asyncio.Future[Any] = loop.run_in_executor(None, call)
+    except RuntimeError as error:  # no thread can be started
+        future = loop.create_future()
+        future.set_exception(error)
+    future.add_done_callback(arrived)
 
 
 async def call_on_thread(call: Callable[[], T], discard: Callable[[T], object] | None = None) -> T:

@@ -1,0 +1,35 @@
+"""The futures of an event loop that wait for the responses of an engine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+
+class WaitingFutures:
+    """The incomplete futures of a driver, which fail when the engine ends."""
+
+    __slots__ = ("_futures",)
+
+    def __init__(self) -> None:
+        self._futures: set[asyncio.Future[Any]] = set()
+
+    def add(self, future: asyncio.Future[Any]) -> None:
+        """Adds a future until it is done."""
+        if not future.done() and future not in self._futures:
+            self._futures.add(future)
+            future.add_done_callback(self._futures.discard)
+
+    def fail(self, error: Exception) -> None:
+        """Completes every future with an error. If memory is exhausted, the caller may repeat the call."""
+        for future in list(self._futures):
+            if not future.done():
+                future.set_exception(error)
+
+    def cancel(self) -> None:
+        """Cancels every future after the end of its event loop."""
+        for future in self._futures:
+            with contextlib.suppress(RuntimeError):  # a closed loop does not call the future's callbacks
+                future.cancel()
+        self._futures = set()
