@@ -20,7 +20,7 @@ from kcore.drivers.offload import (
     OpenReason,
     call_beside,
 )
-from kcore.drivers.waiting_futures import WaitingFutures
+from kcore.drivers.waiting_futures import WaitingFutures, complete_future
 from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
 from kcore.late_timers import LateTimers
 from kcore.metrics import RoundTimes
@@ -505,17 +505,12 @@ class AsyncDriver:
         except BaseException as error:
             self._handle_engine_error(error)
             raise
-
-        def arrived(value: Any) -> None:
-            if not future.done():
-                future.set_result(value)
-
         if isinstance(response, Pending):
-            response.on_complete(arrived)
+            response.on_complete(partial(complete_future, future))
         elif not self.engine.pipeline.allows_background_commit and self._threads.write_every_round:
-            self._backlog.append(partial(arrived, response))  # it may show what is durable after the pause
+            self._backlog.append(partial(complete_future, future, response))  # it may show what is durable later
         else:
-            arrived(response)
+            complete_future(future, response)
             return
         self._waiting.add(future)
 

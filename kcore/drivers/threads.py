@@ -124,7 +124,7 @@ class ThreadDriver:
                 self._await_commit(response, follower)
             if not response.done:
                 self._wait(response, timeout_s)
-        return response.response
+        return result_of(response)
 
     def _decide_in_turn(self, context: RequestContext, request: Any) -> Any:
         """Processes a request after the threads that are inside the engine or wait for it."""
@@ -200,7 +200,7 @@ class ThreadDriver:
             response = self._decide(context, request)
             if self._followers:
                 self.turn()
-        return response.response if isinstance(response, Pending) and response.done else response
+        return result_of(response) if isinstance(response, Pending) and response.done else response
 
     def _check_before_waiting(self) -> None:
         """Raises ReentrantCallError if this thread would wait for itself forever."""
@@ -420,3 +420,11 @@ def _wake(sleeper: Lock) -> None:
         sleeper.release()
     except RuntimeError:  # it was released before
         return
+
+
+def result_of(pending: Pending) -> Any:
+    """Returns a complete response. Raises it if it is an exception: there was no memory for an error response."""
+    response = pending.response
+    if isinstance(response, BaseException):
+        raise response
+    return response

@@ -33,3 +33,16 @@ class WaitingFutures:
             with contextlib.suppress(RuntimeError):  # a closed loop does not call the future's callbacks
                 future.cancel()
         self._futures = set()
+
+
+def complete_future(future: asyncio.Future[Any], response: Any) -> None:
+    """Completes a future with a response, unless it is done.
+
+    If the response is an exception, because there was no memory for an error response, the future fails.
+    """
+    if future.done():
+        return
+    if isinstance(response, BaseException):
+        future.set_exception(response)
+    else:
+        future.set_result(response)

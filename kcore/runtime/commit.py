@@ -14,7 +14,6 @@ after it fail, too.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from itertools import islice
 from types import TracebackType
@@ -284,12 +283,10 @@ class CommitPipeline(PipelineCore):
             # The round may be durable, not written, or still staged: an interrupt may come before the first line of
             # the log's `commit`. Staged records are dropped, and memory is read from the log again.
             self._log_interrupted = True
-            with contextlib.suppress(Exception):  # `_fail` then keeps the round uncertain
-                try:
-                    self._log.rollback()
-                except Exception:
-                    self._log.recover()
-                self._log_interrupted = False
+            try:  # noqa: SIM105 - `suppress` would need memory
+                self._roll_back()
+            except Exception:
+                pass  # `_fail` then keeps the round uncertain
             self._fail(participants, responses, error)
             if not isinstance(error, Exception):
                 raise
@@ -376,17 +373,31 @@ class CommitPipeline(PipelineCore):
                 self.interrupted = False
                 return True
         self._log_interrupted = True
-        with contextlib.suppress(Exception):  # `_fail` then keeps the round uncertain
-            try:
-                self._log.fail(background_commit.write_set, error)
-            except Exception:
-                self._log.recover()
-            self._log_interrupted = False
+        try:  # noqa: SIM105 - `suppress` would need memory
+            self._fail_in_log(background_commit, error)
+        except Exception:
+            pass  # `_fail` then keeps the round uncertain
         participants, responses = self._take_round()
         self._abort_error = None
         self.changing = 0
         self._fail(background_commit.participants | participants, background_commit.responses + responses, error)
         return False
+
+    def _roll_back(self) -> None:
+        """Lets the log discard the staged records."""
+        try:
+            self._log.rollback()
+        except Exception:
+            self._log.recover()
+        self._log_interrupted = False
+
+    def _fail_in_log(self, background_commit: BackgroundCommit, error: BaseException) -> None:
+        """Lets the log discard a background commit."""
+        try:
+            self._log.fail(background_commit.write_set, error)
+        except Exception:
+            self._log.recover()
+        self._log_interrupted = False
 
     def _recover_log(self) -> None:
         """Lets the log determine the result of an earlier round. The present round fails, too."""
@@ -442,13 +453,7 @@ class CommitPipeline(PipelineCore):
         """
         self.failures += 1
         if not isinstance(error, LogError):
-            log_failure(
-                logger,
-                error,
-                "commit: an unexpected error in the commit of %s; its requests fail, and their clients try again%s",
-                _names(participants),
-                next_step(error),
-            )
+            _log_unexpected(participants, error)
             error = _as_log_error(error)
         elif not self.uncertain:
             self._log_refusal(error)
@@ -479,8 +484,7 @@ class CommitPipeline(PipelineCore):
             try:
                 pending.fail(code, refused_write(error))
             except Exception as failure:
-                with contextlib.suppress(Exception):
-                    self._response_failed(pending, failure)
+                self._response_failed(pending, failure)
             if pending.done:
                 return
 
@@ -488,7 +492,7 @@ class CommitPipeline(PipelineCore):
         """Logs the cause of a failed write, unless the previous commit failed for the same cause, for example a full
         disk.
         """
-        with contextlib.suppress(Exception):  # no memory for the line
+        try:
             self._refused += error.reason is not FailureReason.FENCED
             refusal = (self.rounds, str(error))
             if refusal != self._last_refusal:
@@ -501,14 +505,18 @@ class CommitPipeline(PipelineCore):
                     error,
                     _REMEDIES.get(error.reason, _REMEDY),
                 )
+        except Exception:
+            pass  # no memory for the line
 
     def _log_success(self) -> None:
         """Logs that the log accepts writes again, after it has refused some."""
         refused, self._refused = self._refused, 0
-        with contextlib.suppress(Exception):  # no memory for the line
+        try:  # noqa: SIM105 - `suppress` would need memory
             logger.warning(
                 "commit: the log %s accepts writes again, after %s", self._log.name, counted(refused, "refused writes")
             )
+        except Exception:
+            pass  # no memory for the line
 
     def _keep_uncertain(self, participants: dict[Participant, None], error: LogError) -> None:
         """Marks shards as changed, so that their responses wait for the next commit, which queries the log again."""
@@ -518,7 +526,7 @@ class CommitPipeline(PipelineCore):
             if isinstance(participant, ShardCore):
                 participant.dirty, participant.committing = True, False
         if not was_uncertain:
-            with contextlib.suppress(Exception):  # no memory for the line
+            try:  # noqa: SIM105 - `suppress` would need memory
                 logger.error(
                     "commit: it is unknown whether the last commit is in the log %s. Its requests fail, and all writes "
                     "fail until kcore has read the log again: %s%s",
@@ -526,6 +534,8 @@ class CommitPipeline(PipelineCore):
                     error,
                     _REMEDIES.get(error.reason, _REMEDY),
                 )
+            except Exception:
+                pass  # no memory for the line
 
     def _restore(self, participant: Participant, error: LogError) -> bool:
         """Resets a participant to the contents of the log.
@@ -549,12 +559,28 @@ class CommitPipeline(PipelineCore):
         return False
 
 
+def _log_unexpected(participants: dict[Participant, None], error: BaseException) -> None:
+    """Logs an error of a commit that is no error of the log. It does not raise an `Exception`."""
+    try:  # noqa: SIM105 - `suppress` would need memory
+        log_failure(
+            logger,
+            error,
+            "commit: an unexpected error in the commit of %s; its requests fail, and their clients try again%s",
+            _names(participants),
+            next_step(error),
+        )
+    except Exception:
+        pass  # no memory for the values
+
+
 def _names(participants: dict[Participant, None]) -> str:
     """Returns the names of the first participants, for log lines. It does not raise an `Exception`."""
-    with contextlib.suppress(Exception):  # no memory for the names
+    try:
         names = [log_name(participant) for participant in islice(participants, MAX_NAMES)]
         more = len(participants) - len(names)
         return (", ".join(names) or "no partition") + (f" and {more} more" if more else "")
+    except Exception:
+        pass  # no memory for the names
     return "unknown partitions"
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
     from kcore.runtime.slices import Slices
 
-__all__ = ["Gathered", "Pending", "gather", "gather_each"]
+__all__ = ["Derived", "Gathered", "Pending", "gather", "gather_each"]
 
 FEW_NAMES = 100
 """Maximum number of names that a request looks up in one step. Requests with more names are handled in slices."""
@@ -52,6 +52,31 @@ class Gathered(Pending):
         self._missing -= 1
         if not self._missing:
             self.complete(self._build(self._parts))
+
+
+class Derived(Pending):
+    """A response that is made from another response, which is still pending.
+
+    Args:
+        api: the API of the response.
+        context: the context of the request.
+        request: the request.
+        source: the other response.
+        convert: makes the response from the other response. If it raises, `Pending.complete` completes the response
+            with an error.
+    """
+
+    __slots__ = ("_convert",)
+
+    def __init__(
+        self, api: Api[Any, Any], context: RequestContext, request: Any, source: Pending, convert: Callable[[Any], Any]
+    ) -> None:
+        super().__init__(api, context, request, parked=source.parked)
+        self._convert = convert
+        source.on_complete(self._arrived)
+
+    def _arrived(self, response: Any) -> None:
+        self.complete(self._convert(response))
 
 
 def gather_each(

@@ -554,6 +554,7 @@ class Shard(ShardCore, Generic[M]):
         try:
             self.machine.on_unloaded()
         except Exception as error:
+            self._fail_waiting()  # first: there may be no memory for the line
             log_failure(
                 logger,
                 error,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kcore.errors import KafkaError
+from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.failed_requests import internal_error_response, request_name
 from kcore.runtime.pending import Pending
 
@@ -154,17 +155,32 @@ class SlicedRequests:
 
     def _start(self, pending: SlicedPending) -> None:
         self._running += 1
-        self._slices.add(self._run(pending), pending)
+        try:
+            self._slices.add(self._run(pending), pending)
+        except BaseException:
+            self._running -= 1
+            raise
 
     def _run(self, pending: SlicedPending) -> Iterator[None]:
         try:
             while not pending.run_slice():
                 self._waiting.charge(pending.context, SLICE_COST_US)
                 yield
+        except Exception:
+            if not pending.done:
+                pending.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
+            raise
         finally:
             self._running -= 1
             while self._waiting and self._running < MAX_TOGETHER:
-                self._start(self._waiting.pop())
+                self._start_waiting(self._waiting.pop())
+
+    def _start_waiting(self, pending: SlicedPending) -> None:
+        """Starts a request that has waited. If there is no memory for it, the request fails, and others can start."""
+        try:
+            self._start(pending)
+        except Exception:
+            pending.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def step(work: Work, limit: int) -> tuple[bool, Any]:

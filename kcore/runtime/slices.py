@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -69,7 +68,7 @@ class Slices:
             queue.popleft()
         except Exception as error:
             queue.popleft()
-            with contextlib.suppress(Exception):  # no memory for the name: other work must continue
+            try:  # noqa: SIM105 - `suppress` would need memory
                 log_failure(
                     logger,
                     error,
@@ -78,6 +77,8 @@ class Slices:
                     "" if subject is None else f" of {subject}",
                     next_step(error),
                 )
+            except Exception:
+                pass  # no memory for the name: other work must continue
         else:
             queue.rotate(-1)  # needs no memory: unfinished work is never lost
         return bool(queue)

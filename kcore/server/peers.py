@@ -66,11 +66,22 @@ class TcpPeers:
     async def _send(self, node_id: int, request: Any, version: int, done: Callable[[Any | None], None]) -> None:
         response = None
         try:
+            response = await self._response(node_id, request, version)
+        finally:
+            if not self._closed:  # the sender waits for `done`, even if there is no memory for a log line
+                try:
+                    self._driver.begin_round()
+                finally:
+                    done(response)
+
+    async def _response(self, node_id: int, request: Any, version: int) -> Any | None:
+        """Sends a request, and returns its response; None if there is no response."""
+        try:
             async with asyncio.timeout(REQUEST_TIMEOUT_MS / 1_000):
                 async with self._locks.setdefault(node_id, asyncio.Lock()):  # keeps the order of requests
                     connection = await self._connected(node_id)
                     future = connection.start(request, version)
-                response = await future
+                return await future
         except (KcoreError, KafkaError, TimeoutError, OSError) as error:
             # Wrong credentials need an operator; other failures end when the node is reachable again.
             level = logging.ERROR if isinstance(error, AuthenticationError) else logging.INFO
@@ -93,9 +104,7 @@ class TcpPeers:
                 next_step(error),
             )
             self._forget(node_id)
-        if not self._closed:
-            self._driver.begin_round()
-            done(response)
+        return None
 
     async def _connected(self, node_id: int) -> AsyncConnection:
         """Returns the connection to a node; opens it if there is none."""

@@ -263,6 +263,8 @@ class _Operation(Pending):
         try:
             self.attempt()
         except Exception as error:
+            if not self.done:
+                self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)  # first: there may be no memory for the line
             log_failure(
                 logger,
                 error,
@@ -272,5 +274,3 @@ class _Operation(Pending):
                 self.request.group_id,
                 next_step(error),
             )
-            if not self.done:
-                self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)

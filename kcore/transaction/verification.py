@@ -58,9 +58,15 @@ class TransactionVerifier:
             code = next((code for code in results.values() if code is not NO_ERROR), NO_ERROR)
         waiting = self._refused(transactional_id, code)
         if isinstance(waiting, Pending):
-            waiting.on_complete(
-                lambda durable: done(results if durable is code else dict.fromkeys(partitions, durable))
-            )
+            codes = dict(results)
+
+            def pass_on(durable: ErrorCode) -> None:
+                if durable is not code:
+                    for partition in partitions:  # needs no memory: the request waits for `done`
+                        codes[partition] = durable
+                done(codes)
+
+            waiting.on_complete(pass_on)
         else:
             done(results)
 

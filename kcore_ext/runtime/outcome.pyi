@@ -79,7 +79,9 @@ class Pending:
     def fail(self, code: int, message: str | None = None) -> None:
         """Completes the response with an error response of the request's API, whose error code is `code`.
 
-        The response contains `message` if the API has a field for it.
+        The response contains `message` if the API has a field for it. If all attempts to build the error response fail,
+        for example without memory, the response is completed with the exception. A server then closes the connection,
+        and an embedded engine raises the exception.
         """
 
     def on_complete(self, callback: Callable[[Any], Any]) -> None:

@@ -75,7 +75,11 @@ cdef class Pending:
                 fail_receiver(callback, error)
 
     def fail(self, code, message=None):
-        self.complete(self.api.error(self.context, self.request, code, message))
+        try:
+            response = self.api.error(self.context, self.request, code, message)
+        except Exception:
+            response = second_error(self, code)
+        self.complete(response)
 
     cpdef on_complete(self, callback):
         if self.done:
@@ -92,6 +96,23 @@ cdef class Pending:
 
     def abandon(self):
         self.callback = None
+
+
+cdef object second_error(Pending pending, object code):
+    """Returns an error response after a first attempt to build it has failed, perhaps for a moment without memory.
+
+    If further attempts fail, too, returns the exception. An exception cannot be encoded, so a server closes the
+    connection, and an embedded engine raises the exception.
+    """
+    cdef object response = None
+    for code in (code, ErrorCode.UNKNOWN_SERVER_ERROR):
+        try:
+            response = pending.api.error(pending.context, pending.request, code)
+        except Exception as error:
+            response = error
+        if not isinstance(response, Exception):
+            break
+    return response
 
 
 cdef int fail_receiver(object callback, object error) except -1:

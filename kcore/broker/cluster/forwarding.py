@@ -25,7 +25,7 @@ from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from kcore.protocol.messages.default_principal_data import DefaultPrincipalData
 from kcore.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kcore.runtime.api import Api, RequestContext
-from kcore.runtime.pending import Pending
+from kcore.runtime.pending import Derived, Pending
 
 if TYPE_CHECKING:
     from kcore.broker.cluster.node_access import NodeAccess
@@ -208,17 +208,25 @@ class Forwarder:
             if pending.done:
                 return  # an exception has completed it
             if response is not None:
-                self._mute(context, getattr(response, "throttle_time_ms", 0))
-                pending.complete(response)
-            elif self._now.now_ms < until_ms:
-                self._wheel.add(self._now.now_ms + RETRY_MS, again)
-            else:
+                try:
+                    self._mute(context, getattr(response, "throttle_time_ms", 0))
+                finally:
+                    pending.complete(response)
+            elif self._now.now_ms >= until_ms:
                 pending.fail(ErrorCode.NOT_CONTROLLER)
+            else:
+                try:
+                    self._wheel.add(self._now.now_ms + RETRY_MS, again)
+                except Exception:
+                    pending.fail(ErrorCode.NOT_CONTROLLER)
+                    raise
 
         def again() -> None:
             try:
                 self.send(context, request, arrived)
             except Exception as error:  # the client waits for a response
+                if not pending.done:
+                    pending.fail(ErrorCode.NOT_CONTROLLER)  # first: there may be no memory for the line
                 log_failure(
                     logger,
                     error,
@@ -228,7 +236,6 @@ class Forwarder:
                     context.client_id,
                     next_step(error),
                 )
-                pending.fail(ErrorCode.NOT_CONTROLLER)
 
         self.send(context, request, arrived)
         return pending
@@ -239,14 +246,15 @@ class Forwarder:
 
         def arrived(envelope: EnvelopeResponse | None) -> None:
             if envelope is None or envelope.error_code or envelope.response_data is None:
+                done(None)  # first: there may be no memory for the line
                 if envelope is not None and envelope.error_code != ErrorCode.NOT_CONTROLLER:
                     _log_refused(controller, request, envelope.error_code)
-                done(None)
                 return
             position = _CORRELATION_ID + response_header_version(request.API_KEY, context.api_version)
             try:
                 response = response_class(request.API_KEY).decode(envelope.response_data, context.api_version, position)
             except (DecodeError, MemoryError) as error:  # the caller waits for `done`
+                done(None)
                 log_failure(
                     logger,
                     error,
@@ -256,7 +264,6 @@ class Forwarder:
                     api_name(request.API_KEY),
                     context.client_id,
                 )
-                done(None)
                 return
             done(response)
 
@@ -351,9 +358,7 @@ class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
             return self.error(context, request, ErrorCode.INVALID_REQUEST)
         if not isinstance(response, Pending):
             return _wrapped(inner, response)
-        pending = Pending(self, context, request, parked=response.parked)
-        response.on_complete(lambda value: pending.complete(_wrapped(inner, value)))
-        return pending
+        return Derived(self, context, request, response, lambda value: _wrapped(inner, value))
 
     def _create(self, envelope: EnvelopeRequest) -> EnvelopeResponse:
         """Creates the coordinators' topics that a node itself requests."""

@@ -116,15 +116,8 @@ class LeaseGuard:
 
     def _checked_later(self, api: Api[Any, Any], context: RequestContext, request: Any, response: Pending) -> Pending:
         """Returns a `Pending` that completes with `response`, or with an error if the lease has ended by then."""
-        checked = Pending(api, context, request, parked=True)
-
-        def arrived(value: Any) -> None:
-            if self._lease.is_valid():
-                checked.complete(value)
-            else:
-                checked.fail(api.storage_error)
-
-        response.on_complete(arrived)
+        checked = _CheckedPending(api, context, request, self._lease)
+        response.on_complete(checked.check)
         return checked
 
     def _request_topics(self, context: RequestContext, request: MetadataRequest) -> None:
@@ -145,3 +138,20 @@ def _refuse(api: Api[Any, Any], context: RequestContext, request: Any) -> Any:
     if response is None:
         raise CloseConnectionError("this node's lease has ended")
     return response
+
+
+class _CheckedPending(Pending):
+    """A parked response, or an error if the lease has ended before the response is complete."""
+
+    __slots__ = ("_lease",)
+
+    def __init__(self, api: Api[Any, Any], context: RequestContext, request: Any, lease: LocalLease) -> None:
+        super().__init__(api, context, request, parked=True)
+        self._lease = lease
+
+    def check(self, response: Any) -> None:
+        """Completes the response. If this raises, `Pending.complete` of the caller completes it with an error."""
+        if self._lease.is_valid():
+            self.complete(response)
+        else:
+            self.fail(self.api.storage_error)

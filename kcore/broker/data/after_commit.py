@@ -32,6 +32,7 @@ def complete_with(pending: Pending, read: Callable[..., Any], *arguments: Any) -
     try:
         response = read(*arguments)
     except LogError as error:
+        pending.fail(pending.api.storage_error)  # first: there may be no memory for the line
         log_storage_error(
             logger,
             error,
@@ -40,11 +41,10 @@ def complete_with(pending: Pending, read: Callable[..., Any], *arguments: Any) -
             pending.api,
             pending.context,
         )
-        pending.fail(pending.api.storage_error)
     except Exception as error:
         message = "%s: the data cannot be read, and the client gets UNKNOWN_SERVER_ERROR%s"
-        log_failed_request(logger, error, message, pending.api, pending.context)
         pending.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
+        log_failed_request(logger, error, message, pending.api, pending.context)
     else:
         if isinstance(response, Pending):
             response.on_complete(pending.complete)

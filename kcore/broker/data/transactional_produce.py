@@ -176,7 +176,10 @@ class TransactionalProduce:
         except Exception as error:
             if self._pending is None:
                 raise
-            result = None
+            if self._request.acks:  # with acks=0 there is no response, and the connection stays open after the wait
+                self._pending.fail(ErrorCode.UNKNOWN_SERVER_ERROR)  # first: there may be no memory for the line
+            else:
+                self._pending.complete(None)
             if not isinstance(error, CloseConnectionError):
                 log_failed_request(
                     logger,
@@ -186,8 +189,7 @@ class TransactionalProduce:
                     self._api,
                     self._context,
                 )
-            if self._request.acks:  # with acks=0 there is no response, and the connection stays open after the wait
-                result = self._api.error(self._context, self._request, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
         pending = self._pending
         if pending is None:
             self._result = result

@@ -49,8 +49,8 @@ class Chained(Pending):
             self.complete(self.api.error(self.context, self.request, error.code, error.message))
         except Exception as error:
             message = "%s failed; the client gets UNKNOWN_SERVER_ERROR%s"
+            self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)  # first: there may be no memory for the line
             log_failed_request(logger, error, message, self.api, self.context)
-            self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def chain(api: Api[Any, Any], context: RequestContext, request: Any, first: Any, *steps: Step) -> Any:
