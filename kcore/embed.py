@@ -7,6 +7,7 @@ engines, each with its own folder (or none), settings and clock.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ from kcore.drivers.loop_calls import foreign_call, loop_has_ended
 from kcore.drivers.offload import call_on_thread
 from kcore.drivers.threads import ThreadDriver
 from kcore.engine import Engine
-from kcore.errors import KcoreError, ReentrantCallError
+from kcore.errors import ConfigError, KcoreError, ReentrantCallError
 from kcore.group.consumer.events import GroupChanged
 from kcore.protocol.schema import Request, check_request
 from kcore.runtime import Pending, RequestContext, TopicImage
@@ -59,7 +60,17 @@ class _Caller:
 
         Returns:
             A function that ends the watch.
+
+        Raises:
+            ConfigError: the group's id is empty.
+            TypeError: `group_id` is not a string, or `watcher` is not a function, or it is a coroutine function.
         """
+        if not isinstance(group_id, str):
+            raise TypeError(f"group_id: {group_id!r} is not a string")
+        if not group_id:
+            raise ConfigError("group_id is empty; valid: a name")
+        if not callable(watcher) or inspect.iscoroutinefunction(watcher):
+            raise TypeError(f"watcher: {watcher!r}; valid: a function that is not a coroutine function")
         return self.engine.consumer_groups.events.watch(group_id, watcher)
 
     def _context(self, request: Any, version: int | None, client_id: str) -> RequestContext:

@@ -27,6 +27,11 @@ def refuse_in_child(driver: ForkedDriver) -> None:
     _DRIVERS.add(driver)
 
 
+def connection_refusal() -> str:
+    """Returns the text of errors in a forked child about a node that is connected to a cluster, and has no engine."""
+    return f"the node was connected by the parent of process {os.getpid()}: connect again after the fork"
+
+
 def _leave_all() -> None:
     reason = f"the engine was opened by the parent of process {os.getpid()}: open it after the fork"
     for driver in list(_DRIVERS):

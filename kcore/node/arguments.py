@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 MAX_TIME_S: Final = 0x7FFFFFFF / 1000
 """Maximum time in seconds that an argument may have: requests have times as 32-bit milliseconds."""
 
+MAX_TEXT_BYTES: Final = 0x7FFF
+"""Largest size in bytes of a name in a request or a record."""
+
 MAX_PARTITION: Final = 0x7FFFFFFF
 MAX_COUNT: Final = 0x7FFFFFFF
 MAX_OFFSET: Final = 0x7FFFFFFFFFFFFFFF
@@ -129,6 +132,16 @@ def check_wait(argument: str, value: float | None, longest: float = LONG_WAIT_S)
     warn_about_seconds(argument, value)
 
 
+def check_span(argument: str, value: float, longest: float = LONG_WAIT_S) -> None:
+    """Checks a time span as `check_wait` does, but refuses None.
+
+    Raises:
+        ConfigError: the value is longer than a request can express, or NaN.
+        TypeError: the value is not a number.
+    """
+    check_wait(argument, _seconds(argument, value), longest)
+
+
 def _seconds(argument: str, value: Any) -> Any:
     """Returns a time in seconds; raises TypeError if the value is not a number."""
     try:
@@ -139,13 +152,18 @@ def _seconds(argument: str, value: Any) -> Any:
 
 
 def check_text(argument: str, value: Any) -> None:
-    """Checks that an argument is a text.
+    """Checks that an argument is a text that fits in requests and records.
 
     Raises:
+        ConfigError: the text is too long.
         TypeError: the argument has another type.
     """
     if not isinstance(value, str):
         raise TypeError(f"{argument}: {value!r} is not a string")
+    if len(value) > MAX_TEXT_BYTES // 4:  # a shorter text has at most 4 bytes for each character
+        size = len(value.encode(errors="replace"))
+        if size > MAX_TEXT_BYTES:
+            raise ConfigError(f"{argument} has {size} bytes ({value[:20]!r}…); valid: at most {MAX_TEXT_BYTES} bytes")
 
 
 def check_mapping(argument: str, value: Any) -> None:
@@ -180,6 +198,7 @@ def names_of(argument: str, value: str | Iterable[str]) -> list[str]:
         TypeError: the argument has another type, or a name is not a text.
     """
     if isinstance(value, str):
+        check_text(argument, value)
         return [value]
     if isinstance(value, bytes | bytearray) or not isinstance(value, Iterable):
         raise TypeError(f"{argument}: {value!r}; valid: one string, or several")

@@ -89,9 +89,16 @@ class EmbeddedNode(Node):
             ConfigError: the address is not HOST:PORT.
             KcoreError: a request is parked already.
             OSError: the process cannot listen on the address.
+            TypeError: the address is not a string.
         """
-        from kcore.node.listening import Listening, LoopThreadDriver, run_on_thread  # noqa: PLC0415 - needs the whole server
+        from kcore.node.listening import (  # noqa: PLC0415 - needs the whole server
+            Listening,
+            LoopThreadDriver,
+            listener_of,
+            run_on_thread,
+        )
 
+        listener_of(address)  # raises before the engine moves to the thread
         if not isinstance(self._engine._driver, LoopThreadDriver):
             run_on_thread(self._engine)
         listening = Listening(self._engine._driver, address)
@@ -153,6 +160,7 @@ class AsyncEmbeddedNode(AsyncNode):
             ConcurrentCallError: the call is not made on the node's event loop.
             ConfigError: the address is not HOST:PORT.
             OSError: the process cannot listen on the address.
+            TypeError: the address is not a string.
         """
         self._calls.require_owner()
         from kcore.node.listening import listen_async  # noqa: PLC0415 - needs the whole server

@@ -38,7 +38,15 @@ NAME = "LISTEN"
 T = TypeVar("T")
 
 
-def _listener(address: str) -> Listener:
+def listener_of(address: str) -> Listener:
+    """Returns the listener for an address.
+
+    Raises:
+        ConfigError: the address is not HOST:PORT.
+        TypeError: the address is not a string.
+    """
+    if not isinstance(address, str):
+        raise TypeError(f"address: {address!r}; valid: HOST:PORT, for example 127.0.0.1:0")
     host, port = parse_address(address)
     return Listener(NAME, host, port, "127.0.0.1" if host in ANYWHERE else host, 0, SecurityProtocol.PLAINTEXT)
 
@@ -76,7 +84,7 @@ async def listen_async(driver: AsyncDriver, address: str) -> AsyncListening:
         ConfigError: the address is not HOST:PORT.
         OSError: the process cannot listen on the address.
     """
-    server = Server(driver, [_listener(address)])
+    server = Server(driver, [listener_of(address)])
     await server.start()
     return AsyncListening(server)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
 from kcore.client.consumer_coordinator.interface import OffsetAndMetadata
-from kcore.node.arguments import check_partition_number
+from kcore.node.arguments import check_partition_number, check_text
 from kcore.protocol.topic_partition import TopicPartition
 
 __all__ = [
@@ -422,6 +422,10 @@ coordinator ends the transaction.
 """
 
 
+LONGEST_TOPIC: Final = 249
+"""Number of characters of the longest name that a topic may have."""
+
+
 def as_partitions(partitions: Iterable[Partition]) -> list[TopicPartition]:
     """Converts partitions, which callers may write as pairs, to `TopicPartition`.
 
@@ -442,6 +446,8 @@ def as_partition(partition: Any) -> TopicPartition:
     match partition:
         case (str(topic), int(number)):
             check_partition_number(number)
+            if len(topic) > LONGEST_TOPIC:
+                check_text("the name of a topic", topic)
             return TopicPartition(topic, number)
     raise TypeError(f"{partition!r} is not a partition; valid: ('jobs', 0) or TopicPartition('jobs', 0)")
 

@@ -327,6 +327,7 @@ class Broker(Checks):
             options: the other arguments of `kcore.testing.faults.disconnect`; valid only with `api`.
 
         Raises:
+            LookupError: the broker has never had a request of this client.
             TypeError: there are options without `api`.
         """
         if api is not None:
@@ -336,6 +337,7 @@ class Broker(Checks):
             raise TypeError(f"disconnect() without an API takes only client_id, not {', '.join(options)}")
 
         def close(_: ObservedEngine) -> None:
+            self._interceptor.require_client(client_id)
             for connection in self._interceptor.connections(client_id):
                 connection.abort()
 

@@ -72,6 +72,13 @@ class Checks:
         tables = [broker.history(group_id).table(MAX_LINES) for group_id in list(group_ids)[:MAX_TABLES]]
         raise AssertionError("\n\n".join([text, *tables]))
 
+    def _require_group(self, group: str) -> None:
+        """Raises LookupError if the broker has never had a group, so that no assertion holds for a misspelled id."""
+        broker = cast("Broker", self)
+        known = broker._recorder.groups
+        if group not in known and group not in broker.groups.ids():
+            raise LookupError(f"the broker has never had a group {group!r}, only {known}")
+
     def assert_at_rest(self) -> None:
         """Asserts that no rebalance is in progress, no request is held and no transaction is open.
 
@@ -131,8 +138,11 @@ class Checks:
 
         Raises:
             AssertionError: a record occurs twice.
+            LookupError: the broker has never had the group.
         """
         broker = cast("Broker", self)
+        if group is not None:
+            self._require_group(group)
         counts = Counter(map(position_of, processed))
         twice = sorted(position for position, count in counts.items() if count > 1)
         if twice:
@@ -152,8 +162,10 @@ class Checks:
 
         Raises:
             AssertionError: a record is committed and was not processed.
+            LookupError: the broker has never had the group.
         """
         broker = cast("Broker", self)
+        self._require_group(group)
         positions = set(map(position_of, processed))
         committed = broker.committed(group)
         beyond, present = broker.call(lambda engine: _records_before(engine, committed))

@@ -95,6 +95,7 @@ class Interceptor:
         self.held: list[HeldRequest] = []
         self.failures: list[KcoreError] = []
         self._client_ids: dict[int, set[str]] = {}  # by connection
+        self._clients: set[str] = set()  # the client ids of all requests
         self._server: Server
         self._engine: ObservedEngine
         self._dispatch: InterceptedDispatch
@@ -169,6 +170,7 @@ class Interceptor:
     def _record_client_id(self, decide: Handle, context: RequestContext, request: Any) -> Any:
         """Records the client id of the request's connection, and passes the request to the API."""
         self._client_ids.setdefault(context.connection_id, set()).add(context.client_id)
+        self._clients.add(context.client_id)
         if len(self._client_ids) > max(MIN_CONNECTIONS, 2 * len(self._server.connections)):
             present = {connection.connection_id for connection in self._server.connections}
             self._client_ids = {key: names for key, names in self._client_ids.items() if key in present}
@@ -318,6 +320,11 @@ class Interceptor:
         return len(released)
 
     # ---- connections
+
+    def require_client(self, client_id: str | None) -> None:
+        """Raises LookupError if no request had this client id; None: any client."""
+        if client_id is not None and client_id not in self._clients:
+            raise LookupError(f"the broker has had no request of client {client_id!r}, only of {sorted(self._clients)}")
 
     def connections(self, client_id: str | None = None) -> list[Connection]:
         """Returns the open connections; with `client_id`, only the connections of that client."""

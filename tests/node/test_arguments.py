@@ -18,6 +18,8 @@ from kcore.group.share.states import GroupState as ShareState
 from kcore.group.streams.states import GroupState as StreamsState
 from kcore.node.arguments import GROUP_STATES, GROUP_TYPES, TRANSACTION_STATES, filters
 from kcore.node.types import to_ms
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.transaction.states import NAMES
 
 CHOICES: dict[str, tuple[Callable[[kcore.Node], Any], str]] = {
@@ -259,6 +261,25 @@ WRONG_TYPES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         TypeError,
         "max_records=None; valid: a whole",
     ),
+    "no wait": (
+        lambda node: node.topics["t"].read(0, 0, wait=None),
+        TypeError,
+        "wait=None; valid: a number of seconds",
+    ),
+    "no idle time": (lambda node: node.transactions.hanging([], idle=None), TypeError, "idle=None; valid: a number"),
+    "no producer": (lambda node: node.transactions.abort(None), TypeError, "producer: None; valid: an element of"),
+    "long transactional id": (
+        lambda node: node.transaction("é" * 16_384),
+        ValueError,
+        "transactional_id has 32768 bytes .* valid: at most 32767 bytes",
+    ),
+    "long group id": (lambda node: node.group("g" * 32_768), ValueError, "the id of a group has 32768 bytes"),
+    "long topic": (
+        lambda node: node.topics.end_offsets([("t" * 32_768, 0)]),
+        ValueError,
+        "the name of a topic has 32768 bytes",
+    ),
+    "long topic of a member": (lambda node: node.group("g").join("t" * 32_768), ValueError, "topics has 32768 bytes"),
     "wait without a value": (
         lambda node: node.topics["t"].read(0, 0, wait=math.nan),
         ConfigError,
@@ -456,3 +477,36 @@ def test_a_position_that_is_no_offset_is_an_error(
         with pytest.raises(kind, match=f"^{text}"):
             consumer.seek(("t", 0), offset)
         assert consumer.position(("t", 0)) == position
+
+
+def test_the_arguments_of_embedded_nodes_are_checked(embedded: kcore.EmbeddedNode) -> None:
+    async def watch(event: Any) -> None: ...
+
+    calls: list[tuple[Callable[[], Any], type[Exception], str]] = [
+        (lambda: embedded.watch_group(None, print), TypeError, "group_id: None is not a string"),  # type: ignore[arg-type]
+        (lambda: embedded.watch_group("", print), ConfigError, "group_id is empty; valid: a name"),
+        (lambda: embedded.watch_group("g", None), TypeError, "watcher: None; valid: a function"),  # type: ignore[arg-type]
+        (lambda: embedded.watch_group("g", watch), TypeError, "valid: a function that is not a coroutine function"),  # type: ignore[arg-type]
+        (lambda: embedded.listen(None), TypeError, "address: None; valid: HOST:PORT"),  # type: ignore[arg-type]
+        (lambda: embedded.listen("x"), ConfigError, "'x' is not an address"),
+    ]
+    driver = embedded._engine._driver
+    for call, kind, text in calls:
+        with pytest.raises(kind, match=text):
+            call()
+    assert embedded._engine._driver is driver, "the engine has not moved to another thread"
+
+
+async def test_the_address_of_an_asynchronous_listener_is_checked() -> None:
+    async with kcore.open_async() as node:
+        with pytest.raises(TypeError, match="address: None; valid: HOST:PORT"):
+            await node.listen(None)  # type: ignore[arg-type]
+
+
+def test_the_longest_transactional_id_is_accepted(embedded: kcore.EmbeddedNode) -> None:
+    """A typed request with a longer id is refused. Before, it was an internal error of the server."""
+    with embedded.transaction("x" * 32_767):
+        pass
+    for size, code in ((32_767, 0), (32_768, ErrorCode.INVALID_REQUEST)):
+        request = InitProducerIdRequest(transactional_id="x" * size, transaction_timeout_ms=1_000)
+        assert embedded.send(request).error_code == code

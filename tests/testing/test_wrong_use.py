@@ -181,6 +181,9 @@ def test_a_wrong_value_is_refused_before_anything_starts(
         (lambda b: b.assert_committed("g", [("jobs", 0)]), TypeError, "offsets="),
         (lambda b: b.assert_committed("g", {"jobs-0": 1}), TypeError, r"use \(topic, partition\)"),
         (lambda b: b.assert_no_double_processing([5]), TypeError, "neither a record nor a tuple"),
+        (lambda b: b.assert_no_double_processing([], "g"), LookupError, r"never had a group 'g', only \[\]"),
+        (lambda b: b.assert_nothing_skipped([], "g"), LookupError, r"never had a group 'g', only \[\]"),
+        (lambda b: b.disconnect(client_id="c"), LookupError, r"no request of client 'c', only of \[\]"),
     ],
 )
 def test_a_wrong_argument_changes_nothing(kcore_broker: Broker, act: Act, error: type[Exception], message: str) -> None:

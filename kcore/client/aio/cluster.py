@@ -17,7 +17,7 @@ from kcore.client.aio.results import OnDone, report_result
 from kcore.client.aio.routes import Route, route_of
 from kcore.client.malformed import malformed
 from kcore.client.security import ClientSecurity
-from kcore.drivers.forks import refuse_in_child
+from kcore.drivers.forks import connection_refusal, refuse_in_child
 from kcore.drivers.loop_calls import foreign_call, loop_has_ended
 from kcore.errors import ConfigError, ConnectionClosedError, KafkaError, KcoreError
 from kcore.protocol.api_keys import ApiKey
@@ -95,7 +95,7 @@ class AsyncCluster:
 
     def leave_to_parent(self, reason: str) -> None:
         """Implements `ForkedDriver.leave_to_parent`: the child shares the sockets and their poller with the parent."""
-        self._refusal = reason
+        self._refusal = connection_refusal()
         self._closed = True
 
     def _require_loop(self) -> None:

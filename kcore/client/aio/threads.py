@@ -14,7 +14,7 @@ from kcore.client.aio.broker import Broker
 from kcore.client.aio.cluster import TIMEOUT_S, AsyncCluster
 from kcore.client.aio.results import OnDone
 from kcore.client.security import ClientSecurity
-from kcore.drivers.forks import refuse_in_child
+from kcore.drivers.forks import connection_refusal, refuse_in_child
 from kcore.drivers.loop_calls import release_after_interrupt, start_on_loop
 from kcore.errors import ConnectionClosedError
 from kcore.protocol.messages.metadata import MetadataResponse
@@ -68,7 +68,7 @@ class Cluster:
     def leave_to_parent(self, reason: str) -> None:
         """Implements `ForkedDriver.leave_to_parent`: the thread of the loop does not exist in the child."""
         self._passing = Lock()
-        self._refusal = reason
+        self._refusal = connection_refusal()
         self._closed = self._forked = True
 
     def _run(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **options: P.kwargs) -> T:

@@ -12,7 +12,7 @@ from kcore.errors import KafkaError, KcoreError, raise_partition_errors
 from kcore.node._async.backend import gather
 from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.transactional_producer import TransactionalProducer
-from kcore.node.arguments import TRANSACTION_STATES, check_wait, filters, names_of
+from kcore.node.arguments import TRANSACTION_STATES, check_span, check_wait, filters, names_of
 from kcore.node.requests import by_topic
 from kcore.node.types import (
     OPEN_TRANSACTION_STATES,
@@ -129,7 +129,7 @@ class AsyncTransactions:
         Raises:
             UnknownTopicOrPartitionError: a partition does not exist.
         """
-        check_wait("idle", idle, LONG_IDLE_S)
+        check_span("idle", idle, LONG_IDLE_S)
         since_ms = self._calls.now_ms() - round(idle * 1000)
         idle_producers = [
             each
@@ -187,7 +187,10 @@ class AsyncTransactions:
         Raises:
             KcoreError: the coordinator has the transaction, and `force` is False.
             KafkaError: the partition refused the marker.
+            TypeError: `producer` has another type.
         """
+        if not isinstance(producer, ProducerState):
+            raise TypeError(f"producer: {producer!r}; valid: an element of the result of `hanging` or `producers`")
         if not force:
             coordinated = await self._coordinated([producer.producer_id])
             transactional_id = coordinated.get((producer.producer_id, producer.partition))

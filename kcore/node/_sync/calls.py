@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from kcore.client.aio.broker import Broker
 from kcore.client.malformed import MALFORMED, malformed
-from kcore.drivers.forks import refuse_in_child
+from kcore.drivers.forks import connection_refusal, refuse_in_child
 from kcore.errors import ConnectionClosedError, EngineClosedError, KafkaError, KcoreError, PartitionErrors
 from kcore.node._sync.backend import (
     caller,
@@ -115,7 +115,7 @@ class Calls:
         """Implements `ForkedDriver.leave_to_parent`: refuses calls in the child, which has no threads of members and
         producers.
         """
-        self._refusal = reason
+        self._refusal = reason if self.local else connection_refusal()
         self._closed = True
         self.resources = {}
 

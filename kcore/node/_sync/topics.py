@@ -24,8 +24,8 @@ from kcore.node.arguments import (
     check_number,
     check_offsets,
     check_partition_number,
+    check_span,
     check_text,
-    check_wait,
     codec_of,
     names_of,
 )
@@ -502,7 +502,7 @@ class Topic:
         check_partition_number(partition)
         check_number("offset", offset)
         check_number("max_records", max_records)
-        check_wait("wait", wait)
+        check_span("wait", wait)
         topic_partition = TopicPartition(self.name, partition)
         committed = isolation == "read_committed"
         records: list[Record] = []

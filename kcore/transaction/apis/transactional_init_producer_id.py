@@ -6,7 +6,7 @@ module.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
@@ -28,6 +28,9 @@ FENCED_SINCE = 4
 """The first version of the API that can return PRODUCER_FENCED (KIP-588). Earlier versions return
 INVALID_PRODUCER_EPOCH instead.
 """
+
+MAX_ID_BYTES: Final = 0x7FFF
+"""Largest size of a transactional id in bytes, because it is a text in the key of a record."""
 
 
 class TransactionalInitProducerIdApi(Api[InitProducerIdRequest, InitProducerIdResponse]):
@@ -56,6 +59,8 @@ class TransactionalInitProducerIdApi(Api[InitProducerIdRequest, InitProducerIdRe
             return self.error(context, request, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         transactional_id = request.transactional_id
         assert transactional_id, "the caller has checked it"
+        if len(transactional_id.encode()) > MAX_ID_BYTES:  # of an embedded node: on the wire, no text is longer
+            return self.error(context, request, ErrorCode.INVALID_REQUEST)
         return self._coordinator.run(self, context, transactional_id, request)
 
     def decide(self, machine: TransactionShard, context: RequestContext, request: InitProducerIdRequest) -> Any:
