@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import lmdb
 
-from kcore.log.batch_header import offsets_and_timestamp
+from kcore.log.batch_header import end_of_sound, offsets_and_timestamp
 from kcore.log.interface import BatchSummary, Finding, PartitionKey
 from kcore.log.journal import Journal, behind
 from kcore.log.lmdb_environment import LmdbEnvironment, log_error
@@ -132,16 +132,30 @@ class LmdbReader(Storage):
 def _summaries(
     entries: Iterator[tuple[memoryview, memoryview]], number: int, offset: int, limit: int, max_batches: int
 ) -> list[BatchSummary]:
-    """Returns the headers of the batches that `gather` would return."""
+    """Returns the headers of the batches that `gather` would return.
+
+    The summary of a damaged batch has no timestamp, and extends to the next batch.
+    """
     found: list[BatchSummary] = []
+    has_damage = False  # the last summary is that of a damaged batch
     for key, value in entries:
         owner, first = LOG_KEY.unpack(key)
         if owner != number:
             break
         for base, start, stop in spans(first, value):
+            if has_damage:
+                found[-1] = found[-1]._replace(last_offset=min(base, limit) - 1)
+                has_damage = False
+            if found and found[-1].last_offset < offset:
+                del found[-1]  # the value has a later batch with the offset
             if base >= limit or len(found) >= max_batches:
                 return found
-            summary = BatchSummary(*offsets_and_timestamp(value[start:stop]), stop - start)
-            if found or summary.last_offset >= offset or stop == len(value):
-                found.append(summary)
+            batch = value[start:stop]
+            has_damage = end_of_sound(batch, base, False) < 0
+            if has_damage:
+                found.append(BatchSummary(base, base, -1, len(batch)))
+            else:
+                found.append(BatchSummary(*offsets_and_timestamp(batch), len(batch)))
+    if has_damage:
+        found[-1] = found[-1]._replace(last_offset=limit - 1)
     return found

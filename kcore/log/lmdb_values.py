@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kcore.log.batch_header import HEADER_SIZE, last_offset
+from kcore.log.batch_header import end_of_sound
 from kcore.log.errors import LogError
 from kcore.log.lmdb_layout import LOG_KEY
 from kcore_ext.batch.run import spans
@@ -36,7 +36,8 @@ def seek(cursor: Any, number: int, offset: int) -> bool:
             return bool(cursor.set_range(start))
     elif not cursor.last():
         return False
-    if bytes(cursor.key()[:4]) == start[:4] and _last_offset(cursor.value()) >= offset:
+    key = bytes(cursor.key())
+    if key[:4] == start[:4] and _may_contain(LOG_KEY.unpack(key)[1], cursor.value(), offset):
         return True
     return bool(cursor.next())
 
@@ -62,16 +63,23 @@ def last_batch(base: int, value: Any) -> tuple[int, Any]:
         base: the base offset in the key of the value.
         value: bytes or a memoryview.
     """
+    if not len(value):
+        return base, value
     found, start, stop = spans(base, value)[-1]
     return found, value[start:stop]
 
 
-def _last_offset(value: Any) -> int:
-    """Returns the last offset in a value; -1 if the value is too short for a batch."""
-    if len(value) < HEADER_SIZE:
-        return -1
-    first = int.from_bytes(value[:8], signed=True)
-    return last_offset(last_batch(first, value)[1])
+def _may_contain(base: int, value: Any, offset: int) -> bool:
+    """Returns True if the last batch of a value ends after an offset, or if it is damaged, so that its end is unknown.
+
+    Args:
+        base: the base offset in the key of the value, at most `offset`.
+        value: a memoryview.
+        offset: the offset.
+    """
+    last, batch = last_batch(base, value)
+    end = end_of_sound(batch, last, False)
+    return end < 0 or end > offset
 
 
 def split(cursor: Any) -> bool:

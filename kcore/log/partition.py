@@ -291,10 +291,13 @@ class StagedPartitionLog(LogCore, PartitionLog):
         If no batch was read, the gap ends at `limit`. The check uses the staged metadata: while a write set is being
         finished, the storage may be newer than the handle's committed metadata.
         """
-        if stored and len(stored[0][1]) < HEADER_SIZE:
-            self._raise_damaged(*stored[0], False)
-        if stored and stored[0][0] <= offset <= last_offset(stored[0][1]):
-            return
+        if stored:
+            base, batch = stored[0]
+            end = end_of_sound(batch, base, False)
+            if end < 0:
+                self._raise_damaged(base, batch, False)
+            if base <= offset < end:
+                return
         if not offset < (stored[0][0] if stored else limit) <= self._meta.cleaned_to:
             self._raise_missing(offset)
 

@@ -91,6 +91,9 @@ def _verify_batches(
     position = expected
     while position < end_offset:
         stored = storage.slice(meta.number, position, end_offset, SLICE_BYTES, SLICE_BATCHES)
+        if stored and not first and stored[-1][0] < position:  # only the batch with a damaged header
+            size_bytes = sum(len(batch) for _, batch in stored)
+            stored = storage.slice(meta.number, position, end_offset, size_bytes + 1, SLICE_BATCHES)
         fresh = [pair for pair in stored if first or pair[0] >= position]
         if not fresh:
             break

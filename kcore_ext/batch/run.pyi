@@ -23,8 +23,9 @@ class SimpleRun(NamedTuple):
 def spans(base: int, value: bytes | memoryview) -> list[tuple[int, int, int]]:
     """Returns (base offset, start, stop) for each batch of a value of the storage.
 
-    Damage in one field of a batch does not hide the other batches. If more is damaged, a batch may include the batches
-    after it; its size then differs from its length field.
+    Only a value of at most `kcore_ext.log.partition.MAX_VALUE_BYTES` has several batches. A damaged batch does not hide
+    the other batches: CRCs show where the next one begins. A batch includes the batches after it if these are damaged,
+    too.
 
     Args:
         base: the base offset in the key of the value.

@@ -15,6 +15,7 @@ from libc.string cimport memcpy
 from kcore_ext.batch.builder cimport BatchBuilder
 from kcore_ext.batch.crc32c cimport crc32c_of
 from kcore_ext.batch.header cimport copy_stamped
+from kcore_ext.batch.layout cimport MAX_SHARED_VALUE
 from kcore_ext.util.byte_order cimport write_int32, write_int64
 from kcore_ext.log.tail_cache cimport PartitionTail
 
@@ -27,9 +28,8 @@ cdef enum:
     ENTRY_HEAD_BYTES = 32   # before the batches: CRC, size of the batches, number, flags, identity
     IDENTITY_BYTES = 16
     KEY_BYTES = 12          # of a key of the log: partition number, base offset
-    MAX_VALUE = 1338        # of several batches; the stub explains it
 
-MAX_VALUE_BYTES = MAX_VALUE
+MAX_VALUE_BYTES = MAX_SHARED_VALUE
 
 cdef enum:
     IS_LIVE, IS_ABSENT, IS_DROPPED, IS_CLOSED
@@ -335,7 +335,7 @@ def log_pairs(dict by_number not None):
         for place in range(PyList_GET_SIZE(batches)):
             more = PyBytes_GET_SIZE(<bytes?>(<tuple?>batches[place])[1])
             size += BATCH_HEAD_BYTES + more
-            if place > start and value_bytes + more > MAX_VALUE:
+            if place > start and value_bytes + more > MAX_SHARED_VALUE:
                 pairs.append((key_of(number, batches[start][0]), value_of(batches, start, place, value_bytes)))
                 start, value_bytes = place, 0
             value_bytes += more

@@ -196,6 +196,59 @@ def test_one_damaged_byte_hides_only_its_batch(data: st.DataObject) -> None:
 
 
 @given(st.data())
+def test_damage_of_any_size_hides_only_its_batches(data: st.DataObject) -> None:
+    """Damage of whole headers is found by CRCs, and the batches on both sides keep their base offsets."""
+    batches = [plain(base, 2) for base in range(6, 24, 2)]
+    value = b"".join(batches)
+    start = data.draw(st.integers(0, len(value) - 1))
+    stop = data.draw(st.integers(start + 1, len(value)))
+    inverted = bytes(byte ^ 0xFF for byte in value[start:stop])
+    bits = data.draw(st.sampled_from([bytes(stop - start), b"\xff" * (stop - start), inverted]))
+    damaged = value[:start] + bits + value[stop:]
+    found = spans(6, damaged)
+    whole = spans(6, value)
+    assert [value[begin:end] for _, begin, end in whole] == batches
+    untouched = [span for span in whole if damaged[slice(*span[1:])] == value[slice(*span[1:])]]
+    assert [span for span in found if damaged[slice(*span[1:])] == value[slice(*span[1:])]] == untouched
+
+
+def test_the_length_of_a_batch_may_reach_the_end_of_its_value() -> None:
+    value = plain(6) + plain(7) + plain(8)
+    damaged = bytearray(value)
+    damaged[8:12] = struct.pack(">i", len(value) - 12)
+    assert spans(6, damaged) == spans(6, value)
+
+
+def test_a_batch_within_a_damaged_record_is_not_taken() -> None:
+    builder = BatchBuilder(10_000, base_timestamp_ms=5)
+    assert builder.append(5, b"key", plain(8))
+    outer = bytearray(builder.build())
+    stamp(outer, 6, 3)
+    for at in range(8, 27):
+        damaged = bytearray(outer + plain(7))
+        damaged[at] ^= 0x55
+        assert spans(6, damaged) == [(6, 0, len(outer)), (7, len(outer), len(damaged))]
+
+
+def test_a_run_begins_with_the_requested_batch_for_any_size() -> None:
+    value = plain(6) + plain(7) + plain(8)
+    entries = [(struct.pack(">Iq", 1, 6), value)]
+    for max_bytes in (0, 1, 1_000):
+        for offset in (6, 7, 8):
+            assert gather(iter(entries), 1, offset, 9, max_bytes, 1) == [(offset, plain(offset))]
+
+
+def test_a_run_has_the_damaged_batch_at_the_requested_offset() -> None:
+    value = plain(6) + plain(7) + plain(8)
+    size = len(plain(6))
+    for base in (6, 7, 8):
+        at = (base - 6) * size
+        damaged = value[:at] + bytes(size) + value[at + size :]
+        run = gather(iter([(struct.pack(">Iq", 1, 6), damaged)]), 1, base, 9, 1, 9)
+        assert run == [(base, bytes(size))]
+
+
+@given(st.data())
 def test_any_bytes_are_split_without_a_gap(data: st.DataObject) -> None:
     _, values = values_of(data)
     first, value = values[0]

@@ -64,7 +64,8 @@ def test_every_offset_is_found(folder: Path, stored: list[bytes]) -> None:
     log = engine.open(key())
     assert contents(log) == stored
     for offset in range(2 * COUNT):
-        assert log.read(offset, 1) == stored[offset // 2 : offset // 2 + 1]
+        for max_bytes in (0, 1):
+            assert log.read(offset, max_bytes) == stored[offset // 2 : offset // 2 + 1]
         assert log.summaries(offset, 2)[0][:2] == (offset // 2 * 2, offset // 2 * 2 + 1)
         assert [data for _, data in log.batches(offset, offset + 3)] == stored[offset // 2 : (offset + 4) // 2]
     assert engine.verify(deep=True) == []
@@ -143,6 +144,28 @@ def test_only_the_damaged_batch_of_a_value_is_lost(folder: Path, stored: list[by
         assert (repaired[50], repair.losses) == (stored[50], [])
     else:
         assert (len(repaired[50]), len(repair.losses)) == (61, 1), "an empty batch fills the gap"
+
+
+def test_damaged_headers_hide_no_other_batch(folder: Path, stored: list[bytes]) -> None:
+    """The last batch of a value may be damaged, too. Each read then reports it, and no read takes it for a gap."""
+    data = (folder / "data.mdb").read_bytes()
+    for place in range(40, 60):
+        (folder / "data.mdb").write_bytes(data.replace(stored[place], bytes(61) + stored[place][61:]))
+        engine = LmdbLogEngine(folder, "os", tail_size_bytes=0)
+        log = engine.open(key())
+        for offset in range(80, 120):
+            if offset // 2 == place:
+                with pytest.raises(CorruptLogError) as caught:
+                    log.read(offset, 1)
+                assert caught.value.offset == 2 * place
+            else:
+                assert log.read(offset, 1) == stored[offset // 2 : offset // 2 + 1]
+        following = log.summaries(2 * place, 2)
+        assert following[0] == (2 * place, 2 * place + 1, -1, len(stored[place]))
+        assert following[1][:2] == (2 * place + 2, 2 * place + 3)
+        assert log.summaries(2 * place + 1, 2) == following
+        assert [finding.offset for finding in engine.verify(deep=True)] == [2 * place, 2 * place + 1]
+        engine.close()
 
 
 def test_a_misdirected_write_puts_no_batches_into_another_partition(tmp_path: Path) -> None:
