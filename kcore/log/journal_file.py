@@ -158,13 +158,14 @@ def _is_foreign(data: bytes, reference: Reference) -> bool:
     """Returns True if the first bytes of a file show that `reference` refers to another journal file.
 
     Damage at the start of the file is no evidence, because a crash may have interrupted the first entry of the journal.
-    Zeros at the start are evidence if the file already had an entry when the journal began.
+    Zeros at the start are evidence if the file already had an entry when the journal began, or if entries of the
+    journal were moved to the log.
     """
     if not reference.before:
         return False
     first = entry_at(data, 0)
     if first is None:
-        return not any(data[: ENTRY_HEAD.size]) and any(reference.before)
+        return not any(data[: ENTRY_HEAD.size]) and (any(reference.before) or reference.first_number > 0)
     return first[1] not in (reference.identity, reference.before)
 
 

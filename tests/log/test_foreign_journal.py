@@ -106,6 +106,25 @@ def test_a_journal_of_another_folder_is_refused_before_the_first_move(folder: Pa
         assert contents(again.open(key(1))) == stored
 
 
+def test_an_empty_file_in_place_of_the_first_journal_is_refused_after_a_move(folder: Path, state: State) -> None:
+    """The data file of a new folder refers to no earlier journal, but it shows that entries were moved to the log."""
+    moves: list[Callable[[], None]] = []
+    with closing(LmdbLogEngine(folder)) as engine:
+        engine.move_beside(lambda move: bool(moves.append(move)) or True)
+        append_rounds(engine, ROUNDS + 2)
+        for move in moves:
+            move()
+        append_rounds(engine, 1)
+        crashed = state("crashed")
+        stored = contents(engine.open(key(1)))
+    right = read_file(str(crashed))
+    (crashed / "journal").write_bytes(bytes(JOURNAL_BYTES))
+    require_refused(crashed, FOREIGN)
+    (crashed / "journal").write_bytes(right)
+    with closing(LmdbLogEngine(crashed)) as again:
+        assert contents(again.open(key(1))) == stored
+
+
 @pytest.mark.parametrize("first_entry", ["missing", "torn"])
 @pytest.mark.parametrize("durability", ["fsync", "os"])
 def test_a_crash_before_the_first_entry_of_a_journal_is_no_damage(
