@@ -14,7 +14,7 @@ from kcore.errors import KcoreError
 from kcore.inspect.damage import FolderRules, contents
 from kcore.log import Finding
 from kcore.log.repair import repair_folder
-from kcore.log.repair_plan import Loss
+from kcore.log.repair_partition import Loss
 
 COLUMNS = ("partition", "from_offset", "to_offset", "records", "loss", "detail", "contents")
 SHOWN_IN_TEXT = 5

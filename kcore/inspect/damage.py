@@ -15,7 +15,8 @@ from kcore.config.node import Config
 from kcore.errors import KcoreError
 from kcore.inspect.rehearsal import REHEARSED, Rehearsal
 from kcore.log import EpochEntry, PartitionKey
-from kcore.log.repair_plan import Loss, PartitionPlan, Plan
+from kcore.log.repair_partition import Loss, PartitionPlan
+from kcore.log.repair_plan import Plan
 from kcore.log.write_set import PartitionMeta
 from kcore.protocol import DecodeError
 from kcore.protocol.compression import decompress

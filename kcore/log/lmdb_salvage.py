@@ -6,7 +6,7 @@ LMDB writes a changed page to another position and reuses the old page later. So
 * lost: no tree refers to them and the list of free pages does not have them, so a damaged branch page must have
   referred to them;
 * free: older copies of leaves. Record batches never change once they are written, so a copy has the same batches as the
-  leaf.
+  leaf. If the list of free pages is damaged, free and lost leaves cannot be distinguished.
 
 A sound file is read only through its trees. In a damaged file every page is read.
 
@@ -18,11 +18,10 @@ from __future__ import annotations
 
 import os
 import struct
-from array import array
 from collections.abc import Iterator
-from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
+from kcore.log.batch_header import HEADER_SIZE, damage
 from kcore.log.data_folder import DATA_NAME
 from kcore.log.errors import DataFolderError
 from kcore.log.journal_file import (
@@ -40,6 +39,7 @@ from kcore.log.journal_file import (
 from kcore.log.lmdb_layout import JOURNAL_KEY, LOG_DB, LOG_KEY, META_DB, OLD_JOURNAL_DB, SNAP_DB, SNAP_KEY
 from kcore.log.lmdb_pages import DB, NO_PAGE, PAGE, PAGE_HEADER_SIZE, Meta, check_pages, read_meta
 from kcore.log.node_journals import journal_folders, node_folder, node_journal_key
+from kcore.log.salvaged_content import MAX_OFFSET, Batches, KeyRanges, Misplaced, Node, Tier
 from kcore_ext.batch.run import spans
 from kcore_ext.log.partition import MAX_VALUE_BYTES
 
@@ -58,50 +58,13 @@ They are the base offset, length, epoch, magic, CRC, attributes and offset delta
 JOURNAL_POSITION: Final = 1 << 62
 """Position that stands for the journal file's first byte; lower positions are in the data file."""
 
+AFTER_ALL: Final = b"\xff" * (LOG_KEY.size + 1)
+"""A key after all keys of batches."""
+
 _ZEROS: Final = bytes(4096)
 _NODE: Final = struct.Struct("=HHHH")
 _U64_NATIVE: Final = struct.Struct("=Q")
 _HEAD: Final = struct.Struct(">qiib")
-
-
-class Tier(IntEnum):
-    """The kind of a leaf, as the module describes it; a lower value is more reliable."""
-
-    LIVE = 0
-    LOST = 1
-    FREE = 2
-
-
-class Node(NamedTuple):
-    """A key, and the position of its value in the file."""
-
-    key: bytes
-    flags: int
-    position: int
-    size: int
-
-
-class Batches:
-    """The batches of one partition number: base offsets, positions in the file and tiers, in parallel arrays."""
-
-    __slots__ = ("bases", "positions", "sizes", "tiers")
-
-    def __init__(self) -> None:
-        self.bases = array("Q")
-        self.positions = array("Q")
-        self.sizes = array("I")
-        self.tiers = bytearray()
-
-    def add(self, base: int, position: int, size: int, tier: Tier) -> None:
-        """Adds a batch."""
-        self.bases.append(base)
-        self.positions.append(position)
-        self.sizes.append(size)
-        self.tiers.append(tier)
-
-    def in_order(self) -> list[int]:
-        """Returns the array indices of the batches in the order of their base offsets, the most reliable tier first."""
-        return sorted(range(len(self.bases)), key=lambda place: (self.bases[place], self.tiers[place]))
 
 
 class Salvage:
@@ -116,6 +79,7 @@ class Salvage:
         missing: the databases that the file should have and does not list.
         scanned: True if every page was read.
         doubts_all: True if batches of any partition may be missing.
+        doubts_meta: True if keys of the metadata may be missing.
     """
 
     def __init__(self, path: str, *, scan: bool = False) -> None:
@@ -128,8 +92,9 @@ class Salvage:
         self.log: dict[int, Batches] = {}
         self.meta: dict[bytes, list[tuple[Tier, bytes]]] = {}
         self.chunks: dict[tuple[int, int, int], tuple[int, int, Tier]] = {}
-        self._doubts: list[tuple[bytes, bytes]] = []
-        self.doubts_all = False
+        self._doubts = KeyRanges()
+        self.doubts_all = self.doubts_meta = False
+        self._misplaced: list[Misplaced] = []
         self._free: set[int] | None = set()
         self._journal = b""
         try:
@@ -147,7 +112,11 @@ class Salvage:
     def doubts(self, number: int, base: int) -> bool:
         """Returns True if a batch with this key may have been on a damaged page."""
         key = LOG_KEY.pack(number, base)
-        return any(low <= key < high for low, high in self._doubts)
+        return self._doubts.overlaps(key, key + b"\x00")
+
+    def doubts_any(self, number: int, first: int, end: int) -> bool:
+        """Returns True if a batch with a base offset from `first` up to `end` may have been on a damaged page."""
+        return first < end and self._doubts.overlaps(LOG_KEY.pack(number, first), LOG_KEY.pack(number, end))
 
     def read(self, position: int, size: int) -> bytes:
         """Reads bytes of a file. Returns fewer bytes at the end of the file, or before bytes that the device cannot
@@ -186,6 +155,7 @@ class Salvage:
                 self._read_database(name, record)
         for name in sorted(self.missing & {LOG_DB, META_DB}):
             self.problems.append(f"database {name.decode()} is missing")
+        self.doubts_meta = self.doubts_meta or META_DB in self.missing
         if LOG_DB in self.missing:
             self._doubt_all()
         if self.damage is not None and (meta is None or not self._doubts):
@@ -237,10 +207,14 @@ class Salvage:
                 self._take(name, node, Tier.LIVE)
         if name == OLD_JOURNAL_DB and len(self.problems) > before:
             self._doubt_all()  # its batches may be of any partition
+        if name == META_DB and len(self.problems) > before:
+            self.doubts_meta = True
+        for one in self._misplaced if name == LOG_DB else ():
+            self._take_misplaced(one)
 
     def _doubt_all(self) -> None:
         self.doubts_all = True
-        self._doubts = [(b"", b"\xff" * LOG_KEY.size)]
+        self._doubts.add(b"", AFTER_ALL)
 
     def _leaves(
         self, record: bytes, what: str, *, integer_keys: bool = False, doubtful: bool = False
@@ -264,7 +238,7 @@ class Salvage:
             if len(data) < self._page_size or PAGE.unpack_from(data)[0] != page or PAGE.unpack_from(data)[2] != flags:
                 self.problems.append(f"page {page} of {what} is damaged")
                 if doubtful:
-                    self._doubts.append((low or b"", high or b"\xff" * LOG_KEY.size))
+                    self._doubts.add(low or b"", high or AFTER_ALL)
                 continue
             if self._seen[page]:
                 self.problems.append(f"page {page} of {what} is referred to twice")
@@ -273,16 +247,24 @@ class Salvage:
             if level == 1:
                 nodes = list(self._nodes(data, page))
                 kept = nodes if integer_keys else self._ordered(nodes, low, high, page)
-                if doubtful and len(kept) < PAGE.unpack_from(data)[3] // 2 - PAGE_HEADER_SIZE // 2:
-                    self._doubts.append((low or b"", high or b"\xff" * LOG_KEY.size))
+                if doubtful and not self._has_every_node(data, kept):
+                    self._doubts.add(low or b"", high or AFTER_ALL)
                 yield page, kept
                 continue
             children = self._children(data)
             if doubtful and len(children) < PAGE.unpack_from(data)[3] // 2 - PAGE_HEADER_SIZE // 2:
-                self._doubts.append((low or b"", high or b"\xff" * LOG_KEY.size))
+                self._doubts.add(low or b"", high or AFTER_ALL)
             for place, (key, child) in enumerate(children):
                 above = children[place + 1][0] if place + 1 < len(children) else high
                 todo.append((child, level - 1, key if place else low, above))
+
+    def _has_every_node(self, data: bytes, nodes: list[Node]) -> bool:
+        """Returns True if a leaf lacks no node. The nodes fill the end of the page without gaps."""
+        lower, upper = PAGE.unpack_from(data)[3:5]
+        size_bytes = sum(
+            NODE_HEADER_SIZE + len(node.key) + (8 if node.flags & F_BIGDATA else node.size) + 1 & ~1 for node in nodes
+        )
+        return len(nodes) == (lower - PAGE_HEADER_SIZE) // 2 and size_bytes == int(self._page_size - upper)
 
     def _children(self, data: bytes) -> list[tuple[bytes, int]]:
         found = []
@@ -320,21 +302,31 @@ class Salvage:
     def _ordered(self, nodes: list[Node], low: bytes | None, high: bytes | None, page: int) -> list[Node]:
         """Returns the nodes whose keys are in order and within the page's bounds.
 
-        Reports the other nodes as problems: a flipped bit may have changed their keys.
+        Reports the other nodes as problems. If at most half of the keys are out of order, these keys may be damaged, so
+        the method adds their nodes to `_misplaced`. In other cases the page may have been written to a wrong place.
         """
         ordered: list[Node] = []
+        misplaced: list[Misplaced] = []
         for place, node in enumerate(nodes):
             below = ordered[-1].key if ordered else None
             above = nodes[place + 1].key if place + 1 < len(nodes) else None
             fits = (low is None or node.key >= low) and (high is None or node.key < high)
             if below is not None and node.key <= below:
                 fits = False
-            if fits and above is not None and node.key >= above and (below is None or above > below):
+            if (
+                fits
+                and above is not None
+                and node.key >= above
+                and (above >= (low or b"") if below is None else above > below)
+            ):
                 fits = False  # without this key, the next key is in order
             if fits:
                 ordered.append(node)
             else:
                 self.problems.append(f"page {page}: the key {node.key.hex()} is out of order")
+                misplaced.append(Misplaced(node, below or low, above or high))
+        if len(misplaced) <= len(ordered):
+            self._misplaced += misplaced
         return ordered
 
     # ---- without the trees
@@ -356,7 +348,7 @@ class Salvage:
             page = first + at // self._page_size
             if self._seen[page] or PAGE.unpack_from(run, at)[2] != P_LEAF:
                 continue
-            tier = Tier.FREE if self._free is None or page in self._free else Tier.LOST
+            tier = Tier.UNKNOWN if self._free is None else Tier.FREE if page in self._free else Tier.LOST
             for node in self._nodes(run[at : at + self._page_size], page):
                 self._take(None, node, tier)
 
@@ -372,6 +364,8 @@ class Salvage:
                 # Without a tree, the pages of a large value may have a later value of another partition.
                 if database is not None or self._is_batch(base, position, size):
                     self.log.setdefault(number, Batches()).add(base, position, size, tier)
+            if tier.is_current and node.size <= MAX_VALUE_BYTES:  # larger values can be of another partition
+                self._take_moved(number, first, node)
         elif len(key) == SNAP_KEY.size and database in (SNAP_DB, None):
             self.chunks.setdefault(SNAP_KEY.unpack(key), (node.position, node.size, tier))
         elif len(key) == 8 and database in (OLD_JOURNAL_DB, None):
@@ -388,6 +382,30 @@ class Salvage:
         data = self.read(position, size)
         data += bytes(size - len(data))  # the bytes that the device cannot read
         return [(found, position + start, stop - start) for found, start, stop in spans(base, data)]
+
+    def _take_moved(self, number: int, first: int, node: Node) -> None:
+        """Adds the undamaged batches of a value also under the base offsets in their headers, if the key differs."""
+        data = self.read(node.position, node.size)
+        stored = int.from_bytes(data[:8], signed=True)
+        if len(data) < HEADER_SIZE or stored == first or not 0 <= stored < MAX_OFFSET:
+            return
+        found = spans(stored, data)
+        if all(damage(data[start:stop], base, check_crc=True) is None for base, start, stop in found):
+            for base, start, stop in found:
+                self.log.setdefault(number, Batches()).add(base, node.position + start, stop - start, Tier.MOVED)
+
+    def _take_misplaced(self, misplaced: Misplaced) -> None:
+        """Adds the batches of a node with a damaged key to the partitions of the keys around it."""
+        node, below, above = misplaced
+        data = self.read(node.position, 8)
+        stored = int.from_bytes(data, signed=True)
+        if len(data) < 8 or not 0 <= stored < MAX_OFFSET:
+            return
+        numbers = {LOG_KEY.unpack(key)[0] for key in (below, above, node.key) if key and len(key) == LOG_KEY.size}
+        for number in sorted(numbers):
+            key = LOG_KEY.pack(number, stored)
+            if (below is None or key >= below) and (above is None or key < above):
+                self._take_moved(number, -1, node)
 
     def _is_batch(self, base: int, position: int, size: int) -> bool:
         head = self.read(position, HEAD_BYTES)
@@ -429,7 +447,7 @@ class Salvage:
         From a damaged file, adds all valid entries that were not moved to the log.
         """
         begin = len(self._journal)
-        references = [value for tier, value in self.meta.get(key, []) if tier < Tier.FREE]
+        references = [value for tier, value in self.meta.get(key, []) if tier.is_current]
         try:
             data = read_file(folder)
         except OSError as error:
@@ -438,6 +456,8 @@ class Salvage:
                 self._doubt_all()  # its batches may be of any partition
             return
         if not references:
+            if self.doubts_meta:
+                self._doubt_all()  # the reference may be lost, and the newest batches may be in this file
             self._journal += data
             return
         try:

@@ -43,7 +43,8 @@ from kcore.log.lmdb_layout import (
 )
 from kcore.log.lmdb_salvage import Salvage
 from kcore.log.node_journals import journal_folders, node_folder
-from kcore.log.repair_plan import Loss, PartitionPlan, Plan, RepairRules, make_plan
+from kcore.log.repair_partition import Loss, PartitionPlan, RepairRules
+from kcore.log.repair_plan import Plan, make_plan
 
 logger = logging.getLogger(__name__)
 

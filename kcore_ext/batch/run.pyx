@@ -145,10 +145,10 @@ cdef bint has_crc(const unsigned char* batch, Py_ssize_t size) noexcept:
     return crc32c_of(batch + CHECKED_FROM, size - CHECKED_FROM, 0) == <uint32_t>read_int32(batch + CRC_AT)
 
 
-def spans(int64_t base, const unsigned char[::1] value not None):
+def spans(base, const unsigned char[::1] value not None):
     cdef list found = []
     cdef Py_ssize_t start = 0, stop
-    cdef int64_t following = base
+    cdef int64_t following = <int64_t><uint64_t>(base & 0xFFFFFFFFFFFFFFFF)    # a damaged key may have any base offset
     while start < value.shape[0]:
         stop = start + first_batch(&value[start], value.shape[0] - start, &following, True)
         found.append((base, start, stop))

@@ -65,7 +65,10 @@ def records(*pairs: tuple[bytes | None, bytes | None], **more: Any) -> bytearray
 
 
 def raw(folder: Path, number: int, base: int, data: bytes | None) -> bytes:
-    """Replaces the stored bytes of a batch without the log engine. Returns the previous bytes."""
+    """Replaces the stored bytes of a batch without the log engine. Returns the previous bytes.
+
+    `data` None deletes the batch, and its copies in the pages and the journal that are not in use.
+    """
     with lmdb.open(str(folder), max_dbs=8, map_size=1 << 30) as env:
         db = env.open_db(LOG_DB)
         with env.begin(write=True) as txn:
@@ -75,6 +78,10 @@ def raw(folder: Path, number: int, base: int, data: bytes | None) -> bytes:
                 txn.delete(key, db=db)
             else:
                 txn.put(key, data, db=db)
+    for name in ("data.mdb", "journal") if data is None else ():
+        if (folder / name).exists():
+            content = (folder / name).read_bytes()
+            (folder / name).write_bytes(content.replace(before, bytes(len(before))))
     return before
 
 

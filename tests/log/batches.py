@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from crc32c import crc32c
 
 from kcore.log import LogEngine, PartitionKey, PartitionLog
-from kcore.log.repair_plan import PartitionPlan, Plan
+from kcore.log.repair_partition import PartitionPlan
+from kcore.log.repair_plan import Plan
 
 TOPIC = bytes(range(16))
 

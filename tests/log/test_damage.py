@@ -17,7 +17,8 @@ from kcore.inspect import Selection, folder_events
 from kcore.log import CorruptLogError, DataFolderError, LmdbLogEngine, compact, data_folder, lmdb_salvage, verify_folder
 from kcore.log.lmdb_layout import LOG_KEY, SNAP_KEY
 from kcore.log.lmdb_pages import REMEDY, check_file, check_pages
-from kcore.log.lmdb_salvage import Salvage, Tier
+from kcore.log.lmdb_salvage import Salvage
+from kcore.log.salvaged_content import Tier
 from kcore.spark.events.sources import FolderSource
 from tests.log.batches import batch, fill, key, stamped
 from tests.log.journals import encoded, leave_journal

@@ -168,6 +168,92 @@ def test_damaged_headers_hide_no_other_batch(folder: Path, stored: list[bytes]) 
         engine.close()
 
 
+@pytest.mark.parametrize("has_journal", [True, False])
+def test_zeros_over_many_batches_lose_no_other_batch(folder: Path, stored: list[bytes], has_journal: bool) -> None:
+    """The journal has copies of the batches under 512 zero bytes. Without them, a repair lists all their offsets."""
+    data = bytearray((folder / "data.mdb").read_bytes())
+    at = data.index(stored[50])
+    lost = [place for place in range(48, 60) if at - 60 < data.index(stored[place]) + len(stored[place]) <= at + 640]
+    data[at + 10 : at + 522] = bytes(512)
+    lost = [place for place in lost if stored[place] not in data]
+    (folder / "data.mdb").write_bytes(data)
+    if not has_journal:
+        (folder / "journal").write_bytes(bytes((folder / "journal").stat().st_size))
+    repair = repair_folder(str(folder), AnyRecords)
+    engine = LmdbLogEngine(folder, "os")
+    repaired = dict(engine.open(key()).batches())
+    engine.close()
+    kept = {base: data for base, data in repaired.items() if len(data) > 61}
+    expected = {2 * place: data for place, data in enumerate(stored)}
+    if has_journal:
+        assert (kept, repair.losses) == (expected, [])
+    else:
+        assert len(lost) == 5
+        assert kept == {base: data for base, data in expected.items() if base // 2 not in lost}
+        assert [loss[:3] for loss in repair.losses] == [(key(), 2 * lost[0], 2 * lost[-1] + 2)]
+
+
+@pytest.mark.parametrize("bit", [*range(0, 64, 7), 58, 60, 62])
+def test_a_flipped_bit_in_the_last_key_loses_no_batch(folder: Path, stored: list[bytes], bit: int) -> None:
+    """The headers of the batches have the right offsets. A repair does not fill the log up to the offset in the key."""
+    (folder / "journal").write_bytes(bytes((folder / "journal").stat().st_size))
+    with lmdb.open(str(folder), max_dbs=8) as env, env.begin(write=True) as txn:
+        log_db = env.open_db(b"log", txn=txn, create=False)
+        with txn.cursor(log_db) as cursor:
+            assert cursor.last()
+            last, value = bytes(cursor.key()), bytes(cursor.value())
+    assert len(split(value)) > 1
+    data = bytearray((folder / "data.mdb").read_bytes())
+    for at in [place for place in range(len(data)) if data.startswith(last + value[:8], place)]:
+        data[at + 11 - bit // 8] ^= 1 << bit % 8
+    (folder / "data.mdb").write_bytes(data)
+    repair = repair_folder(str(folder), AnyRecords)
+    engine = LmdbLogEngine(folder, "os")
+    assert contents(engine.open(key())) == stored
+    assert engine.verify(deep=True) == []
+    engine.close()
+    assert {loss.kind for loss in repair.losses} <= {"page", "end"}
+
+
+@pytest.mark.parametrize("bit", [0, 3, 40, 62])
+def test_a_flipped_bit_in_a_base_offset_loses_no_batch(folder: Path, stored: list[bytes], bit: int) -> None:
+    """The key and the neighbours show the right offset of the batch."""
+    (folder / "journal").write_bytes(bytes((folder / "journal").stat().st_size))
+    data = (folder / "data.mdb").read_bytes()
+    for place in (0, 1, 50, 51, COUNT - 1):
+        damaged = bytearray(stored[place])
+        damaged[7 - bit // 8] ^= 1 << bit % 8
+        (folder / "data.mdb").write_bytes(data.replace(stored[place], bytes(damaged)))
+        repair = repair_folder(str(folder), AnyRecords)
+        engine = LmdbLogEngine(folder, "os")
+        assert contents(engine.open(key())) == stored
+        engine.close()
+        assert (repair.changed, repair.losses) == (True, [])
+
+
+def test_a_repair_restores_no_deleted_value(folder: Path) -> None:
+    """Older pages have the value. The pages of the metadata are undamaged, so they show that it was deleted."""
+    engine = LmdbLogEngine(folder, "os")
+    log = engine.open(key())
+    engine.put_meta("name", b"value")
+    engine.commit()
+    engine.put_meta("name", None)
+    log.append(batch(2, 60), 0)
+    engine.commit()
+    log.append(batch(2, 60), 0)
+    engine.commit()
+    engine.close()
+    data = (folder / "data.mdb").read_bytes()
+    assert b"user:name" in data
+    last = stamped(batch(2, 60), 2, 0)
+    (folder / "data.mdb").write_bytes(data.replace(last, last[:-1] + b"?"))
+    (folder / "journal").write_bytes(bytes((folder / "journal").stat().st_size))
+    assert len(repair_folder(str(folder), AnyRecords).losses) == 1
+    engine = LmdbLogEngine(folder, "os")
+    assert engine.get_meta("name") is None
+    engine.close()
+
+
 def test_a_misdirected_write_puts_no_batches_into_another_partition(tmp_path: Path) -> None:
     """The device has written a page to the place of another page. Two partitions have batches of equal sizes and
     offsets, so only the keys show the partition of a batch.
