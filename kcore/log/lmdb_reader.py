@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 import lmdb
 
 from kcore.log.batch_header import end_of_sound, offsets_and_timestamp
+from kcore.log.errors import FailureReason, LogError
 from kcore.log.interface import BatchSummary, Finding, PartitionKey
 from kcore.log.journal import Journal, behind
 from kcore.log.lmdb_environment import LmdbEnvironment, log_error
 from kcore.log.lmdb_layout import LOG_DB, LOG_KEY, META_DB, SNAP_DB, SNAP_KEY, USER_PREFIX
-from kcore.log.lmdb_recovery import stray_numbers
+from kcore.log.lmdb_recovery import stray_numbers, wrong_keys
 from kcore.log.lmdb_values import seek
 from kcore.log.storage import Storage
 from kcore_ext.batch.run import gather, spans
@@ -41,6 +43,8 @@ class LmdbReader(Storage):
                     txn.abort()
         except lmdb.Error as error:
             raise log_error(error, "reading batches") from error
+        except (ValueError, struct.error) as error:  # a key or a value is too short
+            raise LogError(f"reading batches: the log is damaged: {error}", FailureReason.CORRUPT) from error
         size_bytes = sum(len(batch) for _, batch in found) if any(number in one for one in waiting) else 0
         for entry in behind(waiting, number, offset, limit, found):
             if found and (size_bytes >= max_bytes or len(found) >= max_batches):
@@ -65,6 +69,8 @@ class LmdbReader(Storage):
                     txn.abort()
         except lmdb.Error as error:
             raise log_error(error, "reading batch headers") from error
+        except (ValueError, struct.error) as error:  # a key or a value is too short
+            raise LogError(f"reading batch headers: the log is damaged: {error}", FailureReason.CORRUPT) from error
         last = [(found[-1].base_offset, b"")] if found else []
         for _, batch in behind(waiting, number, offset, limit, last):
             if len(found) >= max_batches:
@@ -122,7 +128,8 @@ class LmdbReader(Storage):
             with environment.gate:
                 txn = environment.begin_read(META_DB)
                 try:
-                    return stray_numbers(txn, environment, known)
+                    found = stray_numbers(txn, environment, known)
+                    return found + [finding for finding in wrong_keys(txn, environment) if finding not in found]
                 finally:
                     txn.abort()
         except lmdb.Error as error:

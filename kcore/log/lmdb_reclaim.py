@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kcore.log.lmdb_layout import DROPPED_PREFIX, LOG_KEY, SNAP_KEY, U32
-from kcore.log.lmdb_values import seek
+from kcore.log.errors import FailureReason, LogError
+from kcore.log.lmdb_layout import DROPPED_PREFIX, LOG_KEY, SNAP_DB, SNAP_KEY, U32
+from kcore.log.lmdb_values import seek_containing, wrong_key
 
 if TYPE_CHECKING:
     from kcore.log.lmdb_environment import LmdbEnvironment
@@ -13,7 +14,11 @@ if TYPE_CHECKING:
 
 
 def reclaim_tasks(txn: Any, environment: LmdbEnvironment, tasks: list[ReclaimTask], max_entries: int) -> int:
-    """Processes `tasks` in order in one write transaction; returns the number of finished tasks."""
+    """Processes `tasks` in order in one write transaction; returns the number of finished tasks.
+
+    Raises:
+        LogError: a key has a wrong size.
+    """
     remaining = max_entries
     done = 0
     with txn.cursor(environment.log_db) as log_cursor, txn.cursor(environment.snap_db) as snap_cursor:
@@ -54,11 +59,8 @@ def _first_kept(cursor: Any, task: ReclaimTask) -> bytes:
     number = task.number
     if task.below_offset is None:
         return U32.pack(number) + b"\xff" * 9
-    if seek(cursor, number, task.below_offset):
-        owner, base = LOG_KEY.unpack(cursor.key())
-        if owner == number and base <= task.below_offset:
-            return bytes(cursor.key())
-    return LOG_KEY.pack(number, task.below_offset)
+    base = seek_containing(cursor, number, task.below_offset)
+    return LOG_KEY.pack(number, task.below_offset if base is None else base)
 
 
 def _delete_chunks(cursor: Any, task: ReclaimTask, remaining: int) -> int:
@@ -66,7 +68,10 @@ def _delete_chunks(cursor: Any, task: ReclaimTask, remaining: int) -> int:
     keep = task.keep_snapshots or ()
     there = cursor.set_range(SNAP_KEY.pack(task.number, 0, 0))
     while there:
-        number, offset, _ = SNAP_KEY.unpack(cursor.key())
+        key = bytes(cursor.key())
+        if len(key) != SNAP_KEY.size:
+            raise LogError(wrong_key(SNAP_DB, key), FailureReason.CORRUPT)
+        number, offset, _ = SNAP_KEY.unpack(key)
         if number != task.number:
             break
         if offset in keep:

@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.log.batch_header import damage, last_offset
 from kcore.log.data_folder import DATA_NAME
-from kcore.log.errors import DataFolderError
+from kcore.log.errors import DataFolderError, LogError
 from kcore.log.interface import Finding, PartitionKey
 from kcore.log.lmdb_layout import (
     DROPPED_PREFIX,
+    LOG_DB,
     LOG_KEY,
     NEXT_NUMBER_KEY,
     PARTITION_PREFIX,
+    SNAP_DB,
     SNAP_KEY,
     U32,
     parse_partition_meta_key,
     partition_meta_key,
 )
 from kcore.log.lmdb_pages import REMEDY
-from kcore.log.lmdb_values import last_batch, seek
+from kcore.log.lmdb_values import key_at, last_batch, seek_containing, wrong_key
 from kcore.log.write_set import PartitionMeta, StoredPartition
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ def load_partitions(
         try:
             end_offset, garbage = _ends(log_cursor, key, meta, path)
             garbage = garbage or _has_old_snapshot(snap_cursor, meta)
-        except struct.error as error:
+        except (struct.error, LogError) as error:
             raise DataFolderError(
                 path, f"damaged: a key has a wrong size: {error}{REMEDY}", f"partition {key}"
             ) from error
@@ -97,7 +99,7 @@ def load_partition(txn: Any, environment: LmdbEnvironment, path: str, key: Parti
         meta = PartitionMeta.decode(bytes(value))
         end_offset, garbage = _ends(txn.cursor(environment.log_db), key, meta, path)
         garbage = garbage or _has_old_snapshot(txn.cursor(environment.snap_db), meta)
-    except (ValueError, struct.error) as error:
+    except (ValueError, struct.error, LogError) as error:
         raise DataFolderError(path, f"damaged: {error}{REMEDY}", f"partition {key}") from error
     return StoredPartition(key, meta, end_offset, garbage)
 
@@ -118,7 +120,7 @@ def _last_batch(cursor: Any, number: int) -> tuple[int, Any] | None:
     there = cursor.set_range(LOG_KEY.pack(number + 1, 0)) if number < 0xFFFFFFFF else False
     if not (cursor.prev() if there else cursor.last()):
         return None
-    owner, base = LOG_KEY.unpack(cursor.key())
+    owner, base = key_at(cursor)
     return last_batch(base, cursor.value()) if owner == number else None
 
 
@@ -146,15 +148,13 @@ def _ends(cursor: Any, key: PartitionKey, meta: PartitionMeta, path: str) -> tup
     if end < start:
         raise refuse(f"the log ends at {end}, below its start", start)
     cursor.set_range(LOG_KEY.pack(meta.number, 0))
-    first_base = LOG_KEY.unpack(cursor.key())[1]
+    first_base = key_at(cursor)[1]
     if start == end:
         return end, True
-    owner, base = LOG_KEY.unpack(cursor.key()) if seek(cursor, meta.number, start) else (None, 0)
-    if owner != meta.number or base > start:
-        if start >= meta.cleaned_to:
-            raise refuse("no batch contains the log start", start)
-        return end, first_base < start
-    return end, first_base < base
+    kept = seek_containing(cursor, meta.number, start)
+    if kept is None and start >= meta.cleaned_to:
+        raise refuse("no batch contains the log start", start)
+    return end, first_base < (start if kept is None else kept)
 
 
 def _has_old_snapshot(cursor: Any, meta: PartitionMeta) -> bool:
@@ -178,14 +178,35 @@ def _has_old_snapshot(cursor: Any, meta: PartitionMeta) -> bool:
 
 
 def stray_numbers(txn: Any, environment: LmdbEnvironment, known: dict[int, PartitionKey]) -> list[Finding]:
-    """Finds batches and chunks whose partition number is neither in `known` nor dropped, with one seek per number."""
+    """Finds batches and chunks whose partition number is neither in `known` nor dropped, with one seek per number.
+
+    Also finds keys that are too short for a partition number, if a seek ends at such a key.
+    """
     findings = []
-    for db, what in ((environment.log_db, "batches"), (environment.snap_db, "snapshot chunks")):
+    for db, name, what in (
+        (environment.log_db, LOG_DB, "batches"),
+        (environment.snap_db, SNAP_DB, "snapshot chunks"),
+    ):
         cursor = txn.cursor(db)
         number = 0
         while number <= 0xFFFFFFFF and cursor.set_range(U32.pack(number)):
-            owner = U32.unpack(bytes(cursor.key()[:4]))[0]
-            if owner not in known and txn.get(DROPPED_PREFIX + U32.pack(owner), db=environment.meta_db) is None:
+            key = bytes(cursor.key())
+            owner = int.from_bytes(key[:4].ljust(4, b"\x00"))
+            if len(key) < U32.size:
+                findings.append(Finding(None, None, "storage", wrong_key(name, key)))
+            elif owner not in known and txn.get(DROPPED_PREFIX + U32.pack(owner), db=environment.meta_db) is None:
                 findings.append(Finding(None, None, "orphan", f"{what} of unknown partition number {owner}"))
             number = owner + 1
+    return findings
+
+
+def wrong_keys(txn: Any, environment: LmdbEnvironment) -> list[Finding]:
+    """Finds the keys of batches and chunks that have a wrong size. Reads all keys."""
+    findings = []
+    for db, name, size in (
+        (environment.log_db, LOG_DB, LOG_KEY.size),
+        (environment.snap_db, SNAP_DB, SNAP_KEY.size),
+    ):
+        keys = txn.cursor(db).iternext(values=False)
+        findings += [Finding(None, None, "storage", wrong_key(name, bytes(key))) for key in keys if len(key) != size]
     return findings

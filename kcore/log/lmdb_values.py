@@ -10,11 +10,29 @@ from __future__ import annotations
 from typing import Any
 
 from kcore.log.batch_header import end_of_sound
-from kcore.log.errors import LogError
-from kcore.log.lmdb_layout import LOG_KEY
+from kcore.log.errors import FailureReason, LogError
+from kcore.log.lmdb_layout import LOG_DB, LOG_KEY
 from kcore_ext.batch.run import spans
 
 _pack_log_key = LOG_KEY.pack
+
+
+def key_at(cursor: Any) -> tuple[int, int]:
+    """Returns the partition number and the base offset in the key at a cursor.
+
+    Raises:
+        LogError: the key is damaged: it has a wrong size.
+    """
+    key = bytes(cursor.key())
+    if len(key) != LOG_KEY.size:
+        raise LogError(wrong_key(LOG_DB, key), FailureReason.CORRUPT)
+    number, base = LOG_KEY.unpack(key)
+    return number, base
+
+
+def wrong_key(database: bytes, key: bytes) -> str:
+    """Returns the description of a key of a wrong size."""
+    return f"database {database.decode()} has a key of {len(key)} bytes: {key.hex()}"
 
 
 def seek(cursor: Any, number: int, offset: int) -> bool:
@@ -27,6 +45,9 @@ def seek(cursor: Any, number: int, offset: int) -> bool:
 
     Returns:
         False if there is no such value. If True, the value may belong to a partition with a higher number.
+
+    Raises:
+        LogError: a key has a wrong size.
     """
     start = _pack_log_key(number, offset)
     if cursor.set_range(start):
@@ -36,18 +57,27 @@ def seek(cursor: Any, number: int, offset: int) -> bool:
             return bool(cursor.set_range(start))
     elif not cursor.last():
         return False
-    key = bytes(cursor.key())
-    if key[:4] == start[:4] and _may_contain(LOG_KEY.unpack(key)[1], cursor.value(), offset):
+    if bytes(cursor.key()[:4]) == start[:4] and _may_contain(key_at(cursor)[1], cursor.value(), offset):
         return True
     return bool(cursor.next())
 
 
+def seek_containing(cursor: Any, number: int, offset: int) -> int | None:
+    """Moves a cursor as `seek`; returns the base offset in the key of the value that may contain an offset, or None.
+
+    Raises:
+        LogError: a key has a wrong size.
+    """
+    if not seek(cursor, number, offset):
+        return None
+    owner, base = key_at(cursor)
+    return base if owner == number and base <= offset else None
+
+
 def find_batch(cursor: Any, number: int, base: int) -> bytes | None:
     """Returns the batch with a base offset, and moves the cursor to its value; None if there is no such batch."""
-    if not seek(cursor, number, base):
-        return None
-    owner, first = LOG_KEY.unpack(cursor.key())
-    if owner != number:
+    first = seek_containing(cursor, number, base)
+    if first is None:
         return None
     value = cursor.value()
     for found, start, stop in spans(first, value):
@@ -91,7 +121,7 @@ def split(cursor: Any) -> bool:
     Raises:
         LogError: LMDB refused a value.
     """
-    number, first = LOG_KEY.unpack(cursor.key())
+    number, first = key_at(cursor)
     found = spans(first, cursor.value())
     if len(found) == 1:
         return False

@@ -13,14 +13,18 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from kcore.cli import main
 from kcore.inspect import Selection, folder_events
 from kcore.log import CorruptLogError, DataFolderError, LmdbLogEngine, compact, data_folder, lmdb_salvage, verify_folder
+from kcore.log.errors import FailureReason, LogError
+from kcore.log.interface import Finding
 from kcore.log.lmdb_layout import LOG_KEY, SNAP_KEY
 from kcore.log.lmdb_pages import REMEDY, check_file, check_pages
 from kcore.log.lmdb_salvage import Salvage
+from kcore.log.repair import repair_folder
 from kcore.log.salvaged_content import Tier
 from kcore.spark.events.sources import FolderSource
-from tests.log.batches import batch, fill, key, stamped
+from tests.log.batches import AnyRecords, batch, contents, fill, key, stamped
 from tests.log.journals import encoded, leave_journal
 
 PAGE = 4096
@@ -205,6 +209,51 @@ def test_entries_of_unknown_partitions_are_found(folder: Path) -> None:
         "batches of unknown partition number 7",
         "snapshot chunks of unknown partition number 9",
     ]
+
+
+@pytest.mark.parametrize(
+    ("db", "name"),
+    [
+        (b"log", LOG_KEY.pack(0, 20)[:11]),
+        (b"log", LOG_KEY.pack(0, 20) + b"x"),
+        (b"log", b"\x00\x00\x00"),
+        (b"log", b"\xff"),
+        (b"snap", SNAP_KEY.pack(0, 4, 1)[:5]),
+        (b"snap", SNAP_KEY.pack(0, 4, 1) + b"x"),
+        (b"snap", b"\x00\x00"),
+    ],
+)
+def test_a_key_of_a_wrong_size_is_found(folder: Path, db: bytes, name: bytes) -> None:
+    stored = make(folder)
+    in_log(folder, db, put=(name, b"value" * 20))
+    text = f"database {db.decode()} has a key of {len(name)} bytes: {name.hex()}"
+    assert Finding(None, None, "storage", text) in verify_folder(folder)
+    assert main(["log", "verify", str(folder)]) == 1
+    assert repair_folder(str(folder), AnyRecords).changed
+    assert verify_folder(folder) == []
+    engine = LmdbLogEngine(folder)
+    assert contents(engine.open(key())) == stored
+    engine.close()
+
+
+@pytest.mark.parametrize("name", [LOG_KEY.pack(0, 20) + b"x", b"\xff"])
+def test_a_read_up_to_a_key_of_a_wrong_size_fails_with_an_error_of_the_log(folder: Path, name: bytes) -> None:
+    make(folder)
+    in_log(folder, put=(name, b"value" * 20))
+    engine = LmdbLogEngine(folder, allow_orphans=True, tail_size_bytes=0)
+    log = engine.open(key())
+    for read in (lambda: contents(log), lambda: log.summaries(0, 1_000), lambda: log.find_by_timestamp(10_000)):
+        with pytest.raises(LogError, match="the log is damaged") as caught:
+            read()
+        assert caught.value.reason == FailureReason.CORRUPT
+    engine.close()
+
+
+@pytest.mark.parametrize(("db", "name"), [(b"log", LOG_KEY.pack(0, 200)[:5] + b"\xff"), (b"snap", b"\x00\x00\x00\x01")])
+def test_a_folder_with_a_wrong_last_key_is_refused(folder: Path, db: bytes, name: bytes) -> None:
+    make(folder)
+    in_log(folder, db, put=(name, b""))
+    assert "a key has a wrong size" in refusal(folder).what
 
 
 def test_damage_to_a_snapshot_is_found(folder: Path) -> None:

@@ -20,7 +20,7 @@ from kcore.log.lmdb_environment import file_error
 from kcore.log.lmdb_put import put_batches, put_metas
 from kcore.log.lmdb_reader import LmdbReader
 from kcore.log.lmdb_reclaim import reclaim_tasks
-from kcore.log.lmdb_recovery import load_numbers, load_partition, load_partitions, stray_numbers
+from kcore.log.lmdb_recovery import load_numbers, load_partition, load_partitions, stray_numbers, wrong_keys
 from kcore.log.lmdb_values import find_batch
 from kcore.log.node_journals import LOCK_NAME, move_node_journal, node_folder, node_journal_key
 from kcore.log.storage import Leadership, ReclaimTask, SharedStorage
@@ -498,7 +498,8 @@ class LocalStorage(LmdbReader, SharedStorage):
 
         def work(txn: Any) -> list[Finding]:
             stored, _, _ = load_partitions(txn, environment, environment.path, True)
-            return stray_numbers(txn, environment, {partition.meta.number: partition.key for partition in stored})
+            found = stray_numbers(txn, environment, {partition.meta.number: partition.key for partition in stored})
+            return found + [finding for finding in wrong_keys(txn, environment) if finding not in found]
 
         return environment.read(work, "looking for stray batches")
 
