@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kcore.log import LogEngine, PartitionLog
     from kcore.log.interface import PartitionKey
     from kcore.node._sync.node import Node
+    from kcore.spark.events.batches import Header
 
 OnFault = Callable[[LogFault], None]
 
@@ -289,7 +290,11 @@ class FolderSource(Source):
 def _around_damage(
     log: PartitionLog, position: int, stop: int | None, damaged: Callable[[int, str, str], None]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yields the batches of a stored log. Skips missing or unreadable batches."""
+    """Yields the batches of a stored log. Skips missing or unreadable batches.
+
+    Reports each unreadable batch once, and missing batches if no batch follows them. Readers find other missing batches
+    by their offsets.
+    """
     from kcore.log import CorruptLogError  # noqa: PLC0415
 
     while True:
@@ -301,12 +306,12 @@ def _around_damage(
         except CorruptLogError as error:
             at = position if error.offset is None else error.offset
             around = log.summaries(at, 2)
-            if around and around[0].base_offset <= at:  # the batch exists but is damaged
+            behind = [batch.base_offset for batch in around if batch.base_offset > max(at, position - 1)]
+            if not behind or around[0].base_offset <= at:  # the batch exists but is damaged, or nothing follows
                 damaged(at, "corrupt", error.what)
-            behind = [batch.base_offset for batch in around if batch.base_offset > at]
             if not behind:
                 return
-            position = behind[0]
+            position = max(behind[0], position + 1 if at < position else position)
 
 
 class ServerSource(Source):
@@ -372,23 +377,72 @@ def response_rows(
 
     at, position = 0, first
     while at < len(records):
+        size_bytes = 0
         try:
             header = check(records, at)
-            size_bytes, behind = header.size_bytes, header.last_offset + 1
+            size_bytes = header.size_bytes
+            _check_order(header, records, at, position)
             for row in rows_of(part.topic, part.partition, bytes(records[at : at + size_bytes])):
                 if row.offset >= first and (end is None or row.offset < end):
                     yield row
+            position = max(position, header.last_offset + 1)
         except BatchError as fault:
             if fault.kind == "truncated":
                 break  # the response was full: the next one contains the whole batch
-            on_fault(LogFault(part.topic, part.partition, position, fault.kind, str(fault)))
-            if not fault.size_bytes:
-                break  # the start of the next batch is unknown
-            last_delta = int.from_bytes(records[at + 23 : at + 27], "big", signed=True)
-            size_bytes, behind = fault.size_bytes, fault.offset + max(last_delta, 0) + 1
+            size_bytes = size_bytes or fault.size_bytes
+            if not size_bytes and position > first:
+                break  # the next response begins with this batch
+            # Without a size, the start of the next batch is unknown.
+            rest = "" if size_bytes else "; the records after it were not read"
+            on_fault(LogFault(part.topic, part.partition, position, fault.kind, f"{fault}{rest}"))
+            if not size_bytes:
+                break
+            position = _position_after(records, at, size_bytes, position)
         at += size_bytes
-        position = max(position, behind)
     return position
+
+
+def _check_order(header: Header, records: memoryview, at: int, position: int) -> None:
+    """Checks the base offset of a batch, which its CRC does not cover, with the offsets around it.
+
+    Args:
+        header: the batch.
+        records: the batches of a response.
+        at: the position of the batch in `records`.
+        position: the offset after the previous batch, or the requested offset, which the first batch may contain.
+
+    Raises:
+        BatchError: the batch begins before the end of the previous batch. Or it begins after that end, and ends after
+            the start of the next batch.
+    """
+    from kcore.spark.events.batches import BatchError  # noqa: PLC0415
+
+    following = _next_base(records, at + header.size_bytes)
+    if header.last_offset < position or (at > 0 and header.base_offset < position):
+        detail = f"the batch at position {at} has base offset {header.base_offset}, but follows offset {position - 1}"
+        raise BatchError("corrupt", detail, header.size_bytes, header.base_offset)
+    if following is not None and position < header.base_offset and position <= following <= header.last_offset:
+        detail = f"the batch at position {at} has last offset {header.last_offset}, but precedes offset {following}"
+        raise BatchError("corrupt", detail, header.size_bytes, header.base_offset)
+
+
+def _next_base(records: memoryview, at: int) -> int | None:
+    """Returns the base offset at a position of a response, or None at its end."""
+    return int.from_bytes(records[at : at + 8], "big", signed=True) if len(records) - at >= _HEADER_BYTES else None
+
+
+def _position_after(records: memoryview, at: int, size_bytes: int, position: int) -> int:
+    """Returns the offset after a damaged batch, as far as the header after it and its own header show this offset.
+
+    The result is at least `position`, the offset after the previous batch. Later batches in the response raise it.
+    """
+    base = int.from_bytes(records[at : at + 8], "big", signed=True)
+    last_delta = max(int.from_bytes(records[at + 23 : at + 27], "big", signed=True), 0)
+    following = _next_base(records, at + size_bytes)
+    if base < position or (following is not None and base >= following):
+        base = position  # the base offset is damaged
+    behind = base + last_delta + 1
+    return behind if following is None else max(position, min(behind, following))
 
 
 def open_source(path: str | Path) -> Source:
@@ -441,6 +495,9 @@ CLUSTER_SCHEMES = ("postgresql://", "postgres://", "local://", "memory://")
 
 This module repeats them, because only jobs that read the store of a cluster import `kcore.cluster.urls`.
 """
+
+_HEADER_BYTES = 61
+"""Size of a batch header."""
 
 DATA_FILE = "data.mdb"
 """The name of the file by which kcore recognizes its data folder.

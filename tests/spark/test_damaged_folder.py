@@ -1,0 +1,135 @@
+"""A source over a data folder reads around damaged headers, and reports each of them with partition and offset."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kcore
+from kcore.errors import DataFolderError
+from kcore.spark.events.event import EventRow, LogFault
+from kcore.spark.events.sources import FolderSource, Part, response_rows
+from tests.kit import batch, make_topic, produce
+
+COUNT = 30
+HEADER_BYTES = 61
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a closed folder with batches of one record. The last batch is large, so it has a value of its own."""
+    folder = tmp_path_factory.mktemp("stored") / "data"
+    with kcore.open(folder, config={"kcore.durability": "os"}) as engine:
+        make_topic(engine, "lines")
+        for number in range(COUNT):
+            value = b"value %03d" % number * (1 if number + 1 < COUNT else 1_000)
+            engine.send(produce("lines", batch([value])), 9)
+    return folder
+
+
+def batches_of(folder: Path) -> tuple[Part, list[bytes]]:
+    """Returns the partition of the topic, and its batches."""
+    source = FolderSource(folder)
+    (part,) = [part for part in source.parts() if part.topic == "lines"]
+    batches = [data for _, data in source._log(source._keys["lines", 0]).batches()]
+    source.close()
+    return part, batches
+
+
+def damaged(stored: Path, folder: Path, old: bytes, new: bytes) -> FolderSource:
+    folder.mkdir(exist_ok=True)
+    data = (stored / "data.mdb").read_bytes()
+    assert old in data
+    (folder / "data.mdb").write_bytes(data.replace(old, new))
+    (folder / "journal").write_bytes((stored / "journal").read_bytes())
+    return FolderSource(folder)
+
+
+HEADERS = {
+    "zeros": bytes(HEADER_BYTES),
+    "ones": b"\xff" * HEADER_BYTES,
+    "the next base offset": struct.pack(">q", 13),
+    "a far base offset": struct.pack(">q", 1 << 40),
+    "a low base offset": struct.pack(">q", 0),
+}
+
+
+@pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.parametrize("place", [0, 1, 12, COUNT - 2])
+def test_a_damaged_header_is_reported_once_and_hides_no_other_batch(
+    stored: Path, tmp_path: Path, header: str, place: int
+) -> None:
+    part, batches = batches_of(stored)
+    assert len(batches) == COUNT
+    old, bits = batches[place], HEADERS[header]
+    source = damaged(stored, tmp_path / "data", old, bits + old[len(bits) :])
+    if old[: len(bits)] == bits:
+        return  # the header has this base offset
+    for start in (0, place, place + 1):
+        faults: list[LogFault] = []
+        rows = list(itertools.islice(source.rows(part, start, on_fault=faults.append), 2 * COUNT))
+        assert [row.offset for row in rows] == [offset for offset in range(start, COUNT) if offset != place]
+        assert [fault[:4] for fault in faults] == ([("lines", 0, place, "corrupt")] if start <= place else [])
+    source.close()
+
+
+def test_a_log_whose_last_batch_is_damaged_is_refused(stored: Path, tmp_path: Path) -> None:
+    _, batches = batches_of(stored)
+    with pytest.raises(DataFolderError, match="the last batch"):
+        damaged(stored, tmp_path / "data", batches[-1], bytes(HEADER_BYTES) + batches[-1][HEADER_BYTES:])
+
+
+def test_missing_batches_at_the_end_of_a_span_are_reported(stored: Path, tmp_path: Path) -> None:
+    """The span ends within the damage, so no batch follows."""
+    part, batches = batches_of(stored)
+    source = damaged(stored, tmp_path / "data", batches[20], bytes(HEADER_BYTES) + batches[20][HEADER_BYTES:])
+    faults: list[LogFault] = []
+    assert [row.offset for row in source.rows(part, 18, 21, faults.append)] == [18, 19]
+    assert [fault[:4] for fault in faults] == [("lines", 0, 20, "corrupt")]
+    source.close()
+
+
+def read(part: Part, response: bytes, first: int) -> tuple[list[int], int, list[LogFault]]:
+    """Returns the offsets of the rows of a response, the next offset, and the faults."""
+    faults: list[LogFault] = []
+    ends = []
+
+    def rows() -> Iterator[EventRow]:
+        ends.append((yield from response_rows(part, memoryview(response), first, part.end, faults.append)))
+
+    return [row.offset for row in rows()], ends[0], faults
+
+
+@pytest.mark.parametrize("header", ["the next base offset", "a far base offset", "a low base offset"])
+def test_a_wrong_base_offset_in_a_response_is_reported(stored: Path, header: str) -> None:
+    """The CRC does not cover the base offset, so the offsets of the batches around it are compared."""
+    part, batches = batches_of(stored)
+    bits = HEADERS[header]
+    wrong = bits + batches[12][len(bits) :]
+    offsets, end, faults = read(part, b"".join([*batches[10:12], wrong, *batches[13:16]]), 10)
+    assert (offsets, end) == ([10, 11, 13, 14, 15], 16)
+    assert [fault[:4] for fault in faults] == [("lines", 0, 12, "corrupt")]
+
+
+@pytest.mark.parametrize("header", ["zeros", "ones"])
+def test_a_read_that_ends_at_a_damaged_header_says_so(stored: Path, header: str) -> None:
+    """The size of the batch is damaged, too, so the position of the next batch is unknown."""
+    part, batches = batches_of(stored)
+    wrong = HEADERS[header] + batches[12][HEADER_BYTES:]
+    assert read(part, b"".join([*batches[10:12], wrong, *batches[13:16]]), 10) == ([10, 11], 12, [])
+    offsets, end, (fault,) = read(part, b"".join([wrong, *batches[13:16]]), 12)
+    assert (offsets, end, fault[:4]) == ([], 12, ("lines", 0, 12, "corrupt"))
+    assert fault.detail.endswith("; the records after it were not read")
+
+
+def test_a_batch_with_a_wrong_crc_does_not_move_a_read_past_other_records(stored: Path) -> None:
+    """The damaged base offset is above the end of the log."""
+    part, batches = batches_of(stored)
+    wrong = struct.pack(">q", 1 << 40) + batches[12][8:70] + b"?" + batches[12][71:]
+    offsets, end, faults = read(part, b"".join([*batches[10:12], wrong, batches[13]]), 10)
+    assert (offsets, end) == ([10, 11, 13], 14)
+    assert [fault[:4] for fault in faults] == [("lines", 0, 12, "corrupt")]
