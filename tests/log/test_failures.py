@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
 import resource
 import subprocess
 import sys
@@ -111,27 +109,6 @@ def test_a_full_disk_fails_commits_until_there_is_room_again(small_disk: Path, d
     assert contents(engine.open(key())) == stored
     assert engine.verify(deep=True) == []
     engine.close()
-
-
-def test_a_close_on_a_full_disk_reports_that_the_journal_is_still_needed(
-    small_disk: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    engine = LmdbLogEngine(small_disk / "data")
-    log = engine.open(key())
-    stored = fill(log, engine, 200, size_bytes=1000)
-    ballast = small_disk / "ballast"
-    with ballast.open("wb") as file, contextlib.suppress(OSError):
-        while True:
-            os.write(file.fileno(), bytes(4096))
-    engine.close()
-    (line,) = caplog.messages
-    assert line.startswith(f"log {small_disk}/data: the journal could not be moved to the log at the close (")
-    assert "o space left on " in line
-    ballast.unlink()
-    engine = LmdbLogEngine(small_disk / "data")
-    assert contents(engine.open(key())) == stored
-    engine.close()
-    assert len(caplog.messages) == 1
 
 
 LIMITED = """

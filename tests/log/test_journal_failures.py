@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -268,3 +270,24 @@ def test_a_move_of_the_journal_names_the_full_disk(
         "the device, or the limit of file sizes is reached (mdb_txn_commit: Input/output error)). No write is lost: "
         "the next opening moves it. Until then, `data.mdb` is the whole log only together with the file `journal`"
     ]
+
+
+def test_a_close_on_a_full_disk_reports_that_the_journal_is_still_needed(
+    small_disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = LmdbLogEngine(small_disk / "data")
+    log = engine.open(key())
+    stored = fill(log, engine, 200, size_bytes=1000)
+    ballast = small_disk / "ballast"
+    with ballast.open("wb") as file, contextlib.suppress(OSError):
+        while True:
+            os.write(file.fileno(), bytes(4096))
+    engine.close()
+    (line,) = caplog.messages
+    assert line.startswith(f"log {small_disk}/data: the journal could not be moved to the log at the close (")
+    assert "o space left on " in line
+    ballast.unlink()
+    engine = LmdbLogEngine(small_disk / "data")
+    assert contents(engine.open(key())) == stored
+    engine.close()
+    assert len(caplog.messages) == 1
