@@ -27,13 +27,14 @@ from kcore.log.journal_file import JOURNAL_BYTES, JOURNAL_NAME, JournalDamagedEr
 from kcore.log.lmdb_environment import MAX_READERS, log_error
 from kcore.log.lmdb_layout import (
     FORMAT_KEY,
+    FORMAT_VERSION,
     JOURNAL_KEY,
     LOG_DB,
     META_DB,
     SHARED_VERSIONS,
     SNAP_DB,
-    U32,
     FormatError,
+    parse_version,
     refuse_newer,
 )
 from kcore.log.lmdb_pages import check_snapshot
@@ -169,14 +170,13 @@ def _begin(env: lmdb.Environment, source: str) -> tuple[lmdb.Transaction, bytes 
     """
     meta = env.open_db(META_DB, create=False)
     with env.begin() as txn:
-        version = txn.get(FORMAT_KEY, b"", db=meta)
-    if version in [U32.pack(one) for one in SHARED_VERSIONS]:
+        version = parse_version(txn.get(FORMAT_KEY, db=meta), FORMAT_VERSION)
+    if version in SHARED_VERSIONS:
         return _begin_shared(env, meta, source)
-    if len(version) == U32.size:
-        try:
-            refuse_newer(U32.unpack(version)[0])
-        except FormatError as error:
-            raise DataFolderError(source, str(error), DATA_NAME) from None
+    try:
+        refuse_newer(version)
+    except FormatError as error:
+        raise DataFolderError(source, str(error), DATA_NAME) from None
     damage: JournalDamagedError | None = None
     for _ in range(ATTEMPTS):
         txn = env.begin()

@@ -148,6 +148,11 @@ class FormatError(Exception):
     """The error for a folder whose format version this code does not support."""
 
 
+def parse_version(stored: bytes | None, otherwise: int) -> int:
+    """Returns the format version in a stored value; `otherwise` if the value is missing or has a wrong size."""
+    return int(U32.unpack(stored)[0]) if stored is not None and len(stored) == U32.size else otherwise
+
+
 def partition_meta_key(key: PartitionKey) -> bytes:
     """Returns the key of a partition's metadata."""
     return PARTITION_PREFIX + _PARTITION.pack(*key)

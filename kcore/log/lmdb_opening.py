@@ -22,6 +22,7 @@ from kcore.log.lmdb_layout import (
     U64,
     FormatError,
     migrate,
+    parse_version,
 )
 from kcore.log.node_journals import fold
 
@@ -49,8 +50,7 @@ def needs_databases(path: str) -> bool:
 
 def stored_version(txn: Any, environment: LmdbEnvironment) -> int:
     """Returns the format version of the folder; `FORMAT_VERSION` if it is missing or has a wrong size."""
-    version = txn.get(FORMAT_KEY, b"", db=environment.meta_db)
-    return int(U32.unpack(version)[0]) if len(version) == U32.size else FORMAT_VERSION
+    return parse_version(txn.get(FORMAT_KEY, db=environment.meta_db), FORMAT_VERSION)
 
 
 def open_format(txn: Any, environment: LmdbEnvironment, path: str, *, counts: bool) -> int:

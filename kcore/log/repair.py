@@ -38,7 +38,7 @@ from kcore.log.lmdb_layout import (
     SHARED_VERSIONS,
     SNAP_DB,
     SNAP_KEY,
-    U32,
+    parse_version,
     partition_meta_key,
 )
 from kcore.log.lmdb_salvage import Salvage
@@ -166,8 +166,7 @@ def _require_known_version(path: str, salvage: Salvage) -> None:
     found = salvage.meta.get(FORMAT_KEY)
     if found is None and not salvage.log and not salvage.meta:
         raise DataFolderError(path, "nothing of a kcore log can be read", DATA_NAME)
-    version = b"" if found is None else found[0][1]
-    number = U32.unpack(version)[0] if len(version) == U32.size else 0
+    number = parse_version(None if found is None else found[0][1], 0)
     if FORMAT_VERSION < number < DAMAGED_VERSION and number not in SHARED_VERSIONS:
         what = f"format version {number} is newer than this kcore supports ({FORMAT_VERSION}); use a newer kcore"
         raise DataFolderError(path, what, DATA_NAME)

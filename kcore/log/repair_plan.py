@@ -25,6 +25,7 @@ from kcore.log.lmdb_layout import (
     U64,
     USER_PREFIX,
     parse_partition_meta_key,
+    parse_version,
 )
 from kcore.log.lmdb_salvage import Salvage
 from kcore.log.repair_partition import Loss, PartitionPlan, Planner, RepairRules, record_count
@@ -191,9 +192,8 @@ def _other_meta(
     It omits the tombstones of dropped partitions, because the new file has no batches of them.
     """
     kept = {key: value for key, value in meta.items() if key.startswith(USER_PREFIX)}
-    version = meta.get(FORMAT_KEY, b"")
-    known = len(version) == U32.size and FIRST_VERSION <= U32.unpack(version)[0] <= FORMAT_VERSION
-    kept[FORMAT_KEY] = version if known else U32.pack(FORMAT_VERSION)
+    version = parse_version(meta.get(FORMAT_KEY), 0)
+    kept[FORMAT_KEY] = U32.pack(version if FIRST_VERSION <= version <= FORMAT_VERSION else FORMAT_VERSION)
     counted = meta.get(NEXT_NUMBER_KEY, b"")
     dropped = [U32.unpack(key[-4:])[0] for key in meta if key.startswith(DROPPED_PREFIX) and len(key) == 12]
     highest = max([*metas, *dropped, -1]) + 1
