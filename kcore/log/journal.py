@@ -47,6 +47,7 @@ from kcore.log.journal_file import (
     read_file,
 )
 from kcore.log.lmdb_layout import JOURNAL_KEY
+from kcore.log.lmdb_values import contains, seek_before
 from kcore_ext.log.partition import journal_entry, log_pairs, sort_batches
 from kcore_ext.util.lock import Lock
 
@@ -324,9 +325,9 @@ class Journal:
         pairs, size_bytes = log_pairs(batches)
         if size_bytes != area.batch_bytes and not trusted:
             raise JournalMismatchError(f"{area.batch_bytes} bytes written, {size_bytes} in memory")
-        stored = _put_pairs(txn, environment, pairs)
-        if stored:
-            raise JournalMismatchError(f"{stored} of {len(pairs)} batches are in the log already")
+        wrong = _put_pairs(txn, environment, pairs, batches)
+        if wrong is not None:
+            raise JournalMismatchError(wrong)
 
     def _store(self, txn: Any, environment: LmdbEnvironment, reference: Reference) -> None:
         if not txn.put(self._key, reference.encode(), db=environment.meta_db):
@@ -448,17 +449,32 @@ def move_file(txn: Any, environment: LmdbEnvironment, folder: str, stored: bytes
     for entry in entries:
         for number, base, batch in iter_batches(data, entry.start, entry.end, f"entry {entry.number}"):
             batches.setdefault(number, []).append((base, batch))
-    present = _put_pairs(txn, environment, log_pairs(batches)[0])
-    if present:
-        raise JournalDamagedError(f"{present} of its batches are in the log already")
+    wrong = _put_pairs(txn, environment, log_pairs(batches)[0], batches)
+    if wrong is not None:
+        raise JournalDamagedError(wrong)
     return len(entries)
 
 
-def _put_pairs(txn: Any, environment: LmdbEnvironment, pairs: list[tuple[bytes, bytes]]) -> int:
-    """Puts batches into the log. Returns the number of batches that the log had already, which must be 0."""
+def _put_pairs(
+    txn: Any, environment: LmdbEnvironment, pairs: list[tuple[bytes, bytes]], batches: Batches
+) -> str | None:
+    """Puts batches into the log.
+
+    Args:
+        txn: the write transaction.
+        environment: the environment with the databases.
+        pairs: the keys and values.
+        batches: the batches in the values.
+
+    Returns:
+        A description of the batches that the log has already; None if it has none of them.
+    """
     with txn.cursor(environment.log_db) as cursor:
+        for number, found in batches.items():
+            if found and seek_before(cursor, number, found[0][0]) and contains(cursor, number, found[0][0]):
+                return f"offset {found[0][0]} of partition number {number} is in the log already"
         _, added = cursor.putmulti(pairs, overwrite=False)
-    return len(pairs) - int(added)
+    return None if added == len(pairs) else f"{len(pairs) - added} of {len(pairs)} values are in the log already"
 
 
 def behind(

@@ -15,6 +15,7 @@ from kcore.log.lmdb_layout import (
     partition_meta_key,
 )
 from kcore.log.lmdb_rewrite import rewrite_batches
+from kcore.log.lmdb_values import contains, seek_before
 
 if TYPE_CHECKING:
     from kcore.log.lmdb_environment import LmdbEnvironment
@@ -31,26 +32,36 @@ def put_batches(txn: Any, environment: LmdbEnvironment, write_set: WriteSet) -> 
         LogError: a batch is already stored, or LMDB refused a value.
     """
     log_db = environment.log_db
-    put = txn.put
-    for sealed in write_set.partitions:
-        batches = sealed.batches
-        number = sealed.number
-        # A refusal means that the batch is already stored: the memory of this process does not match the file.
-        if len(batches) == 1:
-            if not put(_pack_log_key(number, sealed.bases[0]), batches[0], overwrite=False, db=log_db):
-                raise CorruptLogError(sealed.key, sealed.bases[0], "a batch is already stored here")
-        elif batches:
-            pairs = [(_pack_log_key(number, base), batch) for base, batch in zip(sealed.bases, batches, strict=True)]
-            with txn.cursor(log_db) as cursor:
-                consumed, added = cursor.putmulti(pairs, overwrite=False)
-            if not consumed == added == len(pairs):
-                raise CorruptLogError(
-                    sealed.key, sealed.bases[0], f"{len(pairs) - added} of {len(pairs)} batches are already stored"
-                )
-        if sealed.chunks:
-            _put_chunks(txn, environment, sealed)
-        if sealed.rewrites:
-            rewrite_batches(txn, log_db, sealed)
+    with txn.cursor(log_db) as cursor:
+        for sealed in write_set.partitions:
+            if sealed.batches:
+                _append(cursor, sealed)
+            if sealed.chunks:
+                _put_chunks(txn, environment, sealed)
+            if sealed.rewrites:
+                rewrite_batches(txn, log_db, sealed)
+
+
+def _append(cursor: Any, sealed: SealedPartition) -> None:
+    """Writes the new batches of a partition.
+
+    A refusal means that a batch is already stored: the memory of this process does not match the file.
+    """
+    batches, bases, number = sealed.batches, sealed.bases, sealed.number
+    if len(batches) == 1:
+        if not cursor.put(_pack_log_key(number, bases[0]), batches[0], overwrite=False):
+            raise CorruptLogError(sealed.key, bases[0], "a batch is already stored here")
+        is_stored = cursor.prev() and contains(cursor, number, bases[0])
+    else:
+        pairs = [(_pack_log_key(number, base), batch) for base, batch in zip(bases, batches, strict=True)]
+        is_stored = seek_before(cursor, number, bases[0]) and contains(cursor, number, bases[0])
+        consumed, added = cursor.putmulti(pairs, overwrite=False)
+        if not consumed == added == len(pairs):
+            raise CorruptLogError(
+                sealed.key, bases[0], f"{len(pairs) - added} of {len(pairs)} batches are already stored"
+            )
+    if is_stored:
+        raise CorruptLogError(sealed.key, bases[0], "a batch is already stored here")
 
 
 def _put_chunks(txn: Any, environment: LmdbEnvironment, sealed: SealedPartition) -> None:

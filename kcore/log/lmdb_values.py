@@ -11,8 +11,9 @@ from typing import Any
 
 from kcore.log.batch_header import end_of_sound
 from kcore.log.errors import FailureReason, LogError
-from kcore.log.lmdb_layout import LOG_DB, LOG_KEY
+from kcore.log.lmdb_layout import LOG_DB, LOG_KEY, U32
 from kcore_ext.batch.run import spans
+from kcore_ext.log.partition import MAX_VALUE_BYTES
 
 _pack_log_key = LOG_KEY.pack
 
@@ -84,6 +85,30 @@ def find_batch(cursor: Any, number: int, base: int) -> bytes | None:
         if found == base:
             return bytes(value[start:stop])
     return None
+
+
+def seek_before(cursor: Any, number: int, offset: int) -> bool:
+    """Moves a cursor to the last value whose key is below an offset of a partition; returns False without such a value.
+
+    The value may belong to a partition with a lower number.
+    """
+    return bool(cursor.prev() if cursor.set_range(_pack_log_key(number, offset)) else cursor.last())
+
+
+def contains(cursor: Any, number: int, offset: int) -> bool:
+    """Returns True if the value at a cursor belongs to a partition, and its batches end after an offset.
+
+    A damaged value contains no offset: reads report it, and new batches can be written nevertheless. A value that is
+    too large for several batches is not examined.
+    """
+    key = cursor.key()
+    if len(key) != LOG_KEY.size or key[:4] != U32.pack(number):
+        return False
+    value = cursor.value()
+    if len(value) > MAX_VALUE_BYTES:
+        return False
+    base, batch = last_batch(LOG_KEY.unpack(key)[1], value)
+    return end_of_sound(batch, base, True) > offset
 
 
 def last_batch(base: int, value: Any) -> tuple[int, Any]:

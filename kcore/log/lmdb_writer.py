@@ -144,7 +144,7 @@ class LmdbWriter(LmdbReader):
         while True:
             self._begin_uncertain_write(write_set)
             try:
-                txn = self._environment.env_for_write.begin(write=True)
+                txn = self._environment.env_for_write.begin(write=True, buffers=True)  # large values are not copied
                 try:
                     self._put_write_set(txn, write_set)
                     self._txn_id = txn.id()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcore.log import CorruptLogError, LmdbLogEngine, verify_folder
+from kcore.log import CorruptLogError, LmdbLogEngine, LogError, verify_folder
 from kcore.log.repair import repair_folder
 from kcore_ext.log.partition import MAX_VALUE_BYTES, log_pairs
 from tests.log.batches import AnyRecords, batch, contents, key, split, stamped
@@ -118,6 +118,42 @@ def values_below(folder: Path, start: int) -> int:
         if 2 * passed <= start:
             below = passed
     return below
+
+
+@pytest.mark.parametrize("lost", range(1, 8))
+@pytest.mark.parametrize("batches", [1, 3])
+def test_a_commit_of_stored_offsets_fails(folder: Path, stored: list[bytes], lost: int, batches: int) -> None:
+    """The memory of the process lacks the last batches of the file. No key is equal, because the batches share a value
+    with a lower key.
+    """
+    before = values(folder)
+    assert before[-1] > 7
+    engine = LmdbLogEngine(folder, "os", tail_size_bytes=0)
+    log = engine.open(key())
+    log.end_offset = log.high_watermark = 2 * (COUNT - lost)
+    for _ in range(batches):
+        log.append(batch(2, 300_000 // batches), 0)
+    with pytest.raises(CorruptLogError, match="a batch is already stored here") as caught:
+        engine.commit()
+    assert caught.value.offset == 2 * (COUNT - lost)
+    engine.close()
+    assert values(folder) == before
+
+
+def test_a_move_of_stored_offsets_fails(folder: Path, stored: list[bytes]) -> None:
+    before = values(folder)
+    engine = LmdbLogEngine(folder, "os", tail_size_bytes=0)
+    log = engine.open(key())
+    engine.put_meta("name", b"before")
+    engine.commit()  # begins a journal
+    log.end_offset = log.high_watermark = 2 * (COUNT - 2)
+    log.append(batch(2, 60), 0)
+    engine.commit()
+    engine.put_meta("name", b"value")
+    with pytest.raises(LogError, match=f"offset {2 * (COUNT - 2)} of partition number 0 is in the log already"):
+        engine.commit()
+    engine.close()
+    assert values(folder) == before
 
 
 @pytest.mark.parametrize("has_journal", [True, False])
