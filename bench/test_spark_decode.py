@@ -115,7 +115,7 @@ def test_decode_into_columns_of_all_types(benchmark: Any) -> None:
 
 @pytest.fixture(scope="module")
 def segments(tmp_path_factory: pytest.TempPathFactory) -> SegmentPartition:
-    """Yields offsets in batches of four records each, as a coordinator writes them."""
+    """Returns a segment file of OffsetCommit records, in batches of four, as a coordinator writes them."""
     folder = tmp_path_factory.mktemp("logs") / "__consumer_offsets-0"
     folder.mkdir()
     rows = batch_of("OffsetCommit").select(["key", "value"]).to_pylist()

@@ -124,7 +124,7 @@ class NameSets:
         return names if entry is None else entry[0]
 
     def change(self, before: frozenset[str], after: frozenset[str]) -> None:
-        """Replaces the set of names of a member; an empty set stands for no names."""
+        """Replaces the topic names of a member. `before` is empty for a new member, `after` for a removed one."""
         sets = self._sets
         if after:
             entry = sets.get(after)

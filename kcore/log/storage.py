@@ -14,12 +14,12 @@ from kcore.log.write_set import StoredPartition, WriteSet
 
 
 class ReclaimTask(NamedTuple):
-    """The entries to delete in the partition with this number.
+    """The entries to delete in the partition `number`.
 
     The task deletes batches that end at or below `below_offset` (None: all batches), and snapshots whose offset is not
-    in `keep_snapshots` (None: no snapshots). `forget` is True if the partition was dropped; its tombstone is then
-    deleted last. `leader_epoch`: in a store that several nodes share, the epoch in which this node leads the partition.
-    For dropped partitions it is the epoch of the metadata log's leader.
+    in `keep_snapshots` (None: it deletes no snapshots). `forget` is True if the partition was dropped; its tombstone is
+    then deleted last. `leader_epoch`: in a store that several nodes share, the epoch in which this node leads the
+    partition. For dropped partitions it is the epoch of the metadata log's leader.
     """
 
     number: int

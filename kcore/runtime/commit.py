@@ -414,8 +414,8 @@ class CommitPipeline(PipelineCore):
             self._log_interrupted = False
             logger.warning(
                 "commit: an exception, such as KeyboardInterrupt or MemoryError, interrupted an earlier commit to the "
-                "log %s. kcore has read from the log which commits are stored, and can commit again. The shards of "
-                "failed commits load their state again",
+                "log %s. kcore has read the log to find out which commits are stored, and can commit again. The shards "
+                "of failed commits load their state again",
                 self._log.name,
             )
             self._fail(participants, responses, _INTERRUPTED_CHANGE)

@@ -344,8 +344,8 @@ class Shard(ShardCore, Generic[M]):
         self.dirty = self.committing = self._reload = False
 
     def _mark_for_reload(self, error: Exception) -> ErrorCode:
-        """Stops deciding until the log is loaded again, because memory holds a part of a decision that the log will not
-        have.
+        """Stops handling requests until the log is loaded again: a decision has changed a part of the state in memory,
+        and its records will not be in the log.
 
         Earlier decisions of the round are still committed; the shard is loaded after that commit.
         """

@@ -236,9 +236,9 @@ class ClusterNode:
             wait.cancel()
         if not handed_over.is_set():
             logger.warning(
-                "cluster: node %d ends after %g s although other nodes have not taken over all its partitions. "
-                "Clients of the remaining partitions get retriable errors until the node's lease expires and the "
-                "controller moves the partitions. `kcore cluster status` shows the nodes that are alive",
+                "cluster: node %d has waited for %g s and ends now, although other nodes have not taken over all its "
+                "partitions. Clients of the remaining partitions get retriable errors until the node's lease expires "
+                "and the controller moves the partitions. `kcore cluster status` shows the nodes that are alive",
                 self.config.node_id,
                 HAND_OVER_S,
             )

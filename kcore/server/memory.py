@@ -190,21 +190,23 @@ class _Holders:
 
 
 class ResponseMemory:
-    """The encoded responses of all connections that the peers have not read yet.
+    """All encoded responses that the peers have not read yet.
 
-    Such responses wait in a connection after an incomplete response, or in a transport because the peer's socket is
-    full. Kafka has no common limit: its brokers hold one such response for each connection.
+    A response waits in its connection while an earlier response of the connection is not complete. It waits in the
+    transport while the peer's socket is full. Kafka has no common limit: its brokers hold one such response for each
+    connection.
 
     - A fetch returns at most a quarter of the remaining memory, and always at least one batch, so that every reader
       makes progress (KIP-74).
-    - A response of another API with more than 1 MiB is encoded only if all of it fits into the remaining memory. If it
-      does not fit, its connection is closed, and the client retries over another connection.
+    - Another API's response of more than 1 MiB is encoded only if all of it fits into the remaining memory. If it does
+      not fit, its connection is closed, and the client retries over another connection.
     - While no memory is left, connections with unread bytes are not served until an eighth of the limit is free. Other
       connections are served.
     - While more than half of the limit is in use, a connection whose peer has read nothing for `stall_ms` is closed.
 
-    All connections together hold at most the limit plus an excess for each connection. This excess is one fetched batch
-    or 1 MiB of another response, and the bytes that the connection may send before its next check.
+    All connections together hold at most the limit plus an excess for each connection. The excess has two parts: one
+    response (one batch of a fetch, or 1 MiB for another API), and the bytes that the connection may send until this
+    object looks at it again.
 
     Args:
         limit_bytes: the limit.

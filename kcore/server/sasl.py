@@ -85,7 +85,7 @@ class SaslConnection(SecureConnection):
         return super()._idle_since() if self._authenticated else (self._opened_s, "no authentication")
 
     def close_unauthenticated(self) -> None:
-        """Closes the connection, because clients that have not authenticated hold too much memory."""
+        """Closes this connection. Called while clients that have not authenticated hold too much memory."""
         self.server.client_log.log(
             logging.WARNING, self.client_host,
             "connection from %s closed: the requests of unauthenticated clients take more than %d bytes, and this "

@@ -180,10 +180,10 @@ class Server:
                 yield
         except (ImportError, OSError) as error:
             logger.warning(
-                "server: cannot import all APIs, and tries again in %g s; if this repeats, check the limit of open "
-                "files (ulimit -n): %s",
-                PRELOAD_AGAIN_S,
+                "server: the import of an API failed (%s), and the server tries again in %g s; if this repeats, check "
+                "the limit of open files (ulimit -n)",
                 error,
+                PRELOAD_AGAIN_S,
             )
             self._preload_later(PRELOAD_AGAIN_S)
         else:

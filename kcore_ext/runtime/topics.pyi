@@ -6,8 +6,8 @@ class TopicsCore:
     """The compiled part of `kcore.broker.metadata.topics.Topics`: finds topics by name and by id.
 
     Attributes:
-        image: the current `MetadataImage`. An image never replaces its dictionaries `names` and `ids`, so the object keeps
-            references to them.
+        image: the current `MetadataImage`. An image never replaces its dictionaries `names` and `ids`, so the object
+            keeps references to them.
     """
 
     image: Any

@@ -1,4 +1,4 @@
-"""`kcore groups` and `kcore offsets` of share groups (KIP-932), from a folder."""
+"""Tests `kcore groups` and `kcore offsets` with share groups (KIP-932), on a data folder without a server."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def least_session_timeout(setting: str) -> None:
 
 
 def created_by_metadata(setting: str) -> None:
-    """A Metadata request for a missing topic creates the topic, unless the setting is false."""
+    """A Metadata request for a missing topic creates the topic, unless `setting` is false."""
     with opened(**{setting: "false"}) as node:
         request = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True)
         assert [topic.error_code for topic in node.send(request).topics] == [3]

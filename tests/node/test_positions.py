@@ -231,8 +231,8 @@ def test_records_that_an_interceptor_removed_from_a_loop_count() -> None:
 
 
 def test_a_reset_to_a_smaller_offset_forgets_the_ends_of_earlier_records() -> None:
-    """The topic is created again, so the position is reset to a smaller offset. The consumer forgets the end offsets of
-    the records that it has returned earlier. A commit of such an offset would skip new records.
+    """The topic is created again, so the position is reset to a smaller offset. The consumer forgets the offsets
+    after the records that it has returned earlier. A commit of such an offset would skip new records.
     """
     positions = assigned(ZERO, offset=50)
     store(positions, ZERO, 50, 3)

@@ -327,8 +327,8 @@ def test_every_api_is_in_the_table(engine: Guarded) -> None:
 
 
 def test_offset_fetch_needs_the_group_and_each_topic(engine: Guarded) -> None:
-    """A denied group gets error 30, which v8 and later return with the group. A denied topic gets 29. A request for all
-    topics omits denied ones.
+    """A denied group gets error 30; in v8 and later, the entry of the group has this error. A denied topic gets 29. A
+    request for all topics omits denied ones.
     """
     one = of.OffsetFetchRequestTopics(name="t", partition_indexes=[0])
     request = of.OffsetFetchRequest(groups=[of.OffsetFetchRequestGroup(group_id="g", topics=[one])])

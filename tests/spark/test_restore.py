@@ -39,8 +39,8 @@ def test_later_log_gives_earlier_offsets_or_reports_loss(
     """A later copy of the log gives the committed offsets at an earlier moment. They equal the broker's responses at
     that moment.
 
-    An offset whose records compaction has removed since that moment is marked as compacted. A deleted offset may be
-    absent.
+    If compaction has removed the records of an offset since that moment, the offset is marked as compacted. A deleted
+    offset may be absent.
     """
     responses = kafka_oracle[earlier]
     ends = {

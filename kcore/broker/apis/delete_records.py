@@ -130,7 +130,7 @@ class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
         return pending
 
     def _refusal(self, context: RequestContext, topic: str, partition: Partition | None) -> ErrorCode:
-        """Returns the error by Kafka's checks in Kafka's order; NONE if records may be deleted."""
+        """Returns the first error that Kafka's checks find, in Kafka's order; NONE if records may be deleted."""
         if not self.allowed(context, Operation.DELETE, topic):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if partition is None:

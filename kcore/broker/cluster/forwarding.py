@@ -230,8 +230,8 @@ class Forwarder:
                 log_failure(
                     logger,
                     error,
-                    "cluster: cannot forward %s of client %r to the controller again; the client gets NOT_CONTROLLER "
-                    "and tries again%s",
+                    "cluster: the second attempt to forward %s of client %r to the controller failed; the client gets "
+                    "NOT_CONTROLLER and tries again%s",
                     api_name(request.API_KEY),
                     context.client_id,
                     next_step(error),

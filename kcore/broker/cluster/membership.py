@@ -114,7 +114,7 @@ class Membership:
     The local deadline of a lease is computed from the time just before this node sent the renewal. So even after a late
     response, the local deadline is earlier than the store's deadline, if both clocks run at the same speed.
 
-    If the lease had ended before a renewal, the controller may have moved partitions of this node meanwhile. So the
+    If the lease ended before it was renewed, the controller may have moved partitions of this node in between. So the
     node serves again only after a poll that began after the renewal.
 
     Args:

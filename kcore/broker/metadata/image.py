@@ -170,7 +170,7 @@ class MetadataImage:
         self.leaders.setdefault(topic_id, {})[partition] = leader
 
     def set_successor(self, topic_id: bytes, partition: int, node_id: int | None) -> None:
-        """Plans the move of a partition's leadership to a node; None ends the plan."""
+        """Plans the move of a partition's leadership to a node; None cancels the plan."""
         if node_id is not None:
             self.successors.setdefault(topic_id, {})[partition] = node_id
             return

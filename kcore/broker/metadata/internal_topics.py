@@ -93,7 +93,7 @@ def report_fixed_partitions(config: Config, find: Callable[[str], TopicInfo | No
         if topic is not None and topic.partitions != count and config.source(setting) != "default":
             logger.warning(
                 "broker: %s=%d has no effect, because the internal topic %s already exists with %s, and "
-                "this number cannot change; set the setting to the number of partitions, or remove it",
+                "this number cannot change; set the setting to the number of partitions, or remove the setting",
                 setting,
                 count,
                 name,

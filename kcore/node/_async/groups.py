@@ -307,7 +307,7 @@ class AsyncGroup:
         return PartitionDict((each, max(0, end - committed[each].offset)) for each, end in sorted(ends.items()))
 
     async def share_positions(self) -> PartitionDict[SharePosition]:
-        """Returns the progress of a share group; {} for other groups, and from clusters without share groups."""
+        """Returns the progress of a share group; {} for other groups, or if the cluster has no share groups."""
         request = DescribeShareGroupOffsetsRequest(
             groups=[DescribeShareGroupOffsetsRequestGroup(group_id=self.id, topics=None)]
         )

@@ -217,7 +217,9 @@ class AsyncQueue:
         return self._jobs()
 
     async def _jobs(self) -> AsyncIterator[AsyncJob]:
-        """Yields jobs until the queue is closed. Leaves the group at the end if the loop started the worker."""
+        """Yields jobs until the queue is closed. If this iteration has started the worker, the worker leaves the group
+        at the end of the iteration.
+        """
         owns = not self._started
         try:
             while (job := await self.get()) is not None:

@@ -132,7 +132,7 @@ class ClusterBroker:
         return self._calls.call(DescribeLogDirsRequest(topics=None), read, broker=self._address())
 
     def _address(self) -> Broker | None:
-        """Returns the broker to which the node sends requests about this broker; None if the node is embedded."""
+        """Returns the address for requests about this broker; None if the node is embedded and serves them itself."""
         for broker in (described_cluster(self._calls)).brokers:
             if broker.id == self.id:
                 return None if self._calls.local else Broker(broker.id, broker.host, broker.port)

@@ -218,7 +218,9 @@ class Queue:
         return self._jobs()
 
     def _jobs(self) -> Iterator[Job]:
-        """Yields jobs until the queue is closed. Leaves the group at the end if the loop started the worker."""
+        """Yields jobs until the queue is closed. If this iteration has started the worker, the worker leaves the group
+        at the end of the iteration.
+        """
         owns = not self._started
         try:
             while (job := self.get()) is not None:

@@ -27,7 +27,8 @@ class Quotas:
     def describe(
         self, *, user: str | None = None, client_id: str | None = None, ip: str | None = None
     ) -> dict[QuotaEntity, dict[str, float]]:
-        """Returns the quotas of clients by Kafka's names; without arguments, all quotas.
+        """Returns the quotas of clients, each as a dictionary Kafka's name of a quota -> value; without arguments, all
+        quotas.
 
         Args:
             user: a user; "<default>" is the default user.

@@ -203,7 +203,7 @@ def _listing_tasks(spark: SparkSession) -> Iterator[None]:
 
 
 def uris_of(beside: Beside, place: tuple[str, int]) -> list[str]:
-    """Returns the URIs of the files beside a partition's log."""
+    """Returns the URIs of a partition's checkpoints, which a job needs beside its log."""
     return [f"{beside.uri}/{name}" for name in beside.names.get(place, ())]
 
 

@@ -227,7 +227,7 @@ class History:
                 yield "share_topics", (self.partition, group_id, topic.topic_id.hex(), topic.topic_name)
 
     def _inherited(self, group_id: str, kind: str, position: LogPosition) -> frozenset[str] | None:
-        """Returns the members of the group of another kind that had this id, if the previous record deleted that group;
+        """Returns the members of a deleted group, if the previous record deleted a group with this id and another kind;
         else None.
         """
         gone, self._gone = self._gone, None

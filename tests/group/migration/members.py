@@ -104,7 +104,7 @@ class ClassicClient:
     # ---- life
 
     def step(self) -> None:
-        """Sends the next request of the client's current state."""
+        """Sends the request that the client's current state calls for."""
         if self.waiting is not None:
             if not self.waiting.done:
                 return

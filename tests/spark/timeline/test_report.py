@@ -126,7 +126,7 @@ def rebalances(name: str, whole: bool) -> dict[str, Any]:
 
 
 def commits(name: str, whole: bool) -> dict[str, Any]:
-    """Returns the part of a summary about commits."""
+    """Returns the keys of a summary that are about commits."""
     return {
         "committers": [{"group_id": name, "commits": 5, "aborted": 1, "longest_gap_ms": None}],
         "commit_steps": [{"group_id": name, "at_ms": AT_MS, "commits": 5, "transactional": 2, "aborted": 1}],
