@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from kcore.client.consumer_coordinator.interface import DYNAMIC_LEAVE, REMAIN, MemberSettings
 from kcore.errors import ConfigError
-from kcore.node.arguments import check_choice, check_seconds, check_text, names_of
+from kcore.node.arguments import check_choice, check_seconds, names_of
 
 Protocol: TypeAlias = Literal["consumer", "classic"]
 
@@ -113,8 +113,8 @@ def member_settings(
 def _check_texts(**texts: str | None) -> None:
     """Raises TypeError if an argument is neither a text nor None."""
     for argument, text in texts.items():
-        if text is not None:
-            check_text(argument, text)
+        if text is not None and not isinstance(text, str):
+            raise TypeError(f"{argument}: {text!r} is not a string")
 
 
 def _check_protocol(
