@@ -201,7 +201,7 @@ def test_groups_with_members_are_not_changed(
     plan = plan_restore(then, node, "here")
     ((_, _, to, action, why),) = brief(plan)
     assert (to, action) == (None, "refuse")
-    assert "the group has 1 members (" in why
+    assert "the group has 1 member (" in why
     assert results(apply(plan, node)) == [(topic, 0, "refused")]
     leave()
 
@@ -210,7 +210,7 @@ def test_groups_with_members_are_not_changed(
     leave = join(bootstrap, group, topic)
     (late,) = apply(plan, node, partial=True)
     assert late.result == "refused"
-    assert "the group has 1 members (" in late.why
+    assert "the group has 1 member (" in late.why
     leave()
 
     wait_until(lambda: plan_restore(then, node, "here").rows[0].action == "set", "the member is gone")

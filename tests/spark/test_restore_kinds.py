@@ -117,8 +117,8 @@ def test_share_groups_and_streams_groups_with_members_are_refused(
     assert then == [CommittedAsOf("app", "t", partition, 10 + partition) for partition in (0, 1)]
     plan = plan_restore([*then, CommittedAsOf("queue", "t", 0, 4)], node, "here")
     assert [(row.group, row.partition, row.to_offset, row.action, row.why) for row in plan.rows] == [
-        ("app", 0, None, "refuse", "the group has 1 members (Stable)"),
-        ("app", 1, None, "refuse", "the group has 1 members (Stable)"),
+        ("app", 0, None, "refuse", "the group has 1 member (Stable)"),
+        ("app", 1, None, "refuse", "the group has 1 member (Stable)"),
         ("queue", 0, None, "refuse", "a share group has no committed offsets"),
     ]
     assert [one.result for one in apply(plan, node)] == ["refused"] * 3
