@@ -43,12 +43,18 @@ def move(store: ClusterStore, partition: str, node_id: int, command_config: str 
         command_config: the properties file with the security of the connection, or None.
 
     Raises:
-        KcoreError: the partition or the node does not exist, or the move takes longer than `TIMEOUT_S`.
+        KcoreError: the partition or the node does not exist, the node is draining, or the move takes longer than
+            `TIMEOUT_S`.
     """
     topic, _, number = partition.rpartition("-")
     if not topic or not number.isdigit():
         raise KcoreError(f"{partition!r} is not a partition; valid: TOPIC-NUMBER, for example orders-0")
     index = int(number)
+    if any(one.draining for one in store.nodes() if one.node_id == node_id):
+        raise KcoreError(
+            f"node {node_id} is draining, so that the controller would move the partition away again: first run `kcore "
+            f"cluster drain --stop URL {node_id}`"
+        )
     with _connected(store, command_config) as node:
         before = _replicas(node, topic, index)
         replicas = (node_id, *(other for other in before if other != node_id))[: max(1, len(before))]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kcore.cli.stop_signals import stop_at_signals
 from kcore.errors import EngineInterruptedError
 from kcore.log.errors import LogError
+from kcore.server.listeners import format_address
 from kcore.server.unused_settings import warn_of_unused_settings
 
 if TYPE_CHECKING:
@@ -75,8 +76,12 @@ async def serve_node(
 
     async def attach(node: ClusterNode) -> Callable[[], Awaitable[None]]:
         http = await _http(node, config)
+        if http is not None:
+            address = format_address(*http.address)
+            where = f"console at http://{address}/, metrics at http://{address}/metrics"
+            print(f"kcore: node {config.node_id}: {where}", flush=True)
         for name, (host, port) in node.server.addresses.items():
-            print(f"kcore: node {config.node_id}: {name} listening on {host or '0.0.0.0'}:{port}", flush=True)
+            print(f"kcore: node {config.node_id}: {name} listening on {format_address(host, port)}", flush=True)
         ready()
 
         async def detach() -> None:

@@ -152,6 +152,13 @@ def test_commands_move_and_spread_the_leaders(store: MemoryCluster, capsys: pyte
             assert main(["cluster", "move", URL, "t-0", "7"]) == 1
             assert main(["cluster", "move", URL, "t", "2"]) == 1
             assert "TOPIC-NUMBER" in capsys.readouterr().err
+            assert main(["cluster", "drain", URL, "2"]) == 0
+            capsys.readouterr()
+            assert main(["cluster", "move", URL, "t-0", "2"]) == 1
+            assert capsys.readouterr().err == (
+                "kcore: node 2 is draining, so that the controller would move the partition away again: first run "
+                "`kcore cluster drain --stop URL 2`\n"
+            )
 
 
 def test_a_node_of_a_cluster_has_no_data_folder() -> None:

@@ -30,7 +30,23 @@ def test_init_creates_once_and_warns_about_a_missing_standby(url: str, capsys: p
 
 def test_commands_before_init_name_the_init_command(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cluster", "status", url]) == 1
-    assert "first run `kcore cluster init` with the same URL" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "kcore: the database has no tables of a kcore cluster: first run `kcore cluster init --node-role ROLE URL`, "
+        "with the owner of the database in the URL and the role of the nodes as ROLE\n"
+    )
+
+
+def test_init_by_a_role_without_rights_names_the_owner(
+    primary: Server, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = url.rsplit("/", 1)[1]
+    role = f"poor_{database}"
+    primary.query(f"CREATE ROLE {role} LOGIN")
+    assert main(["cluster", "init", primary.url(database, role)]) == 1
+    assert capsys.readouterr().err == (
+        f"kcore: PostgreSQL, creating the schema of the cluster: permission denied for database {database}; name the "
+        "owner of the database in the URL\n"
+    )
 
 
 @pytest.mark.parametrize("action", ["init", "status"])

@@ -137,6 +137,11 @@ def create(connection: Connection[Any], node_role: str | None = None) -> tuple[i
                 _insert_first_rows(connection)
             if node_role is not None:
                 _grant(connection, node_role)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise LogError(
+            f"PostgreSQL, creating the schema of the cluster: {error.diag.message_primary}; name the owner of the "
+            "database in the URL"
+        ) from error
     except psycopg.Error as error:
         raise log_error(error, "creating the schema of the cluster") from error
     return before, VERSION
@@ -198,7 +203,8 @@ def require_version(connection: Connection[Any]) -> None:
         version = _version(connection)
     except psycopg.errors.UndefinedTable as error:
         raise LogError(
-            "the database has no tables of a kcore cluster: first run `kcore cluster init` with the same URL"
+            "the database has no tables of a kcore cluster: first run `kcore cluster init --node-role ROLE URL`, with "
+            "the owner of the database in the URL and the role of the nodes as ROLE"
         ) from error
     if version > VERSION:
         raise LogError(_newer(version))
