@@ -32,8 +32,10 @@ def read_properties(path: Path) -> dict[str, tuple[str, str]]:
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: cannot be read as UTF-8: {error}") from error
     found: dict[str, tuple[str, str]] = {}
     for number, line in _logical_lines(text):
         source = f"{path}:{number}"

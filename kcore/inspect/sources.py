@@ -64,9 +64,9 @@ class Selection:
         found = {partition for topic, partition in existing if not self.topics or topic in self.topics}
         missing = sorted(set(self.partitions) - found)
         if missing:
-            topics = f"the topics {', '.join(sorted(set(self.topics)))}" if self.topics else "every topic"
+            topics = ", ".join(sorted(set(self.topics))) or "any topic"
             highest = f"; the highest partition is {max(found)}" if found else ""
-            raise KcoreError(f"these partitions are missing in {topics}: {', '.join(map(str, missing))}{highest}")
+            raise KcoreError(f"these partitions do not exist in {topics}: {', '.join(map(str, missing))}{highest}")
 
     def within(self, events: Iterable[Event]) -> Iterator[Event]:
         """Yields the selected events of a partition."""

@@ -138,7 +138,7 @@ class DataFolder:
                     "this process"
                     if here
                     else f"process {holder}; stop this process first, or, if it is a server, pass --bootstrap "
-                    "HOST:PORT (to a Spark job, --kafka HOST:PORT)"
+                    "HOST:PORT (to a Spark job, --kafka HOST:PORT), or use a copy made by `kcore log copy`"
                 )
                 raise DataFolderError(self.path, f"in use by {whose}", LOCK_NAME)
         self._closed_cleanly = os.pread(self._lock_fd, 100, 0) == self._closing_line()

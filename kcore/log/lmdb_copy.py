@@ -98,6 +98,8 @@ def _make(target: str) -> bool:
     """Creates the new folder, or uses an existing empty one. Returns True if it was created."""
     try:
         os.mkdir(target, 0o700)
+    except FileNotFoundError:
+        raise DataFolderError(target, "its parent folder does not exist; create it first") from None
     except FileExistsError:
         if not os.path.isdir(target) or os.listdir(target):
             raise DataFolderError(target, "the copy needs a new or an empty folder") from None

@@ -13,7 +13,7 @@ import pytest
 import kcore
 from kcore.client import Connection
 from kcore.testing import ServerProcess
-from tests.cli.conftest import populate
+from tests.cli.conftest import Ran, populate
 from tests.kit import QUICK, batch, commit, committed, make_topic, produce, read_all, wait_until
 
 Run = Callable[..., Any]
@@ -121,6 +121,12 @@ def test_only_an_empty_destination_is_accepted(run: Run, folder: Path, tmp_path:
     ran = run("log", "copy", folder, copy)
     assert (ran.status, ran.err) == (1, f"kcore: {copy}: the copy needs a new or an empty folder\n")
     assert sorted(os.listdir(copy)) == before
+
+
+def test_a_destination_without_its_parent_folder_is_refused(run: Run, folder: Path, tmp_path: Path) -> None:
+    destination = tmp_path / "none" / "copy"
+    error = f"kcore: {destination}: its parent folder does not exist; create it first\n"
+    assert run("log", "copy", folder, destination) == Ran(1, "", error)
 
 
 @pytest.mark.parametrize("destination", ["data/copy", "data/more/copy", "link/copy", "data"])

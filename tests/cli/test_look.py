@@ -127,11 +127,11 @@ def test_a_dump_of_a_topic_that_does_not_exist_is_an_error(run: Run, command_tar
 
 def test_a_dump_of_a_partition_that_does_not_exist_is_an_error(run: Run, command_target: CommandTarget) -> None:
     dump = ["log", "dump", *command_target.arguments]
-    missing = "kcore: these partitions are missing in"
+    missing = "kcore: these partitions do not exist in"
     assert run(*dump, "--topic", "lines", "--partition", 99, "--partition", 1) == Ran(
-        1, "", f"{missing} the topics lines: 99; the highest partition is 1\n"
+        1, "", f"{missing} lines: 99; the highest partition is 1\n"
     )
-    assert run(*dump, "--partition", 99) == Ran(1, "", f"{missing} every topic: 99; the highest partition is 2\n")
+    assert run(*dump, "--partition", 99) == Ran(1, "", f"{missing} any topic: 99; the highest partition is 2\n")
     rows = run(*dump, "--topic", "lines", "--topic", CONSUMER_OFFSETS, "--partition", 2, "--format", "json").rows
     assert {(row["topic"], row["partition"]) for row in rows} <= {(CONSUMER_OFFSETS, 2)}
 

@@ -127,7 +127,7 @@ def test_an_invalid_setting_is_refused_with_its_source_and_the_valid_values(
         (["-c", "group.max.size=0"], "kcore: -c: group.max.size='0' is out of range"),
         (["-c", "nonsense"], "kcore: -c 'nonsense' is not a setting; valid: -c name=value"),
         (["--listen", "here"], "kcore: command line: 'PLAINTEXT://here' is not a listener"),
-        (["--config", "/nowhere/at.all"], "kcore: /nowhere/at.all: cannot be read: "),
+        (["--config", "/nowhere/at.all"], "kcore: /nowhere/at.all: cannot be read: No such file or directory\n"),
     ],
 )
 def test_bad_arguments_are_refused_with_their_position(arguments: list[str], expected: str, run: Run) -> None:
@@ -304,7 +304,8 @@ def test_a_folder_in_use_by_another_server_is_refused(tmp_path: Path) -> None:
             second.start()
         assert (tmp_path / "second.log").read_text() == (
             f"kcore: {tmp_path / 'data'}: kcore.lock: in use by process {server.pid}; stop this process first, or, if "
-            "it is a server, pass --bootstrap HOST:PORT (to a Spark job, --kafka HOST:PORT)\n"
+            "it is a server, pass --bootstrap HOST:PORT (to a Spark job, --kafka HOST:PORT), or use a copy made by "
+            "`kcore log copy`\n"
         )
 
 

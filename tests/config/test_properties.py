@@ -59,5 +59,5 @@ def test_invalid_lines_are_refused_with_their_number(file: Path, text: str, reas
 
 
 def test_a_file_that_is_not_utf_8_is_refused(file: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read: 'utf-8' codec"):
+    with pytest.raises(ConfigError, match="cannot be read as UTF-8: 'utf-8' codec"):
         values(file, b"a=\xff")

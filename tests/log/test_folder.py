@@ -373,7 +373,7 @@ def test_a_forked_child_cannot_use_the_engine_and_does_not_keep_the_folder(folde
     assert messages[4] == f"the log engine was opened by the parent of process {child}: open it after the fork"
     assert messages[5] == (
         f"in use by process {os.getpid()}; stop this process first, or, if it is a server, pass --bootstrap HOST:PORT "
-        "(to a Spark job, --kafka HOST:PORT)"
+        "(to a Spark job, --kafka HOST:PORT), or use a copy made by `kcore log copy`"
     )
     fill(log, engine, 1)
     assert len(contents(log)) == 3
