@@ -50,7 +50,7 @@ async def serve_cluster(config: Config, url: str) -> int:
     """
     from kcore.cluster.urls import store_of_node  # noqa: PLC0415  # only nodes of a cluster need it
 
-    warn_of_unused_settings(config)
+    warn_of_unused_settings(config, in_cluster=True)
     return await serve_node(config, store_of_node(url, config), Stop())
 
 

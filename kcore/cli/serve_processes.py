@@ -364,7 +364,7 @@ def serve_processes(config: Config, processes: int, start: Start) -> int:
         LogError: the data folder cannot be used.
     """
     starts = plan(config, processes, start)
-    warn_of_unused_settings(config)
+    warn_of_unused_settings(config, in_cluster=True)
     try:
         folder = make_ready(config)
     except DataFolderError as error:

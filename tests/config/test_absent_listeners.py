@@ -85,6 +85,22 @@ def test_the_warning_names_the_setting_and_the_listeners(caplog: pytest.LogCaptu
     ]
 
 
+def test_a_node_of_a_cluster_uses_settings_of_connections_between_nodes(caplog: pytest.LogCaptureFixture) -> None:
+    names = [
+        "listener.name.internal.scram-sha-256.sasl.jaas.config",
+        "sasl.jaas.config",
+        "ssl.endpoint.identification.algorithm",
+    ]
+    config = Config(LISTENERS | {names[0]: SCRAM, names[1]: SCRAM, names[2]: "", "num.io.threads": "8"})
+    warn_of_unused_settings(config)
+    warn_of_unused_settings(config, in_cluster=True)
+    prefix = "these settings of Apache Kafka have no effect in kcore: "
+    assert caplog.messages == [
+        prefix + ", ".join([names[0], "num.io.threads", *names[1:]]),
+        prefix + "num.io.threads",
+    ]
+
+
 @pytest.mark.parametrize("option", ["--data", "--cluster", "--processes=2"])
 def test_each_kind_of_server_warns(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The data folder is a file, and the URL has an unknown scheme, so that the server ends after the warning."""
