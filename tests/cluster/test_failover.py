@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -158,6 +159,35 @@ def test_a_node_that_restarts_at_once_leads_in_a_new_epoch(world: ClusterWorld, 
     assert [client.committed(group) for group in GROUPS] == list(range(12))
     assert world.nodes[2].engine is not None
     assert world.nodes[2].engine.leadership.led
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_the_log_distinguishes_a_restarted_node_from_a_dead_one(
+    world: ClusterWorld, client: Client, restarts: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "kcore.broker.cluster.controller")
+    node = next(each for each in world.up if each is not world.controller)
+    if restarts:
+        node.stop()
+        node.start()
+    else:
+        node.kill()
+    world.advance(FAILOVER_MS)
+    name = f"node {node.node_id}"
+    starts = (f"controller: {name} ", f"controller: fenced {name}")
+    lines = [(line.levelname, line.getMessage()) for line in caplog.records if line.getMessage().startswith(starts)]
+    if restarts:
+        assert lines == [("INFO", f"controller: {name} has started again; its broker epoch is now 2, and was 1")]
+    else:
+        assert lines == [
+            (
+                "WARNING",
+                f"controller: fenced {name}, because its lease has expired; other nodes take over its partitions; "
+                "unless the node was stopped on purpose, check or restart it; a node that still runs registers again "
+                "when it reaches the cluster's store",
+            ),
+            ("INFO", f"controller: {name} (broker epoch 1) has ended; other nodes take over its partitions"),
+        ]
 
 
 def test_a_stopped_node_hands_over_without_waiting_for_its_lease(world: ClusterWorld, client: Client) -> None:

@@ -138,8 +138,9 @@ class Controller:
                 )
             elif result:
                 logger.warning(
-                    "controller: fenced node %d, because its lease has expired; the node registers again when it runs "
-                    "and reaches the cluster's store",
+                    "controller: fenced node %d, because its lease has expired; other nodes take over its partitions; "
+                    "unless the node was stopped on purpose, check or restart it; a node that still runs registers "
+                    "again when it reaches the cluster's store",
                     node_id,
                 )
                 self._membership.refresh_soon()
@@ -163,11 +164,17 @@ class Controller:
                 alive.add(node_id)
             elif not broker.fenced:
                 records.append(fencing_record(broker, fenced=True))
-                logger.warning(
-                    "controller: node %d (broker epoch %d) is not alive; other nodes take over its partitions; unless "
-                    "the node was stopped on purpose, check or restart it",
-                    *(node_id, broker.epoch),
-                )
+                if node is not None and not node.fenced and node.lease.remaining_ms:
+                    logger.info(
+                        "controller: node %d has started again; its broker epoch is now %d, and was %d",
+                        *(node_id, node.lease.epoch, broker.epoch),
+                    )
+                else:
+                    # The node was stopped, or an earlier line about its lease has the advice.
+                    logger.info(
+                        "controller: node %d (broker epoch %d) has ended; other nodes take over its partitions",
+                        *(node_id, broker.epoch),
+                    )
         targets = {
             node_id
             for node_id in alive
@@ -203,10 +210,10 @@ class Controller:
             before = image.leader(topic.topic_id, partition)
             records.append(successor_record(topic.topic_id, partition, successor))
             logger.info(
-                "controller: partition %s-%d is planned to move from node %s to node %d",
+                "controller: partition %s-%d is planned to move from node %d to node %d",
                 topic.name,
                 partition,
-                before,
+                -1 if before is None else before.node_id,
                 successor,
             )
         return records
@@ -241,7 +248,8 @@ class Controller:
                 leader_record(topic.topic_id, partition, leader, None if replicas == previous_replicas else replicas)
             )
             logger.info(
-                "controller: partition %s-%d moves from node %s to node %d", topic.name, partition, before, leader
+                "controller: partition %s-%d moves from node %d to node %d",
+                *(topic.name, partition, -1 if before is None else before.node_id, leader),
             )
         return records
 
