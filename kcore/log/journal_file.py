@@ -237,6 +237,10 @@ def load_entries(data: bytes, stored: bytes, folder: str) -> list[Entry]:
     reference = Reference.decode(stored)
     size = AREA_BYTES if len(stored) == IDENTITY_BYTES else JOURNAL_BYTES
     if len(data) < size:
+        if not data:
+            raise JournalDamagedError(
+                f"the file `{JOURNAL_NAME}` is missing or empty, and had the newest writes; restore the file if you can"
+            )
         raise JournalDamagedError(f"the file `{JOURNAL_NAME}` has {len(data)} of {size} bytes")
     entries, end = read_entries(data, reference)
     if not entries and _is_foreign(data, reference):

@@ -233,7 +233,7 @@ def damage_file(folder: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "what"),
     [
-        ("missing", "the file `journal` has 0 of 2359296 bytes"),
+        ("missing", "the file `journal` is missing or empty, and had the newest writes; restore the file if you can"),
         ("truncated", "the file `journal` has 5000 of 2359296 bytes"),
         ("flipped", "commit 1 at position 711, although the later commit 2 is undamaged"),
     ],
