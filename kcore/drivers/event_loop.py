@@ -93,7 +93,7 @@ class AsyncDriver:
         self._waiting = WaitingFutures()
         self._times: RoundTimes | None = None
         self._threads = LogThreads(engine.log, shared)
-        self._offload_policy = CommitOffloadPolicy(max_blocked_requests)
+        self._offload_policy = CommitOffloadPolicy(max_blocked_requests, engine.log.name)
         self._gathering = Gathering()
         self._polled_again = False  # the open round has waited for one more turn
         self._shared = shared

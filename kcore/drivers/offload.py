@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from enum import Enum, auto
 from typing import Any, TypeVar
 
+from kcore.process_logging import limited_logger
+
 T = TypeVar("T")
+
+logger = limited_logger(__name__)
 
 MAX_BLOCKED_REQUESTS = 0.1  # a thread adds about 100 µs to a commit, a third of the time that a blocked request waits
 
@@ -19,6 +25,12 @@ While the loop processes the requests of one turn, other clients send their next
 requests, and one commit serves both turns. With 128 requests in flight, a commit takes about a tenth less CPU time.
 In a smaller round, the additional turn would cost more than it saves. A larger round would gain little.
 """
+
+SLOW_WRITE_S = 1.0
+"""Duration of a commit above which the log has a line about it, with the level info."""
+
+VERY_SLOW_WRITE_S = 5.0
+"""Duration of a commit above which the level of this line is warning."""
 
 GATHER_TURNS = 2
 """Number of consecutive turns without a new call after which a round of a shared event loop is ended."""
@@ -33,15 +45,17 @@ class CommitOffloadPolicy:
 
     Args:
         max_blocked_requests: the average number of delayed requests above which commits are offloaded.
+        log_name: the name of the log, for log lines.
 
     Attributes:
         average_write_s: the moving average of the duration of a write.
     """
 
-    __slots__ = ("_max_blocked_requests", "_served", "_since_s", "average_write_s")
+    __slots__ = ("_log_name", "_max_blocked_requests", "_served", "_since_s", "average_write_s")
 
-    def __init__(self, max_blocked_requests: float) -> None:
+    def __init__(self, max_blocked_requests: float, log_name: str = "") -> None:
         self._max_blocked_requests = max_blocked_requests
+        self._log_name = log_name
         self._served = 0
         self._since_s = 0.0
         self.average_write_s = 0.0
@@ -58,8 +72,20 @@ class CommitOffloadPolicy:
         return too_many
 
     def wrote(self, took_s: float) -> None:
-        """Adds the duration of a write to the moving average, in which a single slow write has little weight."""
+        """Adds the duration of a write to the moving average, in which a single slow write has little weight. Logs a
+        slow write.
+        """
         self.average_write_s += (took_s - self.average_write_s) / 8
+        if took_s >= SLOW_WRITE_S:
+            with contextlib.suppress(Exception):  # no memory for the line
+                logger.log(
+                    logging.WARNING if took_s >= VERY_SLOW_WRITE_S else logging.INFO,
+                    "commit: the log %s took %.1f s for a commit, and clients waited; if this repeats, check "
+                    "the disk or the database of the log, and the load of the machine; a pause of the process also has "
+                    "this effect",
+                    self._log_name,
+                    took_s,
+                )
 
 
 class OpenReason(Enum):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from typing import Any
+
+import pytest
 
 from kcore.clock import SystemClock
 from kcore.config.node import Config
@@ -116,6 +119,21 @@ def test_the_number_of_requests_that_an_inline_commit_blocks_is_estimated() -> N
     for _ in range(3):
         policy.served()
     assert policy.should_offload(1_003.1)
+
+
+def test_the_log_reports_slow_commits(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kcore.drivers.offload")
+    policy = CommitOffloadPolicy(1, "/data/kcore")
+    for took_s in (0.99, 1.0, 7.25):
+        policy.wrote(took_s)
+    advice = (
+        "for a commit, and clients waited; if this repeats, check the disk or the database of the log, "
+        "and the load of the machine; a pause of the process also has this effect"
+    )
+    assert [(line.levelname, line.getMessage()) for line in caplog.records] == [
+        ("INFO", f"commit: the log /data/kcore took 1.0 s {advice}"),
+        ("WARNING", f"commit: the log /data/kcore took 7.2 s {advice}"),
+    ]
 
 
 async def test_other_requests_are_served_while_a_round_is_written() -> None:
