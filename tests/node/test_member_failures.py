@@ -109,7 +109,7 @@ def test_the_log_line_of_a_member_without_an_id_names_its_group(
     with caplog.at_level(logging.ERROR, "kcore"), pytest.raises(errors.InvalidSessionTimeoutError):
         member.start()
     (record,) = caplog.records
-    begin = f"client: a member without an id of group {name} failed: InvalidSessionTimeoutError: "
+    begin = f"client: a new member of group {name} failed: InvalidSessionTimeoutError: "
     assert record.getMessage().startswith(begin)
 
 

@@ -76,7 +76,7 @@ class MemberSettings:
         Args:
             member_id: the member's id; "" before the member has an id.
         """
-        named = f"member {member_id}" if member_id else "a member without an id"
+        named = f"member {member_id}" if member_id else "a new member"
         return f"{named} of group {self.group_id}"
 
 
