@@ -11,8 +11,10 @@ import pytest
 
 import kcore
 from kcore import errors
+from kcore.client.aio.broker import Broker
 from kcore.client.aio.cluster import AsyncCluster
 from kcore.node.types import GroupListing, TopicListing
+from kcore.protocol.messages.fetch import FetchRequest
 
 
 def append_by_producer(node: kcore.Node, name: str) -> int:
@@ -87,3 +89,21 @@ async def test_a_server_that_stays_unreachable_is_logged_once(caplog: pytest.Log
         await cluster.close()
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith(f"client: cannot connect to 127.0.0.1:{port}, trying again: [Errno ")
+
+
+async def test_the_time_limit_of_a_request_includes_the_opening_of_its_connection() -> None:
+    """The server accepts connections and sends nothing. Before, the close of a consumer took 30 s for a request whose
+    time limit is a second.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        broker = Broker(1, "127.0.0.1", silent.getsockname()[1])
+        cluster = AsyncCluster(f"127.0.0.1:{broker.port}", timeout_s=600.0)
+        request = FetchRequest()
+        with pytest.raises(TimeoutError, match=r"^FetchRequest: no connection to its broker within 0\.01 s$"):
+            await cluster.send(request, broker=broker, timeout_s=0.01)
+        opening = cluster._connections[broker.host, broker.port, "fetch"]
+        assert not opening.done(), "a later request can use the connection"
+        with pytest.raises(TimeoutError, match="no connection to its broker"):
+            await cluster.send(request, broker=broker, timeout_s=0.01)
+        assert list(cluster._connections.values()) == [opening]
+        await cluster.close()

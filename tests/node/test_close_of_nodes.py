@@ -220,3 +220,22 @@ def test_a_node_whose_event_loop_has_ended_is_closed_by_another_loop(
     loop.close()
     with kcore.open(tmp_path) as reopened:
         assert [record.value for record in reopened.topics["t"].read(0, 0)] == [b"a"]
+
+
+def test_a_member_that_waits_for_a_rebalance_leaves_at_once(bootstrap: str) -> None:
+    """The first member does not poll, so the coordinator holds the join of the second one. Before, the second member
+    sent its LeaveGroup on the connection of this join, and its close took 30 s.
+    """
+    name = f"join-{uuid.uuid4().hex}"
+    with kcore.connect(bootstrap) as first, kcore.connect(bootstrap) as second:
+        first.topics.create(name, 2)
+        group = first.group(name)
+        with group.consume(name, protocol="classic") as owner:
+            wait_until(lambda: owner.poll(0.1) == [] and len(owner.assignment) == 2, "the first member owns partitions")
+            member = second.group(name).join(name, protocol="classic")
+            member.start(timeout=0)
+            wait_until(lambda: member.member_id and group.describe().state == "PreparingRebalance", "the join waits")
+            began_s = time.monotonic()
+            second.close()
+            assert time.monotonic() - began_s < 20
+            wait_until(lambda: len(group.describe().members) == 1, "the second member has left")

@@ -153,7 +153,7 @@ class AsyncCluster:
             at_most: the highest version to choose if `version` is None; None: no limit.
             broker: the broker; None: the broker of the route that `route_of` returns.
             channel: requests of different channels use different connections.
-            timeout_s: the time limit of the response; None: the cluster's `timeout_s`.
+            timeout_s: the time limit of the response, and before of the connection; None: the cluster's `timeout_s`.
 
         Raises:
             KafkaError: the lookup of the broker failed, for example because a partition does not exist. Or the client
@@ -194,11 +194,14 @@ class AsyncCluster:
     ) -> tuple[Broker, asyncio.Future[Any]]:
         """Sends a request, and returns its broker and the future of its response; see `send` and `fetch`."""
         self._require_loop()
-        if broker is None:
-            broker = await self._route(route_of(request))
         if request.API_KEY in LONG_POLLED and not channel:
             channel = "fetch"
-        connection = self._opened(broker, channel) or await self._connection(broker, channel)
+        connection = None if broker is None else self._opened(broker, channel)
+        if connection is None or broker is None:
+            if timeout_s is None:
+                broker, connection = await self._find(request, broker, channel)
+            else:
+                broker, connection = await self._find_within(timeout_s, request, broker, channel)
         if version is None:
             version = connection.newest(type(request), at_most)
         try:
@@ -209,6 +212,26 @@ class AsyncCluster:
         except ConnectionClosedError:
             self._forget_broker(broker)
             raise
+
+    async def _find(self, request: Any, broker: Broker | None, channel: str) -> tuple[Broker, AsyncConnection]:
+        """Returns the broker of a request, and an open connection to it."""
+        if broker is None:
+            broker = await self._route(route_of(request))
+        return broker, await self._connection(broker, channel)
+
+    async def _find_within(
+        self, timeout_s: float, request: Any, broker: Broker | None, channel: str
+    ) -> tuple[Broker, AsyncConnection]:
+        """Calls `_find` with a time limit. An attempt to open a connection continues for later requests."""
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                return await self._find(request, broker, channel)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise TimeoutError(
+                f"{type(request).__name__}: no connection to its broker within {timeout_s:g} s"
+            ) from error
 
     def start(
         self,

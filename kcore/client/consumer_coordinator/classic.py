@@ -253,7 +253,7 @@ class ClassicMember(ClassicRebalance):
     def _send_leave(self, reason: str, then: Callable[[Any, int], None] = lambda response, now_ms: None) -> None:
         identity = MemberIdentity(member_id=self.generation.member_id, reason=reason)
         request = LeaveGroupRequest(group_id=self.settings.group_id, members=[identity])
-        self._send(request, then, lambda error, now_ms: then(None, now_ms))
+        self._send(request, then, lambda error, now_ms: then(None, now_ms), apart=bool(self._in_flight))
 
     def _left(self, response: Any, now_ms: int) -> None:
         if self.state is LEAVING:

@@ -157,6 +157,8 @@ class Outgoing:
         at_most: the newest version to use; None: the newest that the client and the broker support.
         handle: called with the response; returns True if the machine is idle until its next timer.
         refuse: called with the error if no response arrived.
+        apart: True to send the request on a connection of its own. On the member's connection, it would wait until the
+            coordinator has responded to a join or a sync, which may take as long as the rebalance.
     """
 
     request: Any
@@ -165,6 +167,7 @@ class Outgoing:
     handle: Callable[[Any, int], bool | None]
     refuse: Callable[[Exception, int], None]
     at_most: int | None = None
+    apart: bool = False
 
 
 @dataclass(slots=True, eq=False)

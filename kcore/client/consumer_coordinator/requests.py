@@ -59,9 +59,11 @@ class MemberRequests(ABC):
         anywhere: bool = False,
         timeout_ms: int | None = None,
         at_most: int | None = None,
+        apart: bool = False,
     ) -> None:
         limit_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
-        self._outgoing.append(Outgoing(request, None if anywhere else self._broker, limit_ms, handle, refuse, at_most))
+        broker = None if anywhere else self._broker
+        self._outgoing.append(Outgoing(request, broker, limit_ms, handle, refuse, at_most, apart))
 
     def _backoff_ms(self, attempts: int) -> int:
         base, limit = self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms

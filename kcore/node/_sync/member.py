@@ -100,6 +100,7 @@ class Member:
         self._polls = True  # True: the driver polls; False: the user's code must poll
         self._error: BaseException | None = None
         self._channel = f"member-{uuid.uuid4().hex}"
+        self._leave_channel = f"{self._channel}-leave"
         self._started = False
         self._closing = False
         self._failed = Event()  # set when `wait` must check for an error
@@ -249,7 +250,8 @@ class Member:
             self._machine.close(now_ms(), CLOSE_TIMEOUT_MS)
         self._stepper.wake()
         self._closed.wait(CLOSE_TIMEOUT_MS / 1000 + 10)
-        self._calls.transport.close_channel(self._channel)
+        for channel in (self._channel, self._leave_channel):
+            self._calls.transport.close_channel(channel)
 
     def _may_close(self) -> bool:
         """Returns False if `close` must do nothing.
@@ -531,7 +533,7 @@ class Member:
             partial(self._receive, outgoing),
             at_most=outgoing.at_most,
             broker=outgoing.broker,
-            channel="" if outgoing.broker is None else self._channel,
+            channel=self._leave_channel if outgoing.apart else "" if outgoing.broker is None else self._channel,
             timeout_s=outgoing.timeout_ms / 1000,
         )
 
