@@ -150,6 +150,8 @@ def _summaries(
         if owner != number:
             break
         for base, start, stop in spans(first, value):
+            if found and base <= found[-1].base_offset:
+                continue  # the key of the value is damaged
             if has_damage:
                 found[-1] = found[-1]._replace(last_offset=min(base, limit) - 1)
                 has_damage = False

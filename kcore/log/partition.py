@@ -266,10 +266,18 @@ class StagedPartitionLog(LogCore, PartitionLog):
                     break  # the next read reports it
                 self._raise_damaged(base, batch, False)
             size += len(batch)
+            if not batches:
+                self._check_end(base, end)
             if end > limit or (size > max_bytes and (batches or not at_least_one)):
                 break
             batches.append(batch)
         return batches
+
+    def _check_end(self, base: int, end: int) -> None:
+        """Raises CorruptLogError if a batch that was read without its CRC ends after the end of the log."""
+        if end > self.high_watermark:
+            self._require_readable()
+            raise CorruptLogError(self.key, base, f"the last offset {end - 1} is above the end of the log")
 
     def _fits(self, offset: int, limit: int, max_bytes: int) -> bool:
         """Returns True if the stored batch at an offset has at most `max_bytes`.
@@ -351,6 +359,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
                     yield [entry]
             first = False
             offset = last_offset(stored[-1][1]) + 1
+            self._check_end(stored[-1][0], offset)
 
     def _one_by_one(
         self, stored: list[tuple[int, bytes]], offset: int, first: bool, check_crc: bool

@@ -204,6 +204,45 @@ def test_damaged_headers_hide_no_other_batch(folder: Path, stored: list[bytes]) 
         engine.close()
 
 
+@pytest.mark.parametrize("place", [10, 50, 51, COUNT - 2])
+def test_a_batch_that_seems_to_end_above_the_end_of_the_log_is_reported(
+    folder: Path, stored: list[bytes], place: int
+) -> None:
+    """Reads that do not check CRCs compare the offset delta with the end of the log."""
+    damaged = stored[place][:23] + struct.pack(">i", (1 << 31) - 1) + stored[place][27:]
+    data = (folder / "data.mdb").read_bytes()
+    (folder / "data.mdb").write_bytes(data.replace(stored[place], damaged))
+    engine = LmdbLogEngine(folder, "os", tail_size_bytes=0)
+    log = engine.open(key())
+    for offset in (2 * place, 2 * place + 1):
+        with pytest.raises(CorruptLogError) as caught:
+            log.read(offset, 1)
+        assert caught.value.offset == 2 * place
+    assert log.read(2 * place + 2, 1) == [stored[place + 1]]
+    with pytest.raises(CorruptLogError) as caught:
+        list(log.batches(2 * place, 2 * place + 1, check_crc=False))
+    assert caught.value.offset == 2 * place
+    engine.close()
+
+
+def test_summaries_ascend_beside_a_damaged_key(folder: Path, stored: list[bytes]) -> None:
+    """The key of the third value is below the last batch of the second value."""
+    counts = values(folder)
+    assert counts[1] > 5
+    base = 2 * sum(counts[:2])
+    with lmdb.open(str(folder), max_dbs=8) as env, env.begin(write=True) as txn:
+        log_db = env.open_db(b"log", txn=txn, create=False)
+        assert txn.put(struct.pack(">IQ", 0, base - 5), txn.pop(struct.pack(">IQ", 0, base), db=log_db), db=log_db)
+    engine = LmdbLogEngine(folder, "os", tail_size_bytes=0)
+    found = engine.open(key()).summaries(0, 1_000)
+    engine.close()
+    offsets = [summary.base_offset for summary in found]
+    assert offsets == sorted(set(offsets))
+    assert [summary[:2] for summary in found if summary.base_offset < base] == [
+        (offset, offset + 1) for offset in range(0, base, 2)
+    ]
+
+
 @pytest.mark.parametrize("has_journal", [True, False])
 def test_zeros_over_many_batches_lose_no_other_batch(folder: Path, stored: list[bytes], has_journal: bool) -> None:
     """The journal has copies of the batches under 512 zero bytes. Without them, a repair lists all their offsets."""
