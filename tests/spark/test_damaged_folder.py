@@ -58,16 +58,18 @@ HEADERS = {
 }
 
 
-@pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.parametrize("header", [*HEADERS, "a large offset delta", "a negative offset delta"])
 @pytest.mark.parametrize("place", [0, 1, 12, COUNT - 2])
 def test_a_damaged_header_is_reported_once_and_hides_no_other_batch(
     stored: Path, tmp_path: Path, header: str, place: int
 ) -> None:
     part, batches = batches_of(stored)
     assert len(batches) == COUNT
-    old, bits = batches[place], HEADERS[header]
-    source = damaged(stored, tmp_path / "data", old, bits + old[len(bits) :])
-    if old[: len(bits)] == bits:
+    old, at, bits = batches[place], 0, HEADERS.get(header, b"")
+    if not bits:
+        at, bits = 23, struct.pack(">i", (1 << 31) - 1 if "large" in header else -3)
+    source = damaged(stored, tmp_path / "data", old, old[:at] + bits + old[at + len(bits) :])
+    if old[at : at + len(bits)] == bits:
         return  # the header has this base offset
     for start in (0, place, place + 1):
         faults: list[LogFault] = []

@@ -297,21 +297,24 @@ def _around_damage(
     """
     from kcore.log import CorruptLogError  # noqa: PLC0415
 
+    read, begun = -1, -1  # the base offset of the last batch, and the offset at which the last read began
     while True:
         try:
-            for base, batch in log.batches(position, stop, check_crc=False):
-                yield base, batch
-                position = base + 1
+            begun = position = position if position > begun else begun + 1
+            for read, batch in log.batches(position, stop, check_crc=False):
+                yield read, batch
+                position = read + 1
             return
         except CorruptLogError as error:
             at = position if error.offset is None else error.offset
-            around = log.summaries(at, 2)
-            behind = [batch.base_offset for batch in around if batch.base_offset > max(at, position - 1)]
-            if not behind or around[0].base_offset <= at:  # the batch exists but is damaged, or nothing follows
+            around = [batch.base_offset for batch in log.summaries(min(at, position), 3)]
+            behind = [base for base in around if base >= position and base != at]
+            # The reader checks the CRC of each batch that it gets, so it reports damage in the last batch itself.
+            if at != read and (at in around or not behind):
                 damaged(at, "corrupt", error.what)
             if not behind:
                 return
-            position = max(behind[0], position + 1 if at < position else position)
+            position = behind[0]
 
 
 class ServerSource(Source):
