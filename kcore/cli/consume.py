@@ -90,6 +90,8 @@ def run(options: argparse.Namespace) -> int:
 def _consume(options: argparse.Namespace) -> int:
     if options.group is not None and options.partition:
         raise ConfigError("--partition and --group exclude each other: the group assigns the partitions")
+    if options.max is not None and options.max < 0:
+        raise ConfigError(f"--max {options.max}: must be 0 or more")
     start = parse_start(options.start or "earliest")
     if options.group is not None:
         return _consume_as_member(options, start)

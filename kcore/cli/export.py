@@ -132,6 +132,9 @@ def _once(
             source = ServerSource(node, topics)
         existing = {part.topic for part in source.parts()}
         missing = sorted(frozenset(options.topic) - existing)
+        if options.bootstrap is not None:
+            for name in missing:  # the source lacks topics that the client may not describe, too
+                node.topics.describe(name, missing_ok=True)
         if missing:
             raise KcoreError(f"topics that do not exist: {', '.join(missing)}")
         if manifest is None and not existing & topics:

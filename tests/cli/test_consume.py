@@ -223,3 +223,8 @@ def test_aborted_records_of_a_response_are_left_out() -> None:
     )
     records, following, _ = read_batches(TopicPartition("t", 0), response, 0, True)
     assert ([record.value for record in records], following) == ([b"plain", b"good", b"again"], 7)
+
+
+def test_a_negative_number_of_records_is_refused(kcore: Terminal) -> None:
+    ran = kcore("consume", "--topic", "t", "--max", "-1")
+    assert (ran.status, ran.lines, ran.err) == (1, [], "kcore: --max -1: must be 0 or more\n")

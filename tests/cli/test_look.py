@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+import kcore
 from kcore.config.security import STANDARD_AUTHORIZER
 from kcore.protocol.records import CONSUMER_OFFSETS
 from kcore.testing import ServerProcess
@@ -147,14 +149,20 @@ def test_a_dump_refuses_offsets_that_are_no_range(
     )
 
 
-def test_a_dump_names_a_topic_that_the_client_may_not_describe(run: Run, tmp_path: Path) -> None:
+def test_commands_name_a_topic_that_the_client_may_not_describe(run: Run, tmp_path: Path) -> None:
     """As in Kafka, the error does not tell whether the topic exists."""
-    settings = {"offsets.topic.num.partitions": "1", "authorizer.class.name": STANDARD_AUTHORIZER}
-    with ServerProcess(tmp_path / "data", settings) as server:
-        for topic in ("secret", "none"):
-            assert run("log", "dump", "--bootstrap", server.bootstrap, "--topic", topic) == Ran(
-                1, "", f"kcore: TOPIC_AUTHORIZATION_FAILED: topic '{topic}': Not authorized for the topic.\n"
-            )
+    settings = {"offsets.topic.num.partitions": "1"}
+    with kcore.open(tmp_path / "data", config=settings) as node:
+        node.topics.create("secret")
+    with ServerProcess(tmp_path / "data", {**settings, "authorizer.class.name": STANDARD_AUTHORIZER}) as server:
+        commands = [("log", "dump"), ("consume",)]
+        if find_spec("pyarrow") is not None:
+            commands.append(("export", "--out", str(tmp_path / "events")))
+        for command in commands:
+            for topic in ("secret", "none"):
+                assert run(*command, "--bootstrap", server.bootstrap, "--topic", topic) == Ran(
+                    1, "", f"kcore: TOPIC_AUTHORIZATION_FAILED: topic '{topic}': Not authorized for the topic.\n"
+                )
 
 
 def test_the_events_of_one_group_can_be_dumped(run: Run, command_target: CommandTarget) -> None:

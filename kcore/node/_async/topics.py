@@ -235,7 +235,7 @@ class AsyncTopics:
         check_text("the name of a topic", name)
         (row,) = (await self._calls.metadata([name])).topics
         if row.error_code and row.error_code not in NEW_TOPIC_ERRORS:
-            raise KafkaError.of(row.error_code)
+            raise error_about(row.error_code, f"topic {name!r}")
         return row.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

@@ -234,7 +234,7 @@ class Topics:
         check_text("the name of a topic", name)
         (row,) = (self._calls.metadata([name])).topics
         if row.error_code and row.error_code not in NEW_TOPIC_ERRORS:
-            raise KafkaError.of(row.error_code)
+            raise error_about(row.error_code, f"topic {name!r}")
         return row.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
