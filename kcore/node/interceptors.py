@@ -73,6 +73,22 @@ class ConsumerInterceptor:
         """Receives the offsets of a successful commit, before the callback of the commit runs."""
 
 
+def interceptors_of(interceptors: Iterable[T], method: str) -> tuple[T, ...]:
+    """Returns the interceptors in an argument.
+
+    Args:
+        interceptors: the argument.
+        method: a method that each interceptor has.
+
+    Raises:
+        TypeError: the argument is not a list of interceptors, or it has a class instead of an object.
+    """
+    listed = tuple(interceptors) if isinstance(interceptors, Iterable) else None
+    if listed is None or any(isinstance(each, type) or not callable(getattr(each, method, None)) for each in listed):
+        raise TypeError(f"interceptors={interceptors!r}; valid: a list of objects with the method {method}")
+    return listed
+
+
 def _topic_of(subject: object) -> str:
     """Returns the topic that an interceptor was called about, for log lines.
 

@@ -340,6 +340,8 @@ def record_size(key: bytes | None, value: bytes | None, headers: Sequence[tuple[
         TypeError: a header is not a pair of a name and bytes. The error concerns only the append of this record.
             Without this check, the whole batch of the record would fail later.
     """
+    if headers is None:
+        raise TypeError("headers: None; valid: a list of pairs of a name (str) and a value (bytes or None)")
     size = RECORD_OVERHEAD_BYTES + (0 if key is None else len(key)) + (0 if value is None else len(value))
     for header in headers:
         match header:

@@ -261,6 +261,38 @@ WRONG_TYPES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         TypeError,
         "max_records=None; valid: a whole",
     ),
+    "no interceptors": (
+        lambda node: node.producer(interceptors=None),
+        TypeError,
+        "interceptors=None; valid: a list of",
+    ),
+    "class of interceptors": (
+        lambda node: node.transaction("x", interceptors=[kcore.ProducerInterceptor]),
+        TypeError,
+        ".*valid: a list of objects with the method on_send",
+    ),
+    "interceptor of a producer": (
+        lambda node: node.group("g").consume("t", interceptors=[kcore.ProducerInterceptor()]),
+        TypeError,
+        ".*valid: a list of objects with the method on_consume",
+    ),
+    "no records": (lambda node: node.topics["t"].append_many(None), TypeError, "records: NoneType; valid: a list of"),
+    "no headers": (
+        lambda node: node.topics["t"].append("v", headers=None),
+        TypeError,
+        "headers: None; valid: a list of",
+    ),
+    "topic of a producer": (lambda node: node.producer().append(5, "v"), TypeError, "the name of a topic: 5 is not a"),
+    "partition of a producer": (
+        lambda node: node.producer().append("t", "v", partition="0"),
+        TypeError,
+        "the partition is '0'; valid: a number",
+    ),
+    "large partition of a producer": (
+        lambda node: node.producer().append("t", "v", partition=2**40),
+        ValueError,
+        "the partition is 1099511627776; valid: 0 to",
+    ),
     "no wait": (
         lambda node: node.topics["t"].read(0, 0, wait=None),
         TypeError,

@@ -41,6 +41,18 @@ def test_a_call_on_a_closed_connection_to_a_cluster_is_not_repeated(served: str,
     assert time.monotonic() - began_s < 30
 
 
+def test_a_transaction_of_a_closed_node_does_not_begin() -> None:
+    """Before, the second transaction of an id began without a request, and failed only at its end."""
+    with kcore.open(config=SETTINGS) as node:
+        node.topics.create("t", 1)
+        with node.transaction("x") as transaction:
+            transaction.append("t", "v")
+    with pytest.raises(EngineClosedError, match="the node is closed"):
+        transaction.__enter__()
+    with pytest.raises(EngineClosedError, match="the node is closed"):
+        node.transaction("x").init()
+
+
 class Resource:
     """A resource of a node, like a member. Its `close` waits until the test permits its end."""
 

@@ -151,3 +151,27 @@ def test_a_failure_of_the_send_loop_does_not_end_it(bootstrap: str, name: str, f
         assert [record.value for record in node.topics[name].read(0, 0)] == (
             [b"second"] if failing_call == "start" else [b"first", b"second"]
         )
+
+
+@pytest.mark.filterwarnings("ignore::kcore.errors.ImplausibleTimeWarning")
+@pytest.mark.parametrize("closes", ["producer", "node"])
+def test_a_block_raises_if_the_producer_was_closed_before_its_records_were_stored(
+    node: kcore.Node, name: str, closes: str
+) -> None:
+    """Another thread closes the node or the producer. Before, the block ended without an error, and lost the record."""
+    node.topics.create(name, 1)
+    producer = node.producer(linger=600.0)
+
+    def use_block() -> None:
+        with producer:
+            producer.append(name, "waits for more records")
+            (producer if closes == "producer" else node).close()
+
+    with pytest.raises(errors.KcoreError, match="the producer was closed before the record was stored"):
+        use_block()
+    producer.flush()
+    if closes == "node":
+        return
+    unused = node.producer()
+    unused.close()
+    unused.flush()

@@ -448,6 +448,7 @@ class AsyncGroup:
         from kcore.client.fetching import FetchPositions, ReadSettings  # noqa: PLC0415 - only consumers need it
         from kcore.node._async.consumer import AsyncConsumer  # noqa: PLC0415
         from kcore.node._async.member import AsyncMember  # noqa: PLC0415
+        from kcore.node.interceptors import interceptors_of  # noqa: PLC0415
 
         settings = member_settings(
             self.id,
@@ -476,7 +477,7 @@ class AsyncGroup:
             consumed=positions.consumed,
         )
         read_settings = ReadSettings(isolation, reset, max_records, rack or "")
-        return AsyncConsumer(self._calls, member, positions, read_settings, tuple(interceptors))
+        return AsyncConsumer(self._calls, member, positions, read_settings, interceptors_of(interceptors, "on_consume"))
 
     # ---- administration
 

@@ -179,13 +179,15 @@ class AsyncNode:
         """
         from kcore.node._async.transactional_producer import transactional_producer  # noqa: PLC0415
         from kcore.node._async.transactions import AsyncTransaction  # noqa: PLC0415
+        from kcore.node.interceptors import interceptors_of  # noqa: PLC0415
 
         check_name("transactional_id", transactional_id)
         check_seconds("timeout", timeout, LONG_TRANSACTION_S)
         codec = codec_of(compression)
+        listed = interceptors_of(interceptors, "on_send")
         producer = transactional_producer(self._calls, self._producers, transactional_id, timeout)
         self._producers[transactional_id] = producer
-        return AsyncTransaction(producer, codec, tuple(interceptors))
+        return AsyncTransaction(producer, codec, listed)
 
     def producer(
         self,
@@ -217,6 +219,7 @@ class AsyncNode:
             ConfigError: an argument is not valid.
         """
         from kcore.node._async.producer import AsyncProducer  # noqa: PLC0415 - only producers need it
+        from kcore.node.interceptors import interceptors_of  # noqa: PLC0415
 
         check_seconds("linger", linger, LONG_LINGER_S)
         check_seconds("timeout", timeout, LONG_DELIVERY_S)
@@ -234,7 +237,7 @@ class AsyncNode:
             timeout,
             number,
             create_topics=create_topics,
-            interceptors=tuple(interceptors),
+            interceptors=interceptors_of(interceptors, "on_send"),
         )
 
     async def close(self) -> None:

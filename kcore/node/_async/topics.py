@@ -422,7 +422,7 @@ class AsyncTopic:
             TypeError, ValueError: a record or the partition is not valid. No record is stored.
         """
         codec = codec_of(compression)
-        if isinstance(records, str | bytes | Mapping):
+        if isinstance(records, str | bytes | Mapping) or not isinstance(records, Iterable):
             kind = type(records).__name__
             raise TypeError(f"records: {kind}; valid: a list of values, or of pairs (key, value)")
         if partition is not None:

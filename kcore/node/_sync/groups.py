@@ -445,6 +445,7 @@ class Group:
         from kcore.client.fetching import FetchPositions, ReadSettings  # noqa: PLC0415 - only consumers need it
         from kcore.node._sync.consumer import Consumer  # noqa: PLC0415
         from kcore.node._sync.member import Member  # noqa: PLC0415
+        from kcore.node.interceptors import interceptors_of  # noqa: PLC0415
 
         settings = member_settings(
             self.id,
@@ -473,7 +474,7 @@ class Group:
             consumed=positions.consumed,
         )
         read_settings = ReadSettings(isolation, reset, max_records, rack or "")
-        return Consumer(self._calls, member, positions, read_settings, tuple(interceptors))
+        return Consumer(self._calls, member, positions, read_settings, interceptors_of(interceptors, "on_consume"))
 
     # ---- administration
 

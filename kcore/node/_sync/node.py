@@ -180,13 +180,15 @@ class Node:
         """
         from kcore.node._sync.transactional_producer import transactional_producer  # noqa: PLC0415
         from kcore.node._sync.transactions import Transaction  # noqa: PLC0415
+        from kcore.node.interceptors import interceptors_of  # noqa: PLC0415
 
         check_name("transactional_id", transactional_id)
         check_seconds("timeout", timeout, LONG_TRANSACTION_S)
         codec = codec_of(compression)
+        listed = interceptors_of(interceptors, "on_send")
         producer = transactional_producer(self._calls, self._producers, transactional_id, timeout)
         self._producers[transactional_id] = producer
-        return Transaction(producer, codec, tuple(interceptors))
+        return Transaction(producer, codec, listed)
 
     def producer(
         self,
@@ -218,6 +220,7 @@ class Node:
             ConfigError: an argument is not valid.
         """
         from kcore.node._sync.producer import Producer  # noqa: PLC0415 - only producers need it
+        from kcore.node.interceptors import interceptors_of  # noqa: PLC0415
 
         check_seconds("linger", linger, LONG_LINGER_S)
         check_seconds("timeout", timeout, LONG_DELIVERY_S)
@@ -235,7 +238,7 @@ class Node:
             timeout,
             number,
             create_topics=create_topics,
-            interceptors=tuple(interceptors),
+            interceptors=interceptors_of(interceptors, "on_send"),
         )
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from kcore.errors import ConnectionClosedError, KafkaError, KcoreError
 from kcore.node._sync.backend import Event, SingleTask, guard, let_others_run, monotonic, running_loop, sleep
 from kcore.node._sync.calls import Calls, backoff_s
 from kcore.node._sync.delivery import Delivery
+from kcore.node.arguments import check_partition_number, check_text
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, intercept, notify
 from kcore.node.requests import NEW_TOPIC_TIMEOUT_S, error_about, produce_request, record_size
 from kcore.node.types import HeaderList, RecordMetadata, TopicPartition, to_bytes, to_ms
@@ -169,10 +170,16 @@ class Producer:
         timestamp_ms = None if timestamp is None else to_ms(timestamp)
         if self._interceptors:
             return self._append_intercepted(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
-        # A second coroutine would double the time of this call.
-        delivery = self._accumulator.append(topic, value, key, headers, partition, timestamp_ms)
-        if delivery is None:
-            delivery = self._append(topic, value, key, headers, partition, timestamp_ms)
+        try:
+            # A second coroutine would double the time of this call.
+            delivery = self._accumulator.append(topic, value, key, headers, partition, timestamp_ms)
+            if delivery is None:
+                delivery = self._append(topic, value, key, headers, partition, timestamp_ms)
+        except (TypeError, OverflowError):  # the errors of the compiled code do not name the argument
+            check_text("the name of a topic", topic)
+            if partition is not None:
+                check_partition_number(partition)
+            raise
         return delivery  # type: ignore[no-any-return]
 
     def _append_intercepted(self, record: ProducerRecord) -> Delivery:
@@ -279,8 +286,10 @@ class Producer:
 
         Raises:
             KafkaError, TimeoutError: the first error of a record since the last call of `flush`.
+            KcoreError: the producer was closed before a record was stored.
         """
-        self._start()
+        if not self._closed:
+            self._start()
         with self._guard:
             self._flushing += 1
         try:
@@ -304,8 +313,11 @@ class Producer:
         self._closed = self._accumulator.closed = True
         with self._guard:
             batches = self._accumulator.clear()
+        lost = KcoreError("the producer was closed before the record was stored")
+        if batches:
+            self._errors.append(lost)  # `flush` raises it, for example if another thread has closed the node
         for batch in batches:
-            self._finish(batch, KcoreError("the producer was closed before the record was stored"))
+            self._finish(batch, lost)
         self._wakeup.set()
         self._room.set()
         self._idle.set()

@@ -178,9 +178,10 @@ class TransactionalProducer:
         """Raises KcoreError if the calling task or thread already has an open transaction of this id.
 
         A second transaction of the caller would wait forever for the end of the first one. Also raises the errors of
-        `Calls.require_owner`.
+        `Calls.require_owner` and `Calls.require_open`.
         """
         self.calls.require_owner()
+        self.calls.require_open()
         if self.turns.is_open_for(caller()):
             raise KcoreError(
                 "the same task or thread already has an open transaction of transactional id "
