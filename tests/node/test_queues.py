@@ -11,6 +11,7 @@ import pytest
 
 import kcore
 from kcore import errors
+from kcore.node._sync import queue as queue_module
 from kcore.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -348,3 +349,28 @@ def test_a_group_of_another_type_is_refused(node: kcore.Node, name: str) -> None
     node.group(name).commit({(name, 0): 1})
     with node.queue(name, group=name) as queue, pytest.raises(errors.GroupIdNotFoundError):
         queue.get(timeout=LIMIT_S)
+
+
+def test_the_requests_of_a_close_share_one_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker is silent. Before, each request had the time limit of 10 s, so that the close took 40 s."""
+    with kcore.open() as node:
+        node.topics.create("t", 1)
+        queue = node.queue("t", group="g").__enter__()
+        wait_until(
+            lambda: queue.get(0) is None and any(each.session.is_open for each in queue._links.values()), "a session"
+        )
+        at_ms = [queue_module.now_ms()]
+        limits: list[float] = []
+        send = node._calls.transport.send
+
+        def silent(request: Any, *arguments: Any, timeout_s: float | None = None, **named: Any) -> Any:
+            if timeout_s is None:  # a heartbeat
+                return send(request, *arguments, **named)
+            limits.append(timeout_s)
+            at_ms[0] += round(timeout_s * 1000)
+            raise TimeoutError
+
+        monkeypatch.setattr(queue_module, "now_ms", lambda: at_ms[0])
+        monkeypatch.setattr(node._calls.transport, "send", silent)
+        queue.close()
+        assert limits == [10.0, 1.0]

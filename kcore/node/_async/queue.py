@@ -91,6 +91,7 @@ class AsyncQueue:
         self._empty_fetches = 0
         self._started = False
         self._closed = False
+        self._close_by_ms = 0
 
     def __repr__(self) -> str:
         return f"AsyncQueue({self._membership.group_id!r}, {self.member_id!r}, {self._membership.state})"
@@ -156,20 +157,26 @@ class AsyncQueue:
             await leaving.join()
 
     async def _leave(self) -> None:
-        """Ends the share sessions, and leaves the group."""
+        """Ends the share sessions, and leaves the group. All requests together have the time limit of `close`."""
+        self._close_by_ms = now_ms() + round(CLOSE_TIMEOUT_S * 1000)
         for link in list(self._links.values()):
             async with link.lock:
                 if link.session.is_open:
                     await self._close_session(link)
         if not self._beats.withdraw():  # else an interrupt came before the first heartbeat
-            await self._beats_done.wait(CLOSE_TIMEOUT_S)
+            await self._beats_done.wait(self._close_timeout_s)
         leave = self._membership.leave()
         if leave is not None:
             try:
-                await self._calls.transport.send(leave, timeout_s=CLOSE_TIMEOUT_S)
+                await self._calls.transport.send(leave, timeout_s=self._close_timeout_s)
             except (KafkaError, ConnectionClosedError, TimeoutError) as error:
                 logger.debug("client: %s could not leave its group: %s", self._described, error)
         self._calls.transport.close_channel(self._channel)
+
+    @property
+    def _close_timeout_s(self) -> float:
+        """The time limit of a request of `close`. After a silent broker, the other requests get at least a second."""
+        return max(1.0, (self._close_by_ms - now_ms()) / 1000) if self._closed else CLOSE_TIMEOUT_S
 
     async def _close_session(self, link: AsyncShareLink) -> None:
         """Ends a share session.
@@ -179,7 +186,7 @@ class AsyncQueue:
         request = link.session.close()
         try:
             response = await self._calls.transport.send(
-                request, broker=link.broker, channel=self._channel, timeout_s=CLOSE_TIMEOUT_S
+                request, broker=link.broker, channel=self._channel, timeout_s=self._close_timeout_s
             )
         except (KafkaError, ConnectionClosedError, TimeoutError) as error:
             logger.debug("client: %s could not close its share session: %s", self._described, error)

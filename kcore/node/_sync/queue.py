@@ -92,6 +92,7 @@ class Queue:
         self._empty_fetches = 0
         self._started = False
         self._closed = False
+        self._close_by_ms = 0
 
     def __repr__(self) -> str:
         return f"Queue({self._membership.group_id!r}, {self.member_id!r}, {self._membership.state})"
@@ -157,20 +158,26 @@ class Queue:
             leaving.join()
 
     def _leave(self) -> None:
-        """Ends the share sessions, and leaves the group."""
+        """Ends the share sessions, and leaves the group. All requests together have the time limit of `close`."""
+        self._close_by_ms = now_ms() + round(CLOSE_TIMEOUT_S * 1000)
         for link in list(self._links.values()):
             with link.lock:
                 if link.session.is_open:
                     self._close_session(link)
         if not self._beats.withdraw():  # else an interrupt came before the first heartbeat
-            self._beats_done.wait(CLOSE_TIMEOUT_S)
+            self._beats_done.wait(self._close_timeout_s)
         leave = self._membership.leave()
         if leave is not None:
             try:
-                self._calls.transport.send(leave, timeout_s=CLOSE_TIMEOUT_S)
+                self._calls.transport.send(leave, timeout_s=self._close_timeout_s)
             except (KafkaError, ConnectionClosedError, TimeoutError) as error:
                 logger.debug("client: %s could not leave its group: %s", self._described, error)
         self._calls.transport.close_channel(self._channel)
+
+    @property
+    def _close_timeout_s(self) -> float:
+        """The time limit of a request of `close`. After a silent broker, the other requests get at least a second."""
+        return max(1.0, (self._close_by_ms - now_ms()) / 1000) if self._closed else CLOSE_TIMEOUT_S
 
     def _close_session(self, link: ShareLink) -> None:
         """Ends a share session.
@@ -180,7 +187,7 @@ class Queue:
         request = link.session.close()
         try:
             response = self._calls.transport.send(
-                request, broker=link.broker, channel=self._channel, timeout_s=CLOSE_TIMEOUT_S
+                request, broker=link.broker, channel=self._channel, timeout_s=self._close_timeout_s
             )
         except (KafkaError, ConnectionClosedError, TimeoutError) as error:
             logger.debug("client: %s could not close its share session: %s", self._described, error)
