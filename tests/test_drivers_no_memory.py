@@ -13,7 +13,7 @@ from kcore.drivers import event_loop, log_threads
 from kcore.errors import EngineInterruptedError, ReentrantCallError
 from kcore.log import LogError
 from tests.drivers.test_background_commits import LONG_S, Node
-from tests.kit import commit
+from tests.kit import commit, create
 
 
 class FailsOnce:
@@ -130,6 +130,28 @@ async def test_a_background_commit_whose_end_finds_no_memory_is_finished_later(m
     response = await asyncio.wait_for(future, LONG_S)
     assert response.topics[0].partitions[0].error_code == 0
     assert [type(context["exception"]) for context in raised] == [MemoryError] * 2
+    node.close()
+
+
+@pytest.mark.parametrize("has_thread", [True, False])
+async def test_an_exclusive_commit_whose_end_finds_no_memory_is_finished_later(
+    monkeypatch: pytest.MonkeyPatch, has_thread: bool
+) -> None:
+    """All other requests wait for the commit of a new topic. Before, they waited for ever."""
+    node = Node(shared=True)
+    await node.begin()
+    raised: list[dict[str, Any]] = []
+    node.driver.loop.set_exception_handler(lambda _, context: raised.append(context))
+    writer = node.driver._threads._writer
+    assert writer is not None, "the topic of `begin` was written on the thread"
+    if not has_thread:
+        monkeypatch.setattr(writer, "do", FailsOnce(writer.do, MemoryError()))
+    pipeline = node.engine.pipeline
+    monkeypatch.setattr(type(pipeline), "finish_background", FailsOnce(pipeline.finish_background, MemoryError()))
+    created = node.send(create("u"))
+    assert await codes(node, "g") == [0]
+    assert [topic.error_code for topic in (await created).topics] == [0]
+    assert [type(context["exception"]) for context in raised] == [MemoryError]
     node.close()
 
 

@@ -266,7 +266,9 @@ class AsyncDriver:
         """Ends the round of this turn: writes it, lets connections send the responses, and schedules further work."""
         self._round = False
         pipeline = self.engine.pipeline
-        if (pipeline.interrupted and self._has_ended()) or self._closed or (self._paused and pipeline.committing):
+        if (pipeline.interrupted and self._has_ended()) or self._closed:
+            return
+        if self._paused and pipeline.committing and self._written is None:  # the thread is writing the commit
             return
         self._enter()
         try:
