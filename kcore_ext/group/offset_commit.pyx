@@ -68,7 +68,7 @@ cdef class GroupCore(MachineCore):
 
     cdef int replay_records(self, int64_t first_offset, int64_t producer_id, object block) except -1:
         cdef OffsetBlock offsets
-        cdef OffsetTables tables = self.offset_tables
+        cdef OffsetTables tables = tables_of(self)
         cdef PyObject* topics
         cdef Py_ssize_t added
         if type(block) is not OffsetBlock:
@@ -88,6 +88,13 @@ cdef class GroupCore(MachineCore):
             )
         tables.counters.offset_count += added
         return 0
+
+
+cdef inline OffsetTables tables_of(GroupCore machine):
+    """Returns the tables of a group shard, which does not have them until its constructor sets them."""
+    if machine.offset_tables is None:
+        raise TypeError("the group shard has no tables of offsets")
+    return machine.offset_tables
 
 
 cdef inline int version_of(object context) except? -1:
@@ -333,7 +340,7 @@ cdef class OffsetCommitFastPath(CommitFastPath):
             return None
         if self._authorizer is not None and not self._permitted(context, group_id, template):
             return None
-        tables = (<GroupCore?>shard.machine).offset_tables
+        tables = tables_of(<GroupCore?>shard.machine)
         if not self._accepted(tables, context, request, group_id, template):
             return None
         block = self._block(tables, group_id, read(request, self._request, TOPICS), template, True)
@@ -453,7 +460,7 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
         )
         if result is not self._verified:
             return self._api.after_verification(shard, context, plan_of(request, template), result)
-        tables = (<GroupCore?>shard.machine).offset_tables
+        tables = tables_of(<GroupCore?>shard.machine)
         if not self._accepted(tables, context, request, group_id, template):
             return None
         # Kafka writes no topic ids here: these requests have topic names.

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from kcore.group.shard import GroupShard
 from kcore_ext.batch import BatchBuilder, CorruptBatchError, iter_records
 from kcore_ext.broker.compaction import Sweep, merged
 from kcore_ext.broker.compaction_map import OffsetMap
 from kcore_ext.group.consumer_records import ConsumerRecords, target_assignment
+from kcore_ext.group.offset_block import OffsetBlock
 from kcore_ext.group.offsets import OffsetDecoder
 
 COUNT_AT = 57
@@ -103,3 +105,14 @@ def test_a_batch_with_a_damaged_count_is_refused() -> None:
     struct.pack_into(">i", wrong, COUNT_AT, -1)
     with pytest.raises(CorruptBatchError):
         OffsetMap(1 << 20).add(bytes(wrong), None)  # type: ignore[arg-type]
+
+
+def test_a_group_shard_without_tables_replays_no_offsets() -> None:
+    class Record(NamedTuple):
+        key: Any
+        value: Any
+        version: int
+
+    block = OffsetBlock("g", 0, -1, 10, Record)
+    with pytest.raises(TypeError, match="the group shard has no tables of offsets"):
+        GroupShard.__new__(GroupShard).replay_block(0, -1, block)
