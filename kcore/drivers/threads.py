@@ -117,7 +117,7 @@ class ThreadDriver:
             with self._lock:
                 response = self._decide(context, request)
         if not isinstance(response, Pending):
-            return response
+            return result_of(response)
         if not response.done:
             follower = self._followers.get(response)
             if follower is not None:
@@ -200,7 +200,7 @@ class ThreadDriver:
             response = self._decide(context, request)
             if self._followers:
                 self.turn()
-        return result_of(response) if isinstance(response, Pending) and response.done else response
+        return response if isinstance(response, Pending) and not response.done else result_of(response)
 
     def _check_before_waiting(self) -> None:
         """Raises ReentrantCallError if this thread would wait for itself forever."""
@@ -422,9 +422,13 @@ def _wake(sleeper: Lock) -> None:
         return
 
 
-def result_of(pending: Pending) -> Any:
-    """Returns a complete response. Raises it if it is an exception: there was no memory for an error response."""
-    response = pending.response
+def result_of(response: Any) -> Any:
+    """Returns the response in a completed `Pending`, or the response itself if it was not pending.
+
+    Raises the response if it is an exception: there was no memory for an error response.
+    """
+    if isinstance(response, Pending):
+        response = response.response
     if isinstance(response, BaseException):
         raise response
     return response

@@ -72,15 +72,24 @@ def test_an_error_response_is_built_again_and_then_replaced_by_the_exception() -
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])
-def test_an_embedded_node_raises_an_error_that_replaces_a_response(asynchronous: bool) -> None:
-    """Before, the engine returned the exception as the response."""
+@pytest.mark.parametrize("is_pending", [True, False])
+def test_an_embedded_node_raises_an_error_that_replaces_a_response(asynchronous: bool, is_pending: bool) -> None:
+    """Before, the engine returned the exception as the response. Some APIs return the response of a `Pending` that
+    completes at once instead of the `Pending`.
+    """
     request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
     def replace(engine: Any) -> Callable[[], None]:
         pending = Pending(NoMemoryApi(9), RequestContext(4), request, parked=True)
         engine.apis.made[request.API_KEY] = SimpleNamespace(
-            fast=None, handle=lambda *_: pending, versions=(0, 4), request_type=HeartbeatRequest
+            fast=None,
+            handle=lambda *_: pending if is_pending else pending.response,
+            versions=(0, 4),
+            request_type=HeartbeatRequest,
         )
+        if not is_pending:
+            pending.fail(UNKNOWN)
+            return lambda: None
         return lambda: pending.fail(UNKNOWN)
 
     async def call() -> None:
