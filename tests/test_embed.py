@@ -470,5 +470,5 @@ def test_a_partition_count_that_differs_from_an_existing_internal_topic_is_logge
     assert warnings_in(caplog) == [
         "broker: offsets.topic.num.partitions=5 has no effect, because the internal topic __consumer_offsets already "
         "exists with 3 partitions, and this number cannot change; set the setting to the number of partitions, or "
-        "remove it"
+        "remove the setting"
     ]
