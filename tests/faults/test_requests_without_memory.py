@@ -245,6 +245,36 @@ def test_a_superseded_verification_stays_outstanding_until_it_completes() -> Non
     assert verifier._outstanding == {superseded.key: superseded}
 
 
+def test_a_superseded_verification_completes_once() -> None:
+    """Its receiver may find no memory, or may verify the producer's next request."""
+    verifier = PartitionVerifier(None, None, Now(ManualClock()))  # type: ignore[arg-type]
+    results: list[tuple[str, Any]] = []
+
+    def request(name: str, then: Callable[[], Any] = lambda: None) -> VerificationRequest:
+        def done(codes: Any) -> None:
+            results.append((name, codes["t", 0]))
+            then()
+
+        return VerificationRequest(verifier, "x", 1, 0, [("t", 0)], False, done, lambda: None)
+
+    following = request("following")
+    superseded = request("superseded", no_memory)
+    verifier._outstanding[superseded.key] = superseded
+    with pytest.raises(MemoryError):
+        verifier.verify(following)
+    verifier.verify(following)
+    verifier._outstanding[superseded.key] = request("first", lambda: verifier.verify(request("second")))
+    verifier.verify(request("third"))
+    assert results == [
+        ("superseded", ErrorCode.NETWORK_EXCEPTION),
+        ("following", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("first", ErrorCode.NETWORK_EXCEPTION),
+        ("second", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("third", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ]
+    assert verifier._outstanding == {}
+
+
 async def test_a_node_that_cannot_be_reached_gives_a_response_before_its_log_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

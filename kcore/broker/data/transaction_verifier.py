@@ -173,7 +173,8 @@ class PartitionVerifier:
         """Sends a request. An outstanding request with the same ids and epoch fails with NETWORK_EXCEPTION."""
         request.give_up_ms = self._now.now_ms + self._backoff_max_ms
         superseded = self._outstanding.get(request.key)
-        if superseded is not None:  # stays outstanding if there is no memory for its results
+        # A request stays outstanding if there is no memory for its results. An exception may leave a completed request.
+        if superseded is not None and not superseded.completed:
             superseded.fail(ErrorCode.NETWORK_EXCEPTION)
         self._outstanding[request.key] = request
         self.send(request)
