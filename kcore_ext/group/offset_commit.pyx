@@ -21,7 +21,7 @@ from kcore_ext.group.offset_block cimport CommitTemplate, OffsetBlock, block_of,
 from kcore_ext.group.offset_fetch cimport OffsetTables
 from kcore_ext.runtime.shard cimport MachineCore, ShardCore, ready_shard
 from kcore_ext.runtime.timer_wheel cimport Timer, timer_extend
-from kcore_ext.runtime.topics cimport TopicsCore
+from kcore_ext.runtime.topics cimport topic_by_id, topic_by_name
 from kcore_ext.util.slots cimport SlotLayout, item, number, slot
 
 from kcore_ext.group.offset_block import unknown_partitions
@@ -100,14 +100,6 @@ cdef inline OffsetTables tables_of(GroupCore machine):
 cdef inline int version_of(object context) except? -1:
     """Returns the version of a request. A context is a named tuple that begins with it."""
     return (<tuple>context)[0] if isinstance(context, tuple) else context.api_version
-
-
-cdef inline object topic_by_name(object topics, object name):
-    return (<TopicsCore>topics).named(name) if isinstance(topics, TopicsCore) else topics.by_name(name)
-
-
-cdef inline object topic_by_id(object topics, object topic_id):
-    return (<TopicsCore>topics).with_id(topic_id) if isinstance(topics, TopicsCore) else topics.by_id(topic_id)
 
 
 cdef class CommitFastPath:

@@ -53,8 +53,7 @@ cdef class OffsetFetchFastPath:
     cdef readonly int64_t served        # requests that the fast path has served, ...
     cdef readonly int64_t reused        # ... and those of them with a cached response
     cdef object _api
-    cdef object _by_id      # topic id: topic
-    cdef object _by_name
+    cdef object _topics
     cdef tuple _permissions # the authorizer's `allowed` and its arguments; None: every request is allowed
     cdef dict _shards       # partition: shard
     cdef int _partitions

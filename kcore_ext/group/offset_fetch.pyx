@@ -24,6 +24,7 @@ from kcore_ext.codec.fields cimport FieldLayout, get, item_of, length_of
 from kcore_ext.group.offsets cimport OffsetAndMetadata
 from kcore_ext.runtime.clock cimport Now
 from kcore_ext.runtime.shard cimport ShardCore, ready_shard
+from kcore_ext.runtime.topics cimport topic_by_id, topic_by_name
 
 cdef extern from "Python.h":
     PyObject* borrow_from_list "PyList_GET_ITEM"(object, Py_ssize_t)
@@ -115,8 +116,7 @@ cdef class OffsetFetchFastPath:
         self._api = api
         self._shards = shards.by_partition
         self._partitions = shards.partitions
-        self._by_id = topics.by_id
-        self._by_name = topics.by_name
+        self._topics = topics
         self._permissions = permissions
         self._cached = {}
         memset(self._seen, 0, sizeof(self._seen))
@@ -231,7 +231,7 @@ cdef class OffsetFetchFastPath:
                 return False
             name = <object>found
             if query.by_id:
-                info = self._by_id(name)
+                info = topic_by_id(self._topics, name)
                 if info is None:
                     return False
                 name = info.name
@@ -268,7 +268,7 @@ cdef class OffsetFetchFastPath:
                 return False
             if query.by_id:
                 topic_id = get(requested, layout, TOPIC_ID)
-                topic = None if topic_id is NULL else self._by_id(<object>topic_id)
+                topic = None if topic_id is NULL else topic_by_id(self._topics, <object>topic_id)
                 if topic is None:
                     return False
                 topic_name = topic.name
@@ -318,7 +318,7 @@ cdef class OffsetFetchFastPath:
             return PyList_GET_SIZE(known.topics) == 0
         for name, partitions in (<dict>query.offsets).items():
             if query.by_id:
-                topic = self._by_name(name)
+                topic = topic_by_name(self._topics, name)
                 if topic is None:
                     continue
                 topic_id = topic.topic_id
@@ -393,7 +393,7 @@ cdef class OffsetFetchFastPath:
                 topic_id = get(requested, layout, TOPIC_ID)
                 if topic_id is NULL or type(<object>topic_id) is not bytes or <bytes>topic_id == ZERO_UUID:
                     return False
-                topic = self._by_id(<object>topic_id)
+                topic = topic_by_id(self._topics, <object>topic_id)
                 if topic is None:
                     return False
                 topic_name = topic.name
@@ -446,7 +446,7 @@ cdef class OffsetFetchFastPath:
         topic_id = ZERO_UUID
         for name, partitions in (<dict>query.offsets).items():
             if query.by_id:
-                topic = self._by_name(name)
+                topic = topic_by_name(self._topics, name)
                 if topic is None:
                     continue
                 topic_id = topic.topic_id
