@@ -174,6 +174,9 @@ async def test_a_node_is_closed_while_a_loop_consumes(bootstrap: str) -> None:
         await asyncio.wait_for(first.wait(), 30)
         await asyncio.wait_for(node.close(), 30)
         await asyncio.wait_for(loop, 30)
+        assert loop.exception() is None
+        with pytest.raises(ConnectionClosedError, match="the node is closed"):
+            await node.topics.list()
 
 
 @pytest.mark.filterwarnings("ignore::kcore.errors.ImplausibleTimeWarning")  # the record must not be sent

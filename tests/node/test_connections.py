@@ -429,6 +429,8 @@ async def test_a_cluster_with_a_cancelled_opening_can_be_closed() -> None:
             task.cancel()
         await asyncio.wait([wait, opening])
         await cluster.close()
+        assert (wait.cancelled(), opening.cancelled()) == (True, True)
+        assert cluster._connections == {}
 
 
 def test_an_endless_number_in_a_response_header_is_refused_at_once() -> None:
