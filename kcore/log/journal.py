@@ -47,7 +47,7 @@ from kcore.log.journal_file import (
     read_file,
 )
 from kcore.log.lmdb_layout import JOURNAL_KEY
-from kcore.log.lmdb_values import contains, seek_before
+from kcore.log.lmdb_values import is_stored
 from kcore_ext.log.partition import journal_entry, log_pairs, sort_batches
 from kcore_ext.util.lock import Lock
 
@@ -471,7 +471,7 @@ def _put_pairs(
     """
     with txn.cursor(environment.log_db) as cursor:
         for number, found in batches.items():
-            if found and seek_before(cursor, number, found[0][0]) and contains(cursor, number, found[0][0]):
+            if found and is_stored(cursor, number, found[0][0]):
                 return f"offset {found[0][0]} of partition number {number} is in the log already"
         _, added = cursor.putmulti(pairs, overwrite=False)
     return None if added == len(pairs) else f"{len(pairs) - added} of {len(pairs)} values are in the log already"

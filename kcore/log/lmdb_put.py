@@ -15,7 +15,7 @@ from kcore.log.lmdb_layout import (
     partition_meta_key,
 )
 from kcore.log.lmdb_rewrite import rewrite_batches
-from kcore.log.lmdb_values import contains, seek_before
+from kcore.log.lmdb_values import contains, is_stored
 
 if TYPE_CHECKING:
     from kcore.log.lmdb_environment import LmdbEnvironment
@@ -51,16 +51,16 @@ def _append(cursor: Any, sealed: SealedPartition) -> None:
     if len(batches) == 1:
         if not cursor.put(_pack_log_key(number, bases[0]), batches[0], overwrite=False):
             raise CorruptLogError(sealed.key, bases[0], "a batch is already stored here")
-        is_stored = cursor.prev() and contains(cursor, number, bases[0])
+        present = cursor.prev() and contains(cursor, number, bases[0])
     else:
         pairs = [(_pack_log_key(number, base), batch) for base, batch in zip(bases, batches, strict=True)]
-        is_stored = seek_before(cursor, number, bases[0]) and contains(cursor, number, bases[0])
+        present = is_stored(cursor, number, bases[0])
         consumed, added = cursor.putmulti(pairs, overwrite=False)
         if not consumed == added == len(pairs):
             raise CorruptLogError(
                 sealed.key, bases[0], f"{len(pairs) - added} of {len(pairs)} batches are already stored"
             )
-    if is_stored:
+    if present:
         raise CorruptLogError(sealed.key, bases[0], "a batch is already stored here")
 
 

@@ -87,12 +87,13 @@ def find_batch(cursor: Any, number: int, base: int) -> bytes | None:
     return None
 
 
-def seek_before(cursor: Any, number: int, offset: int) -> bool:
-    """Moves a cursor to the last value whose key is below an offset of a partition; returns False without such a value.
+def is_stored(cursor: Any, number: int, offset: int) -> bool:
+    """Returns True if a value whose key is below an offset of a partition contains this offset; see `contains`.
 
-    The value may belong to a partition with a lower number.
+    Moves the cursor.
     """
-    return bool(cursor.prev() if cursor.set_range(_pack_log_key(number, offset)) else cursor.last())
+    found = cursor.prev() if cursor.set_range(_pack_log_key(number, offset)) else cursor.last()
+    return bool(found) and contains(cursor, number, offset)
 
 
 def contains(cursor: Any, number: int, offset: int) -> bool:
