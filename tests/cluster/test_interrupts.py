@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -35,15 +36,37 @@ def leases_ms(store: MemoryCluster) -> list[int]:
     return [node.lease.remaining_ms for node in MemoryClusterStore(store).nodes()]
 
 
-async def interrupt(*_: Any) -> None:
-    """Interrupts the main thread, then waits until this task is cancelled."""
-    ident = threading.main_thread().ident
-    assert ident is not None
-    signal.pthread_kill(ident, signal.SIGINT)
-    await asyncio.Event().wait()
+@pytest.fixture
+def interrupt() -> Iterator[Callable[..., Coroutine[Any, Any, None]]]:
+    """A coroutine function that interrupts the main thread once, then waits until its task is cancelled.
+
+    A signal that arrives just before the main thread begins to wait for a lock does not end that wait: Python looks
+    for signals before it calls the system and after the call. The signal is therefore repeated until Python has
+    called the handler.
+    """
+    interrupted = threading.Event()
+
+    def handle(*_: Any) -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            raise KeyboardInterrupt
+
+    async def repeat(*_: Any) -> None:
+        ident = threading.main_thread().ident
+        assert ident is not None
+        while not interrupted.is_set():
+            signal.pthread_kill(ident, signal.SIGINT)
+            await asyncio.sleep(0.01)
+        await asyncio.Event().wait()
+
+    before = signal.signal(signal.SIGINT, handle)
+    yield repeat
+    signal.signal(signal.SIGINT, before)
 
 
-def test_an_interrupted_open_gives_up_the_lease(store: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_open_gives_up_the_lease(
+    store: MemoryCluster, monkeypatch: pytest.MonkeyPatch, interrupt: Callable[..., Coroutine[Any, Any, None]]
+) -> None:
     """An interrupt during the start closes the node completely, although this takes several turns of its event loop."""
     close_server = ClusterNode._close_server
 
@@ -95,7 +118,9 @@ def test_an_interrupt_before_the_wait_for_the_start_gives_up_the_lease(
         assert node.cluster_id() == CLUSTER_ID
 
 
-def test_an_interrupted_close_gives_up_the_lease(store: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_close_gives_up_the_lease(
+    store: MemoryCluster, monkeypatch: pytest.MonkeyPatch, interrupt: Callable[..., Coroutine[Any, Any, None]]
+) -> None:
     node = kcore.open(cluster=URL, config=settings(1))
     monkeypatch.setattr(ClusterNode, "_hand_over", interrupt)
     with pytest.raises(KeyboardInterrupt):
