@@ -32,6 +32,7 @@ TESTS: Final = (
     "tests/protocol",
     "tests/server/test_request_queue.py",
     "tests/group/offsets/test_block.py",
+    "tests/group/offsets/test_encoded_commits.py",
     "tests/group/consumer/test_compiled_records.py",
     "tests/log/test_tail.py",
     "tests/broker/data/test_fetch_reader.py",

@@ -447,7 +447,7 @@ cdef class ProduceFastPath:
         pending = Pending.__new__(Pending)
         pending.api = self._api
         pending.context = context
-        pending.request = request
+        pending._request = request
         PipelineCore.respond_after_commit(self._pipeline, pending, response)
         return pending
 

@@ -20,3 +20,4 @@ cdef int raise_failure(Reader* reader) except -1
 cdef int read_uvarint(Reader* reader, unsigned int* value) noexcept
 cdef int skip_tags(Reader* reader) noexcept
 cdef object read_client_id(Reader* reader)
+cdef str text_of(const unsigned char* at, Py_ssize_t size)  # the string that the bytes encode in UTF-8

@@ -197,6 +197,18 @@ cdef inline PyObject* _none() noexcept:
     return Py_None
 
 
+cdef inline PyObject* _string_at(const unsigned char* at, Py_ssize_t length) noexcept:
+    """Returns the string that `length` bytes encode, from the cache if it has the string."""
+    cdef PyObject* text
+    if length == 0:
+        text = <PyObject*>_EMPTY
+        Py_INCREF(text)
+        return text
+    if SHORTEST_KEPT <= length <= LONGEST_KEPT:
+        return _kept_string(at, length)
+    return _text(at, length)
+
+
 cdef inline PyObject* _string(Reader* reader, bint compact, bint nullable) noexcept:
     cdef Py_ssize_t length = _length(reader, compact, False, nullable)
     cdef PyObject* text
@@ -206,13 +218,7 @@ cdef inline PyObject* _string(Reader* reader, bint compact, bint nullable) noexc
         return _fail(reader, b"a string is longer than 32767 bytes:", length)
     if _short(reader, length):
         return NULL
-    if length == 0:
-        text = <PyObject*>_EMPTY
-        Py_INCREF(text)
-    elif SHORTEST_KEPT <= length <= LONGEST_KEPT:
-        text = _kept_string(reader.at, length)
-    else:
-        text = _text(reader.at, length)
+    text = _string_at(reader.at, length)
     reader.at += length
     return text
 
@@ -539,6 +545,15 @@ cdef int raise_failure(Reader* reader) except -1:
     if reader.found >= 0:
         reason = f"{reason} {reader.found}; bytes left: {reader.end - reader.at}"
     raise DecodeError(reader.at - reader.start, reason)
+
+
+cdef str text_of(const unsigned char* at, Py_ssize_t size):
+    cdef PyObject* raw = _string_at(at, size)
+    if raw == NULL:
+        raise MemoryError
+    text = <object>raw
+    Py_DECREF(raw)
+    return <str>text
 
 
 cdef object read_client_id(Reader* reader):

@@ -61,11 +61,17 @@ cdef class OffsetBlock:
     cdef int version
 
     cdef int reserve(self, Py_ssize_t more) except -1
+    # Adds the offset of one partition. `size` is the size of its record without the value.
+    cdef int add_offset(self, str topic, bytes topic_id, Py_ssize_t size, object index, int32_t partition,
+                        int64_t committed_offset, int32_t leader_epoch, str metadata) except -1
     cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object requested, object index, FieldLayout layout,
                   str metadata) except -1
     cdef object record(self, Py_ssize_t place)
     # Adds all partitions of a request's topic. Returns False if metadata is too long: the block is then unusable.
     cdef bint take_all(self, str topic, bytes topic_id, object partitions) except -1
+    cdef bint take_encoded(
+        self, str topic, bytes topic_id, const unsigned char** partitions, Py_ssize_t count
+    ) except -1                 # the same for partitions of an `EncodedCommit`
     cdef bint write(self, BatchBuilder batch, int64_t timestamp_ms) except -1
     # Stores the offsets in the dictionary of a group, topic -> partition -> OffsetAndMetadata. Returns the number of new
     # partitions.

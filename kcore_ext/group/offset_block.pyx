@@ -18,6 +18,8 @@ from kcore_ext.batch.builder cimport BatchBuilder
 from kcore_ext.batch.layout cimport put_varint
 from kcore_ext.codec.plan cimport Schema, schema_of
 from kcore_ext.codec.fields cimport FieldLayout, read, type_of
+from kcore_ext.codec.read cimport text_of
+from kcore_ext.group.encoded_commit cimport EncodedOffset, read_offset
 from kcore_ext.group.offsets cimport (
     EXPIRING_VERSION,
     VALUE_VERSION,
@@ -28,6 +30,7 @@ from kcore_ext.group.offsets cimport (
     put_value,
     value_size,
 )
+from kcore_ext.runtime.encoded cimport request_of
 from kcore_ext.util.byte_order cimport write_int32
 from kcore_ext.util.named_tuples cimport named_tuple_of_three
 from kcore_ext.util.record_limits cimport RECORD_OVERHEAD
@@ -132,7 +135,9 @@ cdef class CommitPlan:
     @property
     def topics(self):
         if self.listed is None:
-            known = () if self.template is None else zip(self.request.topics, self.template.topics, strict=True)
+            known = ()
+            if self.template is not None:
+                known = zip(request_of(self.request).topics, self.template.topics, strict=True)
             self.listed = [(requested, topic, None) for requested, topic in known]
         return self.listed
 
@@ -303,20 +308,45 @@ cdef class OffsetBlock:
             self.take(topic, topic_id, size, requested, read(requested, layout, PARTITION_INDEX), layout, metadata)
         return True
 
+    cdef bint take_encoded(
+        self, str topic, bytes topic_id, const unsigned char** partitions, Py_ssize_t count
+    ) except -1:
+        cdef Py_ssize_t size = RECORD_OVERHEAD + key_size(self.group_id, topic), i
+        cdef EncodedOffset offset
+        cdef str metadata
+        self.reserve(count)
+        for i in range(count):
+            offset = read_offset(partitions[i])
+            metadata = text_of(offset.metadata.at, offset.metadata.size)
+            if is_too_long(metadata, self.limit):
+                return False
+            self.add_offset(
+                topic, topic_id, size, offset.partition, offset.partition, offset.offset, offset.leader_epoch, metadata
+            )
+        return True
+
     cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object requested, object index, FieldLayout layout,
                   str metadata) except -1:
-        """Stores the offset of one partition. `size` is the size of its record without the value."""
+        """Adds the offset of one partition of a request. `size` is the size of its record without the value."""
+        cdef int32_t partition = index, leader_epoch = -1
+        if type(index) is not int:
+            index = partition
+        if self.version == VALUE_VERSION:
+            leader_epoch = read(requested, layout, COMMITTED_LEADER_EPOCH)
+        return self.add_offset(
+            topic, topic_id, size, index, partition, read(requested, layout, COMMITTED_OFFSET), leader_epoch, metadata
+        )
+
+    cdef int add_offset(self, str topic, bytes topic_id, Py_ssize_t size, object index, int32_t partition,
+                        int64_t committed_offset, int32_t leader_epoch, str metadata) except -1:
         cdef OffsetAndMetadata offset = OffsetAndMetadata.__new__(OffsetAndMetadata)
         if self.count == self.capacity:
             self.reserve(1)     # a sequence of another class may yield more than its length
         cdef Entry* entry = &self.entries[self.count]
-        entry.partition = index
-        if type(index) is not int:
-            index = entry.partition
-        offset.committed_offset = read(requested, layout, COMMITTED_OFFSET)
-        offset.leader_epoch = -1
+        entry.partition = partition
+        offset.committed_offset = committed_offset
+        offset.leader_epoch = leader_epoch
         if self.version == VALUE_VERSION:
-            offset.leader_epoch = read(requested, layout, COMMITTED_LEADER_EPOCH)
             memcpy(offset.topic_uuid, PyBytes_AS_STRING(topic_id), 16)
         offset.metadata = metadata
         offset.commit_timestamp_ms = self.now_ms

@@ -4,6 +4,7 @@ from typing import Any
 from kcore_ext.group.consumer_records import ConsumerRecords
 from kcore_ext.group.offset_block import OffsetBlock
 from kcore_ext.group.offset_fetch import OffsetTables
+from kcore_ext.runtime.encoded import EncodedFastPath
 from kcore_ext.runtime.shard import MachineCore
 
 class GroupCore(MachineCore):
@@ -36,7 +37,7 @@ class GroupCore(MachineCore):
     def replay_pending_block(self, offset: int, producer_id: int, block: OffsetBlock[Any]) -> None:
         """Applies the offsets of a transaction as pending offsets."""
 
-class CommitFastPath:
+class CommitFastPath(EncodedFastPath):
     """The common part of the fast paths of OffsetCommit and TxnOffsetCommit.
 
     It caches up to 1024 combinations of topics and partitions. Each cache entry has the topic infos and a response that
@@ -46,6 +47,10 @@ class CommitFastPath:
     @property
     def served(self) -> int:
         """The number of requests that the fast path has served."""
+
+    @property
+    def served_encoded(self) -> int:
+        """The number of requests that the fast path has served without decoding them."""
 
     @property
     def cache_size(self) -> int:

@@ -15,10 +15,13 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 from libc.string cimport memcmp, memcpy
 
 from kcore_ext.batch.crc32c cimport crc32c_of
-from kcore_ext.runtime.outcome cimport Outcome, outcome_of
 from kcore_ext.codec.fields cimport FieldLayout, get, read, type_of
+from kcore_ext.codec.read cimport text_of
+from kcore_ext.group.encoded_commit cimport MAX_KEY_BYTES, TOPIC_BYTES, EncodedCommit, read_commit
 from kcore_ext.group.offset_block cimport CommitTemplate, OffsetBlock, block_of, plan_of
 from kcore_ext.group.offset_fetch cimport OffsetTables
+from kcore_ext.runtime.encoded cimport EncodedRequest, encoded_request
+from kcore_ext.runtime.outcome cimport Outcome, outcome_of
 from kcore_ext.runtime.shard cimport MachineCore, ShardCore, ready_shard
 from kcore_ext.runtime.timer_wheel cimport Timer, timer_extend
 from kcore_ext.runtime.topics cimport topic_by_id, topic_by_name
@@ -37,10 +40,8 @@ cdef extern from "Python.h":
 
 cdef enum:
     NO_EXPIRY = -1
-    MAX_TEMPLATES = 1024    # cached combinations of partitions ...
-    MAX_KEY_BYTES = 1024    # ... if their key has at most this size
+    MAX_TEMPLATES = 1024    # cached combinations of partitions
     MAX_RECENT = 256        # templates that are found by a hash, a power of two
-    TOPIC_BYTES = 22        # size of a topic in a key, besides its name and partitions: both lengths and the id
 
 cdef bytes ZERO_UUID = bytes(16)
 
@@ -102,7 +103,7 @@ cdef inline int version_of(object context) except? -1:
     return (<tuple>context)[0] if isinstance(context, tuple) else context.api_version
 
 
-cdef class CommitFastPath:
+cdef class CommitFastPath(EncodedFastPath):
     """Documented in offset_commit.pyi."""
 
     def __init__(self, api, shards, topics, authorizer, FieldLayout request not None, FieldLayout topic not None, permissions,
@@ -129,25 +130,30 @@ cdef class CommitFastPath:
         """Returns the cached result for a request's topics; None unless all its partitions exist."""
         cdef unsigned char[MAX_KEY_BYTES] key
         cdef CommitTemplate template
-        cdef Py_ssize_t i = 0
         topics = read(request, self._request, TOPICS)
         cdef Py_ssize_t size = self._encode(key, topics, by_id)
         if not size:
             return None
-        template = self._known(key, size)
+        template = self._valid(key, size)
         if template is not None:
-            for topic in topics:
-                if by_id:
-                    known = topic_by_id(self._topics, read(topic, self._topic, TOPIC_ID))
-                else:
-                    known = topic_by_name(self._topics, read(topic, self._topic, NAME))
-                if i >= len(template.topics) or known is not template.topics[i]:  # deleted, recreated, or grown
-                    break
-                i += 1
-            else:
-                return template
+            return template
         template = self._new_template(context, request, topics, by_id)
         self._keep(key, size, template)
+        return template
+
+    cdef CommitTemplate _valid(self, const unsigned char* key, Py_ssize_t size):
+        """Returns the cached template of a key; None if there is none or a topic has changed since it was made."""
+        cdef CommitTemplate template = self._known(key, size)
+        cdef Py_ssize_t i
+        if template is None:
+            return None
+        for i in range(len(template.topics)):
+            if key[0]:
+                known = topic_by_id(self._topics, template.ids[i])
+            else:
+                known = topic_by_name(self._topics, template.names[i])
+            if known is not template.topics[i]:     # deleted, recreated, or grown
+                return None
         return template
 
     cdef CommitTemplate _known(self, const unsigned char* key, Py_ssize_t size):
@@ -224,7 +230,20 @@ cdef class CommitFastPath:
             if not block.take_all(template.names[i], topic_id, read(topic, self._topic, PARTITIONS)):
                 return None
             i += 1
-        tables.counters.commits += block.count
+        return block
+
+    cdef OffsetBlock _encoded_block(self, OffsetTables tables, object group_id, EncodedCommit* commit,
+                                    CommitTemplate template):
+        """Returns the same as `_block`, for an encoded request."""
+        cdef OffsetBlock block = block_of(
+            group_id, tables.now.wall_ms, NO_EXPIRY, tables.metadata_max_bytes, self._record_type
+        )
+        cdef const unsigned char** partitions = commit.partitions
+        cdef int i
+        for i in range(commit.topic_count):
+            if not block.take_encoded(template.names[i], template.ids[i], partitions, commit.partition_counts[i]):
+                return None
+            partitions += commit.partition_counts[i]
         return block
 
     cdef Py_ssize_t _encode(self, unsigned char* key, object topics, bint by_id) except -1:
@@ -281,6 +300,7 @@ cdef class CommitFastPath:
 
 cdef enum:
     TOPIC_IDS_SINCE = 10    # the version of the request
+    MAX_ENCODED_BYTES = 16_384  # longest request that is served without decoding it
     RETENTION_TIME_MS = 5   # field of the request
 
 cdef enum:                  # slots of a classic group
@@ -314,47 +334,82 @@ cdef class OffsetCommitFastPath(CommitFastPath):
 
     def serve(self, context, request):
         cdef CommitTemplate template
-        cdef ShardCore shard
-        cdef OffsetTables tables
-        cdef OffsetBlock block
-        cdef int64_t retention_ms
+        cdef int64_t retention_ms, generation_id
         if type_of(<PyObject*>request) is not self._request.type:
             return None
         retention = read(request, self._request, RETENTION_TIME_MS)
         if not number(<PyObject*>retention, &retention_ms) or retention_ms != NO_EXPIRY:
             return None
-        group_id = read(request, self._request, GROUP_ID)
+        requested_id = read(request, self._request, GENERATION_ID)
+        if not number(<PyObject*>requested_id, &generation_id):
+            return None
         template = self._template(context, request, version_of(context) >= TOPIC_IDS_SINCE)
         if template is None:
             return None
-        shard = ready_shard(self._shards, group_id, self._shard_count)
+        return self._commit(
+            context, request, NULL, template, read(request, self._request, GROUP_ID), generation_id,
+            read(request, self._request, MEMBER_ID), read(request, self._request, INSTANCE_ID),
+        )
+
+    cdef object serve_encoded(
+        self, object context, int version, const unsigned char* body, Py_ssize_t size, Py_ssize_t max_elements
+    ):
+        cdef EncodedCommit commit
+        cdef EncodedRequest request
+        cdef CommitTemplate template
+        if size > MAX_ENCODED_BYTES:
+            return None
+        # The fields are read from the copy: Python code that runs before the last one is read may change the buffer.
+        request = encoded_request(self._request.cls, version, body, size)
+        if not read_commit(
+            <const unsigned char*>PyBytes_AS_STRING(request.body), size, version, max_elements, &commit
+        ):
+            return None
+        template = self._valid(commit.key, commit.key_bytes)
+        if template is None:
+            return None
+        return self._commit(
+            context, request, &commit, template, text_of(commit.group_id.at, commit.group_id.size),
+            commit.generation_id, text_of(commit.member_id.at, commit.member_id.size),
+            None if commit.instance_id.at is NULL else text_of(commit.instance_id.at, commit.instance_id.size),
+        )
+
+    cdef object _commit(self, object context, object request, EncodedCommit* encoded, CommitTemplate template,
+                        object group_id, int64_t generation_id, object member_id, object instance_id):
+        """Writes the offsets of a request, an object or an `EncodedRequest`; returns the same as `serve`.
+
+        Args:
+            encoded: the content of an `EncodedRequest`; NULL for an object.
+        """
+        cdef OffsetTables tables
+        cdef OffsetBlock block
+        cdef ShardCore shard = ready_shard(self._shards, group_id, self._shard_count)
         if shard is None:
             return None
         if self._authorizer is not None and not self._permitted(context, group_id, template):
             return None
         tables = tables_of(<GroupCore?>shard.machine)
-        if not self._accepted(tables, context, request, group_id, template):
+        if not self._accepted(tables, context, request, template, group_id, generation_id, member_id, instance_id):
             return None
-        block = self._block(tables, group_id, read(request, self._request, TOPICS), template, True)
+        if encoded is NULL:
+            block = self._block(tables, group_id, read(request, self._request, TOPICS), template, True)
+        else:
+            block = self._encoded_block(tables, group_id, encoded, template)
         if block is None:
             return None
+        tables.counters.commits += block.count
         self.served += 1
+        self.served_encoded += encoded is not NULL
         return shard.write_and_respond(self._api, context, request, outcome_of(block, template.response))
 
-    cdef bint _accepted(self, OffsetTables tables, object context, object request, object group_id,
-                        CommitTemplate template) except -1:
+    cdef bint _accepted(self, OffsetTables tables, object context, object request, CommitTemplate template,
+                        object group_id, int64_t generation_id, object member_id, object instance_id) except -1:
         """Returns True if the group accepts the commit. Then also restarts the session timeout of a classic member."""
         cdef PyObject* found = PyDict_GetItemWithError(tables.groups, group_id)
         cdef PyObject* state
-        cdef int64_t generation_id
-        requested_id = read(request, self._request, GENERATION_ID)
-        if not number(<PyObject*>requested_id, &generation_id):
-            return False
         if found is NULL:
             return generation_id < 0
         group = <object>found
-        member_id = read(request, self._request, MEMBER_ID)
-        instance_id = read(request, self._request, INSTANCE_ID)
         state = slot(found, self._of_group, GROUP_STATE)    # NULL: the group is not classic
         # A Stable group accepts a member of its generation, and an Empty one a client without a member.
         if state is <PyObject*>self._empty and generation_id < 0 and not member_id:
@@ -363,7 +418,7 @@ cdef class OffsetCommitFastPath(CommitFastPath):
             if self._restart_timeout(found, generation_id, <PyObject*>member_id, tables.now.now_ms):
                 return True
         code = group.validate_offset_commit(
-            member_id, instance_id, requested_id, context.api_version, False, plan_of(request, template)
+            member_id, instance_id, generation_id, context.api_version, False, plan_of(request, template)
         )
         if code:
             return False
@@ -374,7 +429,7 @@ cdef class OffsetCommitFastPath(CommitFastPath):
         """Restarts the session timeout of a member of a group's present generation; returns False without one."""
         cdef PyObject* member = item(slot(group, self._of_group, GROUP_MEMBERS), member_id)
         cdef PyObject* timer
-        cdef int64_t current, timeout_ms
+        cdef int64_t current, timeout_ms = 0
         if member is NULL:
             return False
         timer = slot(member, self._of_member, MEMBER_TIMER)
@@ -459,6 +514,7 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
         block = self._block(tables, group_id, read(request, self._request, TOPICS), template, False)
         if block is None:
             return None
+        tables.counters.commits += block.count
         outcome = outcome_of(block, template.response)
         outcome.producer_id = producer_id
         outcome.producer_epoch = producer_epoch

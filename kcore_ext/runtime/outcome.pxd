@@ -20,7 +20,7 @@ ctypedef object (*Arrival)(object waiter, object response)
 cdef class Pending:
     cdef readonly object api
     cdef readonly object context
-    cdef readonly object request
+    cdef object _request        # the request as an object or an EncodedRequest
     cdef readonly object response
     cdef object callback        # called at completion, or passed to `arrival`; None: none is set
     cdef public bint parked

@@ -6,6 +6,8 @@ import logging
 
 from kcore.protocol.error_codes import ErrorCode
 
+from kcore_ext.runtime.encoded cimport request_of
+
 logger = logging.getLogger("kcore.runtime.pending")
 
 
@@ -52,8 +54,13 @@ cdef class Pending:
     def __init__(self, api, context, request, *, bint parked=False):
         self.api = api
         self.context = context
-        self.request = request
+        self._request = request
         self.parked = parked
+
+    @property
+    def request(self):
+        self._request = request_of(self._request)
+        return self._request
 
     cpdef complete(self, response):
         assert not self.done, "a pending response is completed exactly once"
@@ -142,5 +149,5 @@ cdef Pending pending_of(object api, object context, object request):
     cdef Pending pending = Pending.__new__(Pending)
     pending.api = api
     pending.context = context
-    pending.request = request
+    pending._request = request
     return pending

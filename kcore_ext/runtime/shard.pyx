@@ -16,6 +16,7 @@ from cpython.dict cimport PyDict_Contains, PyDict_SetItem
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kcore_ext.batch.builder cimport BatchBuilder, end_marker, non_transactional_builder, transactional_builder
+from kcore_ext.runtime.encoded cimport request_of
 from kcore_ext.runtime.outcome cimport Outcome, Pending, pending_of
 from kcore_ext.group.offset_block cimport OffsetBlock
 from kcore_ext.util.record_limits cimport RECORD_OVERHEAD
@@ -238,7 +239,7 @@ cdef class ShardCore:
         cdef Pending pending
         refused = self.append(outcome)
         if refused is not None:
-            return self._refuse(api, context, request, outcome.reply, refused)
+            return self._refuse(api, context, request_of(request), outcome.reply, refused)
         if self._outbox:
             self._release()
         pending = pending_of(api, context, request)

@@ -3,6 +3,7 @@
 from cpython.object cimport PyObject
 
 from kcore_ext.codec.plan cimport Schema
+from kcore_ext.runtime.encoded cimport EncodedFastPath
 from kcore_ext.runtime.lease cimport LocalLease
 from kcore_ext.server.api_times cimport ApiTimes
 
@@ -18,7 +19,8 @@ cdef struct CachedFrame:                # a response that may be sent again
 
 cdef class ApiEntry:
     cdef readonly object api
-    cdef public object fast             # the fast path; None without one
+    cdef object _fast                   # the fast path; None without one
+    cdef EncodedFastPath _encoded       # the same fast path if it serves encoded requests; None: it does not
     cdef public object handle           # (context, request) -> response, `Pending` or None
     cdef public LocalLease lease        # the lease of a cluster's node, checked around `fast`; None: none is needed
     cdef public object checked          # (context, request, response of `fast`) -> response, if the lease may end before it
@@ -45,6 +47,10 @@ cdef class ApiEntry:
 
     cpdef int header_version(self, int version) except -1
     cdef object _decide(self, object context, object request)
+    cdef object _decide_encoded(
+        self, object context, int version, const unsigned char* frame, Py_ssize_t size, Py_ssize_t position
+    )
+    cdef bint _needs_check(self, object response) except -1
     cdef object _decode(self, const unsigned char* frame, Py_ssize_t size, int version, Py_ssize_t position)
     cdef bytes frame_of(self, object response, int version, int correlation_id)
     cdef bytes _frame_again(self, object response, int version, int correlation_id)

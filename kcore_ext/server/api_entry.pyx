@@ -66,17 +66,48 @@ cdef class ApiEntry:
         cdef Plan* plan = self._schema.plan(version, version >= self._schema.flexible_since)
         return read_message(plan, frame, size, position, self.max_request_elements)
 
+    @property
+    def fast(self):
+        return self._fast
+
+    @fast.setter
+    def fast(self, fast):
+        self._fast = fast
+        self._encoded = None
+        if fast is not None and fast == self.api.fast:
+            path = getattr(self.api, "fast_path", None)
+            if isinstance(path, EncodedFastPath):
+                self._encoded = path
+
     cdef object _decide(self, object context, object request):
         """Handles a request on the fast path, or on the generic path if the fast path declines or the lease ended."""
         cdef object response = None
-        if self.fast is not None and (self.lease is None or self.lease.valid()):
-            response = self.fast(context, request)
-            if self.lease is not None and response is not None:
-                # A `Pending` that waits for a commit needs no check: if the lease has ended, the store refuses the
-                # commit.
-                if (<Pending>response).parked if isinstance(response, Pending) else not self.lease.valid():
-                    return self.checked(context, request, response)
+        if self._fast is not None and (self.lease is None or self.lease.valid()):
+            response = self._fast(context, request)
+            if self.lease is not None and response is not None and self._needs_check(response):
+                return self.checked(context, request, response)
         return self.handle(context, request) if response is None else response
+
+    cdef object _decide_encoded(
+        self, object context, int version, const unsigned char* frame, Py_ssize_t size, Py_ssize_t position
+    ):
+        """Handles the request at `position` of a frame on the fast path; None: the caller must decode the request."""
+        cdef object response
+        if self._encoded is None or not (self.lease is None or self.lease.valid()):
+            return None
+        response = self._encoded.serve_encoded(
+            context, version, frame + position, size - position, self.max_request_elements
+        )
+        if self.lease is not None and response is not None and self._needs_check(response):
+            return self.checked(context, self._decode(frame, size, version, position), response)
+        return response
+
+    cdef bint _needs_check(self, object response) except -1:
+        """Returns True if `checked` must check a response of the fast path: the lease may end before it is sent.
+
+        A `Pending` that waits for a commit needs no check: if the lease has ended, the store refuses the commit.
+        """
+        return (<Pending>response).parked if isinstance(response, Pending) else not self.lease.valid()
 
     def decide(self, context, request):
         return self._decide(context, request)

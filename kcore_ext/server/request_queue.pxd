@@ -4,6 +4,7 @@ cimport cython
 
 from libc.stdint cimport int64_t
 
+from kcore_ext.codec.frames cimport RequestHead
 from kcore_ext.server.api_entry cimport ApiEntry
 from kcore_ext.server.api_times cimport ApiTimes
 
@@ -70,6 +71,11 @@ cdef class RequestQueue:
     cdef int _request(self, const unsigned char* frame, Py_ssize_t size) except -1
     cdef int _decide(self, ApiEntry route, int version, int correlation_id, object context, object request,
                      CachedRequest cached) except -1
+    cdef int _decided(self, ApiEntry route, int version, int correlation_id, object context, object request,
+                      object response, CachedRequest cached, int64_t began_ns) except -1
+    cdef bint _serve_encoded(
+        self, ApiEntry route, object context, const unsigned char* frame, Py_ssize_t size, RequestHead* head
+    ) except -1
     cdef int _record_time(self, ApiTimes times, ResponseSlot slot, int64_t began_ns) except -1
     cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1
     cdef int _write_later(self, ResponseSlot slot, object api, object context, object request, object response) except -1

@@ -311,11 +311,35 @@ cdef class RequestQueue:
             context = self._last_context    # most clients repeat one API
         else:
             context = self._context(head.api_version, <str>client_id)
+        if route._encoded is not None and route.meter is None and self._serve_encoded(
+            route, context, frame, size, &head
+        ):
+            return 0
         request = route._decode(frame, size, head.api_version, head.body)
         if key is not None and len(<str>client_id) <= MAX_CACHED_CLIENT_ID:
             self._cache_request(key, route, head.api_version, context, request)
         # The response is cached only if the request is repeated, because a starting client repeats few requests.
         return self._decide(route, head.api_version, head.correlation_id, context, request, None)
+
+    cdef bint _serve_encoded(
+        self, ApiEntry route, object context, const unsigned char* frame, Py_ssize_t size, RequestHead* head
+    ) except -1:
+        """Serves a request on a fast path that needs no decoded request; returns False if the fast path declines."""
+        cdef ApiTimes times = route.times
+        cdef int64_t began_ns = 0 if times is None else (self._mark_ns or times.now_ns())
+        request = None
+        try:
+            response = route._decide_encoded(context, head.api_version, frame, size, head.body)
+            if response is None:
+                return False
+        except Exception as error:
+            request = route._decode(frame, size, head.api_version, head.body)
+            response = self._owner.failed(route, context, request, error)
+        route.requests += 1
+        if request is None and not isinstance(response, Pending):
+            request = route._decode(frame, size, head.api_version, head.body)   # for a response that is too long
+        self._decided(route, head.api_version, head.correlation_id, context, request, response, None, began_ns)
+        return True
 
     cdef object _context(self, int version, str client_id):
         """Returns the context of requests with this version and client id, and remembers it as the last one."""
@@ -345,9 +369,6 @@ cdef class RequestQueue:
     cdef int _decide(
         self, ApiEntry route, int version, int correlation_id, object context, object request, CachedRequest cached
     ) except -1:
-        cdef ResponseSlot slot
-        cdef Pending pending
-        cdef bytes frame
         cdef ApiTimes times = route.times
         cdef int64_t began_ns = 0 if times is None else (self._mark_ns or times.now_ns())
         route.requests += 1
@@ -355,6 +376,17 @@ cdef class RequestQueue:
             response = route._decide(context, request) if route.meter is None else route.meter(route, context, request)
         except Exception as error:
             response = self._owner.failed(route, context, request, error)
+        return self._decided(route, version, correlation_id, context, request, response, cached, began_ns)
+
+    cdef int _decided(
+        self, ApiEntry route, int version, int correlation_id, object context, object request, object response,
+        CachedRequest cached, int64_t began_ns,
+    ) except -1:
+        """Adds the response of a decided request to the queue, or a slot for it if it is not complete."""
+        cdef ResponseSlot slot
+        cdef Pending pending
+        cdef bytes frame
+        cdef ApiTimes times = route.times
         if isinstance(response, Pending):
             pending = <Pending>response
             if not pending.done:
@@ -367,6 +399,8 @@ cdef class RequestQueue:
                 pending.tell(slot, _respond)
                 return 0
             response = pending.response
+            if request is None:
+                request = pending.request
         if response is None:
             if times is not None:
                 self._record_time(times, None, began_ns)

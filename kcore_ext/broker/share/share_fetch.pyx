@@ -87,7 +87,7 @@ cdef class ShareFetchPending(Pending):
     def __init__(self, api, context, request):
         self.api = api
         self.context = context
-        self.request = request
+        self._request = request
         self.parked = True
 
     def abandon(self):
@@ -102,7 +102,7 @@ cdef ShareFetchPending share_fetch_pending(object api, object context, object re
     cdef ShareFetchPending pending = ShareFetchPending.__new__(ShareFetchPending)
     pending.api = api
     pending.context = context
-    pending.request = request
+    pending._request = request
     pending.parked = True
     return pending
 

@@ -1,0 +1,22 @@
+"""Fast paths that serve encoded requests, for other compiled modules."""
+
+cimport cython
+
+
+@cython.final
+@cython.no_gc
+cdef class EncodedRequest:
+    cdef bytes body
+    cdef object _type
+    cdef int _version
+
+cdef EncodedRequest encoded_request(object cls, int version, const unsigned char* body, Py_ssize_t size)
+cdef object request_of(object request)      # decodes an EncodedRequest; returns every other request unchanged
+
+
+cdef class EncodedFastPath:
+    # Serves the request that is encoded in `body`. Returns the same as the API's `fast`: None, without any durable
+    # change, if the caller must decode the request.
+    cdef object serve_encoded(
+        self, object context, int version, const unsigned char* body, Py_ssize_t size, Py_ssize_t max_elements
+    )
