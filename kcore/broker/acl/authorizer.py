@@ -82,7 +82,9 @@ class AclAuthorizer(AclAuthorizerCore):
         self._denied_bytes += size_bytes
 
     def allowed_on_any(self, context: Any, operation: Operation, resource_type: ResourceType) -> bool:
-        """Decides if the client may perform the operation on any resource of a type, existing or not (KIP-679)."""
+        """Decides if the client may perform the operation on at least one resource of a type, existing or not
+        (KIP-679).
+        """
         if self.allowed(context, operation, resource_type, _PROBE):
             return True
         table = self._current_table()  # the decision may examine all entries

@@ -90,7 +90,9 @@ def _merged(parts: Sequence[AlterClientQuotasResponse]) -> AlterClientQuotasResp
 
 
 def _parts(entry: EntryData) -> dict[str, str | None]:
-    """Returns the names of an entity by type. If a type occurs twice, its last name is used, as in Kafka."""
+    """Returns the parts of an entity as a dictionary: type -> name. If a type occurs twice, its last name is used, as
+    in Kafka.
+    """
     return {part.entity_type: part.entity_name for part in entry.entity}
 
 

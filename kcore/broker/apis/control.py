@@ -164,9 +164,9 @@ class ControlApi(Api[Request, Response]):
 
 
 class PreparedResponse:
-    """The last step of a long request: a decision that only returns a response. Earlier slices have made this response.
+    """The last step of a long request: a decision that returns the response that earlier slices have made.
 
-    The shard sends the response when the state that the response shows is durable.
+    The shard sends this response when the state that it shows is durable.
 
     Args:
         api: the API of the request; it makes error responses.
@@ -219,7 +219,7 @@ class SlicedReadApi(ControlApi[Request, Response]):
 
 
 def client_code(code: ErrorCode) -> ErrorCode:
-    """Translates a code for clients of the control plane: NOT_CONTROLLER if the shard cannot serve now."""
+    """Replaces the code of a shard that cannot serve now (`SHARD_REFUSALS`) by NOT_CONTROLLER; keeps any other code."""
     return ErrorCode.NOT_CONTROLLER if code in SHARD_REFUSALS else code
 
 

@@ -73,7 +73,8 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
     def handle(self, context: RequestContext, request: CreatePartitionsRequest) -> Any:
         """Handles the request, in parts if it names many topics or adds many partitions.
 
-        A request that adds more partitions than allowed is not divided, so that the limit applies to all its topics.
+        A request that adds more partitions than one request may add is not divided, so that one decision applies this
+        limit to all its topics together.
         """
         by_name = self.shard.machine.image.by_name
 

@@ -184,7 +184,7 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
 
 
 def _undescribed_type(request: DescribeConfigsRequest) -> int | None:
-    """Returns the first resource type in a request whose resources have no settings; None if there is none."""
+    """Returns the first requested resource type that has no settings; None if every type has settings."""
     types = (resource.resource_type for resource in request.resources)
     return next((each for each in types if each not in _DESCRIBED_TYPES), None)
 

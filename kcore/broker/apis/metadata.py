@@ -77,8 +77,9 @@ class WithoutCreation(NamedTuple):
 class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
     """Handler of Metadata requests. It creates missing topics if the request and the settings allow it.
 
-    As in Kafka, the response to a request that creates a topic is UNKNOWN_TOPIC_OR_PARTITION, and the client sends the
-    request again. Otherwise a client that looks up a topic after deleting it would get a new topic.
+    As in Kafka, the response to a request that creates a topic has UNKNOWN_TOPIC_OR_PARTITION for this topic, and the
+    client sends the request again. So a client that deletes a topic and looks it up gets an error, although the look-up
+    creates a new topic.
 
     Args:
         shard: the metadata shard.
@@ -240,8 +241,8 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         name: str,
         records: list[MetadataItem] | None,
     ) -> MetadataResponseTopic:
-        """Describes one topic by name. If the topic is missing and `records` is not None, creates the topic and adds
-        its records.
+        """Describes one topic by name. If the topic is missing and `records` is not None, adds the records that create
+        the topic to `records`.
 
         Only the controller creates topics. But every node returns an error to a client without the permission to create
         the topic.

@@ -85,8 +85,8 @@ _WITHOUT_LOG_START = frozenset(
 class ProduceApi(Api[ProduceRequest, ProduceResponse]):
     """Handler of Produce requests.
 
-    The fast path serves requests whose batches are all valid and next in their sequence. Each batch belongs to no
-    transaction, or to a transaction that is open in the partition.
+    The fast path serves a request if every batch is valid and next in its sequence. In addition, every batch must
+    belong to no transaction, or to a transaction that is already open in the partition.
 
     Args:
         partitions: the node's partitions.

@@ -76,8 +76,8 @@ LOAD_BATCHES: Final = 25
 """Number of state batches that take as long to load as a share partition without state batches."""
 
 MAX_DISCARDED_BYTES: Final = 8 << 20
-"""Limit for the bytes that one request reads but does not deliver. At this limit, the request stops reading. Other work
-counts as a number of bytes that takes the same time.
+"""Limit for the log batches that one request reads but does not deliver, in bytes; at this limit, the request stops
+reading. Each batch counts as its size plus a constant (`examined_bytes`).
 """
 
 FEW_FETCHED: Final = 1_000

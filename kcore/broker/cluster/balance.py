@@ -114,8 +114,8 @@ class Placement:
                     yield self.move(topic, partition, target)
 
     def cancelled_plans(self, alive: Collection[int]) -> Iterator[Move]:
-        """Yields a move for each partition whose planned new leader is no longer a target. It cancels the plan: the
-        current leader keeps the partition.
+        """Yields a move for each partition whose planned new leader is no longer a target. The move cancels the plan:
+        the current leader keeps the partition.
 
         The method omits partitions without a live leader, because `leaderless` moves them, and a decision must not move
         a partition twice.

@@ -337,8 +337,8 @@ class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
     def handle(self, context: RequestContext, request: EnvelopeRequest) -> Any:
         """Handles the client's request that an envelope contains, with the principal of the client.
 
-        An envelope without a principal contains a request of the node itself. For this request, creates the topics that
-        the node needs.
+        An envelope without a principal contains a request that the sending node makes for itself. The method then
+        creates the topics that the sending node needs.
         """
         if not self._access.allowed(context, self.key):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

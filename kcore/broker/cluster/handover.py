@@ -103,8 +103,8 @@ class Releases:
     def add(self, key: PartitionKey, epoch: int) -> None:
         """Adds a partition that this node has stopped serving; `report` reports it.
 
-        The method replaces a release of the same partition in an earlier leader epoch. Such a release remains if this
-        node became the leader again without replaying the record of the leader in between.
+        If the partition has a release of an earlier leader epoch, the new release replaces it. An earlier release
+        remains if another node led the partition in between, and this node has not replayed the record of that leader.
         """
         earlier = self._epochs.get(key)
         if earlier is None or earlier[0] != epoch:
@@ -169,7 +169,7 @@ class Releases:
         self._again(0 if self._added else RETRY_MS)
 
     def _backed_off_ms(self) -> int:
-        """Returns the pause before the next attempt, and doubles the pause after that."""
+        """Returns the pause before the next attempt in ms, and doubles the later pauses."""
         wait_ms = self._retry_ms
         self._retry_ms = min(2 * wait_ms, RETRY_MS)
         return wait_ms

@@ -51,10 +51,9 @@ LARGE_PACKED_BYTES: Final = 4_096
 SLICE_REMOVED: Final = 1_500
 """Maximum number of batches that a slice removes. The commit of the slice takes time for each removed batch."""
 UNREAD_BATCHES: Final = 32
-"""Threshold for runs of adjacent batches to remove. A pass removes a run of at least this length without reading it
-again.
+"""Minimum number of adjacent removable batches that a pass removes without reading them again.
 
-The pass reads a shorter run together with the batches around it, which saves a separate read.
+The pass reads fewer adjacent removable batches together with the batches around them, which saves a separate read.
 """
 MERGED_BATCH_BYTES: Final = 64 * 1024
 """Largest size of a batch that is merged from several small ones."""
@@ -217,7 +216,9 @@ class CompactionPass:
         return end
 
     def _survey_special(self, header: BatchHeader, batch: bytes) -> Generator[None, None, bool]:
-        """Surveys a marker, or a batch of a transaction whose end is known. Returns False if the pass is over."""
+        """Reads a batch in the first half that the compiled code does not read, such as a marker. Returns False if the
+        pass is over.
+        """
         if header.is_control or self._is_aborted(header):
             self._map.step_over(header.base_offset)
             self._work -= 1

@@ -153,10 +153,10 @@ class BrokerConfig(MetadataListener):
         return value
 
     def synonyms(self, name: str) -> tuple[SynonymValue, ...]:
-        """Returns the possible sources of a setting's value, the effective source first.
+        """Returns the possible sources of a setting's value, the source with the highest precedence first.
 
-        The sources include settings that differ from `name` only in their unit, such as `log.retention.hours`. The
-        result never begins with such a setting: it omits all sources before the first source whose setting is `name`.
+        The sources include other settings that differ from `name` only in their unit, such as `log.retention.hours`.
+        But the first source is always of `name` itself: sources before it are omitted.
         """
         synonyms = self._synonyms.get(name)
         if synonyms is None:
@@ -251,7 +251,7 @@ class BrokerConfig(MetadataListener):
         return self.keys.fault(changed) if changed else None
 
     def stored_keys(self, listener: str) -> dict[str, Any]:
-        """Returns the static values of a listener's keys and certificates that were changed at run time.
+        """Returns the static values of those keys and certificates of a listener that were changed at run time.
 
         Returns:
             Setting -> its value in the properties file or on the command line; None if it has no value there.

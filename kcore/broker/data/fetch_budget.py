@@ -39,14 +39,14 @@ class FetchMemoryBudget:
 
     @property
     def left_bytes(self) -> int:
-        """The remaining memory; negative if responses exceed it."""
+        """The remaining memory in bytes; negative if unsent responses take more memory than allowed."""
         return self._left_bytes
 
     def measure(self, left_bytes: int) -> None:
         """Sets the remaining memory, and derives the maximum size of a response from it.
 
         Args:
-            left_bytes: the remaining memory; negative if the unread responses exceed the limit.
+            left_bytes: the remaining memory; negative if unsent responses take more memory than allowed.
         """
         self._left_bytes = left_bytes
         self.most_bytes = max(0, min(self._fetch_max_bytes, left_bytes // RESPONSE_DIVISOR))

@@ -199,7 +199,8 @@ class Partition(PartitionCore):
         """Rebuilds producers and transactions from the snapshot, if there is one, and the batches after it.
 
         If the log is compacted beyond the snapshot's offset, markers of the snapshot's transactions may be missing. The
-        recovery then replays the whole log, and takes only producers with deleted batches from the snapshot.
+        recovery then replays the whole log. From the snapshot it takes only the producers whose batches the log has
+        deleted.
         """
         producers, start, deleted = ProducerStates(), self.log.log_start_offset, None
         snapshot = self._read_snapshot()

@@ -56,8 +56,8 @@ class Rate:
 class TokenBucket:
     """A token bucket for changes of partitions. Each change removes tokens, and tokens arrive at a constant rate.
 
-    The bucket is full at the beginning. Its capacity is the number of tokens that arrive during all samples. The number
-    of tokens can become negative.
+    The bucket is full at the beginning. Its capacity is the number of tokens that arrive in the time of all samples.
+    The number of tokens can become negative.
     """
 
     __slots__ = ("_at_ms", "_tokens")

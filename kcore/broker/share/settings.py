@@ -36,7 +36,7 @@ class ShareSettings(NamedTuple):
     Attributes:
         lock_ms: the time for which acquired records are locked.
         max_deliveries: the number of deliveries after which a released record is archived.
-        max_locks: the number of offsets of a share partition that may be tracked.
+        max_locks: the maximum number of offsets whose delivery state a share partition tracks.
         allow_renew: True if members may renew locks (KIP-1222).
         read_committed: True if records of open and aborted transactions are not delivered.
         reset: the policy for a share partition that has no start offset: `latest`, `earliest` or `by_duration:PT1H`.

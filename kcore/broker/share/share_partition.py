@@ -391,8 +391,9 @@ class SharePartition(SharePartitionCore):
 
         Args:
             member_id: the member that has acquired them.
-            batches: the acknowledgements, which are `acknowledgements.valid`.
-            done: called with the result, once the new state is durable.
+            batches: the acknowledgements, for which `acknowledgements.valid` has returned True.
+            done: called with the error code: when the new state is durable, or immediately if the acknowledgement is
+                refused.
         """
         if self.state is not SharePartitionState.ACTIVE:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER if self.error is ErrorCode.NONE else self.error)
