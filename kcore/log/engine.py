@@ -170,7 +170,7 @@ class StagedLogEngine(EngineCore, LogEngine):
     def seal(self) -> WriteSet:
         """Implements `LogEngine.seal`."""
         if self._closed is not None or self._interrupted_change or self._in_flight is not None:
-            self._refuse_round()
+            self._refuse_seal()
         self._interrupted_change = COMMITTING
         try:
             sealed = self._take_staged()
@@ -180,8 +180,8 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._interrupted_change = 0
         return sealed
 
-    def _refuse_round(self) -> NoReturn:
-        """Raises the error of a call that requests a write set at a time when the log cannot make one.
+    def _refuse_seal(self) -> NoReturn:
+        """Raises the error of `seal` or `commit` if the log cannot make a write set now.
 
         If an earlier call was interrupted, the method recovers the log before it raises the error.
         """
@@ -253,7 +253,7 @@ class StagedLogEngine(EngineCore, LogEngine):
     def commit(self) -> None:
         """Implements `LogEngine.commit`."""
         if self._closed is not None or self._interrupted_change or self._in_flight is not None:
-            self._refuse_round()
+            self._refuse_seal()
         if not (self._dirty or self._metas or self._drops):
             return
         self._interrupted_change = COMMITTING

@@ -435,7 +435,7 @@ class LogEngine(ABC):
 
     @abstractmethod
     def sync(self) -> None:
-        """Forces all committed data to the device, also if the durability is not `fsync`; raises LogError."""
+        """Forces all committed data to the device, even if the durability is not `fsync`; raises LogError."""
 
     @abstractmethod
     def stats(self) -> EngineStats:

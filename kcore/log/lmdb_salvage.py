@@ -259,7 +259,9 @@ class Salvage:
                 todo.append((child, level - 1, key if place else low, above))
 
     def _has_every_node(self, data: bytes, nodes: list[Node]) -> bool:
-        """Returns True if a leaf lacks no node. The nodes fill the end of the page without gaps."""
+        """Returns True if the readable nodes of a leaf are all of its nodes: they fill the end of the page without
+        gaps.
+        """
         lower, upper = PAGE.unpack_from(data)[3:5]
         size_bytes = sum(
             NODE_HEADER_SIZE + len(node.key) + (8 if node.flags & F_BIGDATA else node.size) + 1 & ~1 for node in nodes
@@ -384,7 +386,9 @@ class Salvage:
         return [(found, position + start, stop - start) for found, start, stop in spans(base, data)]
 
     def _take_moved(self, number: int, first: int, node: Node) -> None:
-        """Adds the undamaged batches of a value also under the base offsets in their headers, if the key differs."""
+        """Adds the batches of a value a second time, under the base offsets in their headers, if these differ from the
+        key. Adds none of them if one is damaged.
+        """
         data = self.read(node.position, node.size)
         stored = int.from_bytes(data[:8], signed=True)
         if len(data) < HEADER_SIZE or stored == first or not 0 <= stored < MAX_OFFSET:

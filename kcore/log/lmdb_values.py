@@ -88,9 +88,9 @@ def find_batch(cursor: Any, number: int, base: int) -> bytes | None:
 
 
 def is_stored(cursor: Any, number: int, offset: int) -> bool:
-    """Returns True if a value whose key is below an offset of a partition contains this offset; see `contains`.
+    """Returns True if the partition has a value that begins below an offset and contains the offset.
 
-    Moves the cursor.
+    `contains` describes the exceptions. Moves the cursor.
     """
     found = cursor.prev() if cursor.set_range(_pack_log_key(number, offset)) else cursor.last()
     return bool(found) and contains(cursor, number, offset)

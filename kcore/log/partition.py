@@ -41,11 +41,12 @@ if TYPE_CHECKING:
     from kcore.log.engine import StagedLogEngine
 
 SLICE_BYTES = 1 << 20
-SLICE_BATCHES = 512
-"""Maximum number of bytes and of batches that a long iteration reads in one read transaction.
+"""Maximum number of bytes that one call of `read` gets from the storage.
 
-They are small, because LMDB cannot reuse pages that an open reader may still see.
+The number is small, because LMDB cannot reuse pages that an open reader may still see.
 """
+SLICE_BATCHES = 512
+"""Maximum number of batches that one read transaction gets from the storage; see `SLICE_BYTES` for the reason."""
 RUN_BYTES = 1 << 18
 """Number of bytes that an iteration reads at once. It is small, so that a load in slices pauses often enough."""
 
@@ -182,7 +183,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
         """Stages the creation of the partition again, after the commit of its creation has failed.
 
         Other methods call it if the handle is not live. If the handle is closed, its partition was dropped, or the
-        engine must not repeat the creation, it raises an error instead.
+        engine must not repeat the creation, `_revive` raises an error instead.
         """
         if self._state != ABSENT:
             self._refuse()

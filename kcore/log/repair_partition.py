@@ -245,9 +245,11 @@ class Planner:
     def _with_base(self, base: int, batch: bytes, following: int) -> bytes | None:
         """Returns a batch with the base offset of its key, if only the base offset in its header is damaged.
 
-        The batch must follow the previous batch, or end at `following`, the base offset of the next batch. None is
-        returned if the header fits better than the key. A larger batch is not in the page of its key, so it may be a
-        batch of another partition.
+        The batch must end at `following`, the base offset of the next batch. Or it must follow the previous batch,
+        unless it would end at `following` with the base offset in its header.
+
+        Returns None for any other batch, and for a batch of more than `MAX_VALUE_BYTES`. LMDB stores such a batch in
+        pages without its key, so it may belong to another partition.
         """
         if not HEADER_SIZE <= len(batch) <= MAX_VALUE_BYTES:
             return None
@@ -411,7 +413,7 @@ class Planner:
         return meta._replace(cleaned_to=0)
 
     def _end_of_lost(self, expected: int, meta: PartitionMeta) -> int:
-        """Returns the offset after the last lost offset that is known, at least `expected`."""
+        """Returns the offset after the last offset that is known to be lost; at least `expected`."""
         known = [meta.cleaned_to + 1 if meta.cleaned_to else 0, *(bad.known_end for bad in self._bad)]
         known += [entry.start_offset for entry in meta.epochs]
         if meta.snapshot is not None:
@@ -424,7 +426,9 @@ class Planner:
         return bad[bisect_left(bad, first, key=_base_of) : bisect_left(bad, end, key=_base_of)]
 
     def _visible(self, first: int, end: int) -> int:
-        """Returns the offset in a gap from which on missing offsets are lost: compaction does not explain them."""
+        """Returns the first offset of a gap that counts as lost. Compaction explains why the offsets before it are
+        missing.
+        """
         meta = self._plan.meta
         if self._salvage.doubts_any(meta.number, first, min(end, meta.cleaned_to)):
             return first

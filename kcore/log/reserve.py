@@ -24,7 +24,9 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 MIN_FREE_FACTOR: Final = 4
-"""`make_reserve` creates the file only if the disk has so many times its size."""
+"""Minimum ratio of the disk's free space to the size of the file. With less free space, `make_reserve` creates no
+file.
+"""
 
 
 def make_reserve(path: str, size_bytes: int) -> bool:

@@ -40,7 +40,7 @@ class Node(NamedTuple):
 
 
 class Misplaced(NamedTuple):
-    """A node whose key is out of order, and the keys before and after it; None without such a key."""
+    """A node whose key is out of order, and the keys before and after it; None if there is no such key."""
 
     node: Node
     below: bytes | None

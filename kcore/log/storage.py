@@ -1,6 +1,7 @@
 """The interface between the log engine and its storage.
 
-Any thread may call any method at any time, except that `write` and `reclaim` exclude each other.
+Any thread may call any method at any time. If one thread calls `write` and another one `reclaim`, one call waits for
+the other.
 """
 
 from __future__ import annotations
