@@ -223,8 +223,8 @@ class AsyncDriver:
         """Handles an exception that left the engine.
 
         After an `Exception`, the engine usually continues, and the decided requests wait for the end of a later round.
-        In two cases the driver refuses all later calls: if the exception left a round without a result, and if it is
-        another `BaseException`, which may have interrupted the engine between two steps.
+        In two cases the driver refuses all later calls: the exception left a round without a result, or it is a
+        `BaseException` such as `KeyboardInterrupt`, which may have interrupted the engine between two steps.
         """
         pipeline = self.engine.pipeline
         if isinstance(error, Exception) and not pipeline.interrupted:

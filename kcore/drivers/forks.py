@@ -28,7 +28,7 @@ def refuse_in_child(driver: ForkedDriver) -> None:
 
 
 def connection_refusal() -> str:
-    """Returns the text of errors in a forked child about a node that is connected to a cluster, and has no engine."""
+    """Returns the text of the errors in a forked child for a node that the parent has connected to a cluster."""
     return f"the node was connected by the parent of process {os.getpid()}: connect again after the fork"
 
 

@@ -78,7 +78,7 @@ def release_after_interrupt(future: concurrent.futures.Future[Any]) -> None:
 
 
 def loop_has_ended(loop: asyncio.AbstractEventLoop) -> bool:
-    """Returns True if an event loop has ended, so that code on another loop must close the objects of this loop.
+    """Returns True if an event loop has ended, so that code on another loop must close the objects of the ended loop.
 
     Returns False if the calling code runs on the loop.
 
@@ -93,7 +93,7 @@ def loop_has_ended(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def foreign_call(loop: asyncio.AbstractEventLoop) -> ConcurrentCallError:
-    """Returns the error for a call from another event loop or thread than the one of the node.
+    """Returns the error for a call that comes from another event loop or thread than the node's.
 
     Args:
         loop: the event loop of the node.

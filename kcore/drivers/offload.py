@@ -1,4 +1,4 @@
-"""Work beside an event loop: the policy that offloads commits, and threads of single calls."""
+"""Work beside an event loop: the policy that offloads commits, and functions that run a call on another thread."""
 
 from __future__ import annotations
 

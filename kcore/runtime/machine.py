@@ -62,8 +62,8 @@ class Record(NamedTuple):
 class RecordBlock(Protocol):
     """Many records of one type as one object, which is encoded and replayed faster than the single records.
 
-    It is also a sequence of these `Record`s. Encoding and replaying them one by one must give the same batch and the
-    same state.
+    It is also a sequence of the single records (`Record`). Encoding and replaying the single records must give the same
+    batch and the same state.
     """
 
     @property

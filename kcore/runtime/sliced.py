@@ -28,7 +28,9 @@ wait.
 """
 
 SPENT_REMEMBERED = 10_000_000
-"""Sum of all clients' costs at which `WaitingRequests` halves each cost, so that recent work counts most."""
+"""Sum of all clients' costs, in microseconds, at which `WaitingRequests` halves each cost, so that recent work counts
+most.
+"""
 
 Work = Generator[int, None, Any]
 """The work of a long request: a generator that yields the cost of each step in microseconds, and returns the response.

@@ -47,8 +47,8 @@ class Slices:
 
         Args:
             work: the generator.
-            subject: the object of the work for log lines, such as the partition that is recovered; None: the name of
-                the generator says all.
+            subject: the object of the work for log lines, such as the partition that is recovered; None: log lines have
+                only the name of the generator.
         """
         self._work.append((work, subject))
 
