@@ -158,7 +158,9 @@ cdef class AclTableCore:
         patterns[name] = patterns.get(name, 0) + 1
 
     cdef dict _covered(self, int resource_type, int pattern_type, str name):
-        """Returns the numbers of entries by name: of literal names, or of prefixes that are as long as `name`."""
+        """Returns the table that contains `name`: pattern name -> number of entries. A resource type has one table for
+        its literal names, and one table for each length of a prefix.
+        """
         if pattern_type == LITERAL:
             return <dict>self._names.setdefault(resource_type, {})
         return <dict>self._prefixes.setdefault(resource_type, {}).setdefault(len(name), {})

@@ -37,7 +37,8 @@ def sizes(run: Run, mark: int) -> Sizes:
 
 @final
 class OffsetMap:
-    """A map from each key in the surveyed batches to the offset of the key's latest record.
+    """A map from each key in the surveyed batches to the offset of the key's latest record. Each batch that `survey`,
+    `add` or `step_over` has handled is a surveyed batch.
 
     It also counts the live records of each batch. A record is live if no later surveyed record has the same key. The
     map stores whole keys; Kafka stores digests, which can be equal for two keys.
@@ -69,7 +70,8 @@ class OffsetMap:
     def survey(
         self, run: Run, index: int, start: int, newest_ms: int, work: int, decompress: Decompress
     ) -> tuple[int, int]:
-        """Surveys batches up to the first batch that is a marker, transactional, compressed and large, or too young.
+        """Adds the keys of batches. Stops before the first batch that is a marker, transactional, large and compressed,
+        or too young.
 
         Args:
             run: the batches, all valid.
@@ -90,14 +92,14 @@ class OffsetMap:
         """
 
     def add(self, batch: bytes, decompress: Decompress, work: int = ...) -> int:
-        """Surveys one batch of any kind; returns the remaining work units.
+        """Adds the keys of one batch of any kind; returns the remaining work units.
 
         If the work units are used up within the batch, the next call continues. By default, `work` has no limit.
         The sweep does not remove this batch unread, even if it has no live records.
         """
 
     def step_over(self, base_offset: int) -> None:
-        """Adds a batch without surveying its records: a marker, or a batch of an aborted transaction."""
+        """Counts a batch without adding its keys: a marker, or a batch of an aborted transaction."""
 
     def base_offset(self, index: int) -> int:
         """Returns the base offset of a surveyed batch.

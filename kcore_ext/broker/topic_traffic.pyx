@@ -13,7 +13,7 @@ cdef enum:
 
 @cython.final
 cdef class TopicTraffic:
-    """Documented in the stub."""
+    """Documented in topic_traffic.pyi."""
 
     cdef void sent(self, const unsigned char* records, Py_ssize_t size) noexcept:
         cdef const unsigned char* at = records

@@ -164,11 +164,14 @@ cdef class AcquiringRuns(RunList):
         return 0
 
     cdef int64_t take_tracked(self, Acquisition acquisition, Py_ssize_t at, Py_ssize_t stop) except -1:
-        """Acquires available runs of one origin, from index `at` on; returns the index of the run after them.
+        """Acquires available runs of one origin: records that were first acquired in the same range.
+
+        The runs have the indexes from `at` to `stop - 1`. Returns the index of the run to continue with.
 
         The more often records were delivered, the fewer of them are acquired together. For its last delivery, each
-        record is acquired alone. A record that no member can process therefore does not make other records fail. If
-        records were delivered so often, the function sets `acquisition.most` to 0. This ends the acquisition.
+        record is acquired alone. A record that no member can process therefore does not make other records fail. If a
+        run was delivered `throttled_from` times or more, the function sets `acquisition.most` to 0, which ends the
+        acquisition. If the acquisition already has records of another origin, the function acquires none of these runs.
         """
         cdef Run run
         cdef Py_ssize_t i
@@ -238,9 +241,8 @@ cdef class AcquiringRuns(RunList):
     cdef int64_t take_new(self, Acquisition acquisition, int64_t first, int64_t last) except -1:
         """Acquires offsets that were never delivered; returns the offset after the last tracked offset.
 
-        Without a record limit, whole log batches are acquired, and split into ranges of about `batch_size` offsets at
-        the beginning of a log batch. With a record limit, the rest of the last log batch is tracked, and stays
-        available.
+        Without a record limit, whole log batches are acquired, in ranges of about `batch_size` offsets; each range
+        begins with a log batch. With a record limit, the rest of the last log batch is tracked, and stays available.
         """
         cdef int64_t remaining = acquisition.most - acquisition.taken
         cdef int64_t limit = last, begin = first, base, end
@@ -300,7 +302,7 @@ cdef class AcquiringRuns(RunList):
         return 0
 
     cdef int archive_locked(self, Lock lock, Acquisition acquisition, int64_t first, int64_t last) except -1:
-        """Archives the aborted records from `first` to `last`, as far as they are acquired under `lock`."""
+        """Archives those aborted records from `first` to `last` that `lock` locks."""
         cdef Py_ssize_t at = self.find(first)
         cdef Run run
         while at < len(self.runs) and (<Run>self.runs[at]).first <= last:
@@ -356,7 +358,7 @@ cdef list bounds(list batches):
 
 
 cdef Acquired acquired_of(Acquisition acquisition):
-    """Joins adjacent ranges of one origin and count, and finds the log batches that contain the acquired records."""
+    """Joins adjacent ranges with equal origins and delivery counts; finds the log batches with the acquired records."""
     cdef Acquired acquired = Acquired.__new__(Acquired)
     cdef list ranges = []
     cdef Py_ssize_t i
