@@ -77,7 +77,9 @@ cdef inline const unsigned char* get_varlong(
 cdef inline const unsigned char* get_varint(
     const unsigned char* at, const unsigned char* end, int32_t* value
 ) noexcept nogil:
-    """Reads a zig-zag varint of 32 bits: at most five bytes; like Kafka, it drops the bits above the 32nd."""
+    """Reads a zig-zag varint of 32 bits: at most five bytes. Like Kafka, it ignores the bits of the fifth byte that do
+    not fit into 32 bits.
+    """
     cdef uint64_t raw = 0
     at = get_unsigned(at, end, 5, &raw)
     value[0] = <int32_t>(<uint32_t>raw >> 1) ^ -<int32_t>(raw & 1)

@@ -24,8 +24,8 @@ def spans(base: int, value: bytes | memoryview) -> list[tuple[int, int, int]]:
     """Returns (base offset, start, stop) for each batch of a value of the storage.
 
     Only a value of at most `kcore_ext.log.partition.MAX_VALUE_BYTES` has several batches. A damaged batch does not hide
-    the other batches: CRCs show where the next one begins. A batch includes the batches after it if these are damaged,
-    too.
+    the other batches: CRCs show where the next one begins. If adjacent batches are damaged, one item of the result can
+    contain several of them.
 
     Args:
         base: the base offset in the key of the value.

@@ -49,7 +49,7 @@ cdef class FieldLayout:
         self.type = <PyTypeObject*>cls
 
     cdef FieldLayout part(self, str name, dict fields):
-        """Returns the layout of the structs in the field of that name."""
+        """Returns the layout of the structs that the field `name` contains."""
         cdef FieldSpec spec
         for spec in self.schema.fields:
             if spec.name == name and spec.struct is not None:

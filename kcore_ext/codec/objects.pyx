@@ -122,7 +122,7 @@ cdef PyObject* new_instance(PyTypeObject* cls) noexcept:
 
 
 cdef int adopt(PyTypeObject* cls, PyTypeObject* base) except -1:
-    """Gives a declared class the routines above.
+    """Makes a declared class use the routines of this module to visit and free its objects.
 
     Args:
         cls: the class.

@@ -86,7 +86,7 @@ class MessageTooLargeError(EncodeError):
 
 
 def _as_java(error):
-    """Replaces invalid UTF-8 in the same way as `read._text`. Spark's text columns use this error handler."""
+    """Replaces invalid UTF-8 as Java and the decoder do (`read._text`). Spark's text columns use this error handler."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     data, start = error.object, error.start

@@ -142,8 +142,8 @@ cdef inline bint _short(Reader* reader, Py_ssize_t size) noexcept:
 
 
 cdef int read_uvarint(Reader* reader, unsigned int* value) noexcept:
-    """Reads an unsigned varint; returns 0, or -1 and a failure. Like Kafka, it drops bits beyond the 32nd of five
-    bytes.
+    """Reads an unsigned varint; returns 0, or -1 and a failure. Like Kafka, it ignores the bits of a fifth byte that do
+    not fit into 32 bits.
     """
     cdef uint32_t result = 0
     cdef int shift = 0
@@ -235,7 +235,7 @@ cdef inline PyObject* _bytes(Reader* reader, bint compact, bint nullable) noexce
 
 
 cdef inline PyObject* _records(Reader* reader, bint compact, bint nullable) noexcept:
-    """Reads records as bytes, or as a view of the frame of `decode_with_views`.
+    """Reads records as bytes or, within `decode_with_views`, as a view of the frame.
 
     Records that are a small part of their frame become bytes, because a view would keep the whole frame in memory.
     """

@@ -316,5 +316,5 @@ cdef class _Walk:
 
 def check_trees(int fd, uint32_t page_size, uint64_t last_page, bytes free, bytes main, uint64_t file_size,
                 uint64_t max_leaves, bint deep, int64_t max_ms=0):
-    """Documented in the stub."""
+    """Documented in lmdb_check.pyi."""
     return _Walk(fd, page_size, last_page, file_size, max_leaves, deep, max_ms).run(free, main)

@@ -106,7 +106,7 @@ cdef class Pending:
 
 
 cdef object second_error(Pending pending, object code):
-    """Returns an error response after a first attempt to build it has failed, perhaps for a moment without memory.
+    """Returns an error response after a first attempt to build it has failed, perhaps because memory was exhausted.
 
     If further attempts fail, too, returns the exception. An exception cannot be encoded, so a server closes the
     connection, and an embedded engine raises the exception.

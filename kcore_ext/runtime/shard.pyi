@@ -23,24 +23,21 @@ class EncodedRecords:
         """Adds the records to a batch, all with the same timestamp. Returns False if a record does not fit."""
 
 class ParticipantCore:
-    """A participant of rounds whose `seal` and `committed` the pipeline calls without Python's method calls.
-
-    A subclass in Python must not override these two methods.
+    """A participant of rounds. The pipeline calls its `seal` and `committed` as C functions, so a subclass in Python
+    must not override them.
     """
 
     allows_background_commit: bool
     """Documented in `Participant`."""
 
 class ShardLogCore(ParticipantCore):
-    """A partition that a shard calls without Python's method calls; see `ShardLog`.
-
-    A subclass in Python must not override `append_built` and `end_offset`.
+    """A partition that is a `ShardLog`. A shard calls its `append_built` and `end_offset` as C functions, so a subclass
+    in Python must not override them.
     """
 
 class MachineCore:
-    """A state machine whose `replay_block` a shard calls without Python's method calls; see `BlockReplay`.
-
-    A subclass in Python must not override this method.
+    """A state machine with the method of `BlockReplay`. A shard calls `replay_block` as a C function, so a subclass in
+    Python must not override it.
     """
 
 class PipelineCore:

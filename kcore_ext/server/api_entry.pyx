@@ -19,7 +19,7 @@ cdef enum:
 
 
 cdef class ApiEntry:
-    """An API as a server serves it; the stub documents it."""
+    """An API as a server serves it; documented in api_entry.pyi."""
 
     def __init__(
         self, api, *, int min_version, int max_version, header_versions, shorten, Py_ssize_t limit_bytes=LONGEST_FRAME,

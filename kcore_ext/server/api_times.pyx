@@ -17,7 +17,7 @@ BOUNDS_S = tuple([bounds_ns[i] / 1e9 for i in range(BUCKETS)])
 
 @cython.final
 cdef class ApiTimes:
-    """Documented in the stub."""
+    """Documented in api_times.pyi."""
 
     def __init__(self, clock_ns=None):
         self.clock_ns = clock_ns

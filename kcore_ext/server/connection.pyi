@@ -91,7 +91,7 @@ class ConnectionCore:
 
     def __init__(self, server: Any, queue: RequestQueue, row_bytes: int) -> None: ...
     def data_received(self, data: bytes) -> None:
-        """Feeds received bytes to the request queue and serves them."""
+        """Feeds received bytes to the request queue, and serves the complete requests."""
     @property
     def lost_response(self) -> bool:
         """True if there was no memory for a response; the connection must be closed."""

@@ -1,7 +1,7 @@
 """The steps that a connection takes for every read of the socket: feed, serve, send, and decide whether to read on.
 
 These steps run Python code only in rare cases: the peer does not read, requests wait for a later turn, or a request is
-malformed. `kcore.server.connection` handles these cases in the methods that the stub declares as abstract.
+malformed. `kcore.server.connection` handles these cases in the methods that connection.pyi declares as abstract.
 """
 
 from libc.stdint cimport int64_t
@@ -13,7 +13,7 @@ from kcore_ext.util.monotonic cimport coarse_now_ns
 cdef enum:
     UNREAD_CHECK_LIMIT = 16_384
     READ_AHEAD_LIMIT = 16_384
-    SINGLE_BYTES = 1_024            # the stub explains this limit and the next two
+    SINGLE_BYTES = 1_024            # connection.pyi explains this limit and the next two
     BULK_BYTES = 131_072
     MAX_FLUSHES = 16
     TIME_BUDGET_NS = 20_000_000     # time for the requests of all connections that are read, or flushed, in one turn
@@ -24,11 +24,11 @@ READ_AHEAD_BYTES = READ_AHEAD_LIMIT
 
 
 cdef class Traffic:
-    """Documented in the stub."""
+    """Documented in connection.pyi."""
 
 
 cdef class FlushQueue:
-    """Documented in the stub."""
+    """Documented in connection.pyi."""
 
     def __init__(self, schedule_round_end):
         self._connections = {}
@@ -68,7 +68,7 @@ cdef class FlushQueue:
 
 
 cdef class ConnectionCore:
-    """Documented in the stub."""
+    """Documented in connection.pyi."""
 
     def __init__(self, server, RequestQueue queue not None, Py_ssize_t row_bytes):
         self.server = server

@@ -9,9 +9,10 @@ Besides the compilation, three measures make the module fast:
 
 - A request is decoded in the receive buffer, without a copy.
 - APIs with `caches_requests` receive equal requests repeatedly (heartbeats). The queue finds them by their bytes, and
-  neither decodes nor routes them again. If the response object is also the same, its frame is reused.
-- APIs with `caches_responses` return the same response to different requests (commits). The frame is found by the
-  response object.
+  neither decodes nor routes them again. If an equal request also gets the same response object, the queue reuses the
+  frame of the response.
+- APIs with `caches_responses` return the same response to different requests (commits). The queue then reuses the frame
+  of the response object.
 """
 
 cimport cython
