@@ -33,8 +33,8 @@ cdef inline int _permission(int rule) noexcept:
 cdef class OwnAcls:
     """The entries of one principal for one resource type.
 
-    The entries of a pattern are a dictionary: canonical host -> rule -> number of entries. An address has many
-    notations, so several entries may define the same rule.
+    The entries of a pattern are a dictionary: canonical host -> rule -> number of entries. A rule is an operation and a
+    permission (`_rule`). An address has many notations, so several entries may define the same rule.
     """
 
     cdef dict literal       # name -> the entries of the pattern
@@ -45,7 +45,9 @@ cdef class OwnAcls:
         self.prefixed = {}
 
     cdef dict patterns(self, int pattern_type, str name):
-        """Returns the table with the patterns of a type and a name; adds an empty table if there is none."""
+        """Returns the table for a pattern: that of the literal names, or that of the prefixes with the pattern's
+        length. Adds the table if it is missing.
+        """
         if pattern_type == LITERAL:
             return self.literal
         return <dict>self.prefixed.setdefault(len(name), {})

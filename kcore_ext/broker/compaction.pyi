@@ -102,7 +102,7 @@ class Sweep:
         Args:
             run: the batches, all valid.
             index: index of the first batch.
-            position: the offset after the compacted batches.
+            position: the offset after the batches that the pass has compacted so far.
             work: the number of work units to use; one batch may exceed it. Each record, each batch and each 512 bytes
                 count as one unit.
             decompress: decompresses records.

@@ -1,7 +1,7 @@
 """The code of a partition for every append and every commit; `kcore.broker.data.partition` has the rest.
 
 Each append first enlists the partition in the round. Until the append ends, `PipelineCore.changing` counts it.
-`kcore_ext.runtime.shard` documents both.
+`kcore_ext.runtime.shard` documents the purpose of both steps.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t
 
 @cython.final
 cdef class TopicTraffic:
-    cdef readonly int64_t received_records  # documented in the stub, as are the others
+    cdef readonly int64_t received_records  # documented in the .pyi file, as are the others
     cdef readonly int64_t received_bytes
     cdef readonly int64_t sent_records
     cdef readonly int64_t sent_bytes

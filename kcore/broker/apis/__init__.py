@@ -1,6 +1,5 @@
-"""The broker's APIs, one per file, named after the API. A class is imported on first use.
-
-`kcore.served_apis` creates them.
+"""The broker's APIs, one per file, named after the API. A class is imported on first use. `kcore.served_apis` creates
+the objects of the classes.
 """
 
 from typing import TYPE_CHECKING

@@ -85,7 +85,9 @@ class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
         return self._partitions.slices.requests.run(self, context, request, self._parts(context, request), join)
 
     def _parts(self, context: RequestContext, request: DeleteRecordsRequest) -> Work:
-        """Handles the request in parts. Returns the index of the topic, and the response or `Pending`, of each part."""
+        """Handles the request in parts. Returns for each part the index of its topic, and its response or the `Pending`
+        for it.
+        """
         parts: list[tuple[int, Any]] = []
         for number, topic in enumerate(request.topics):
             first = 0

@@ -78,7 +78,7 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
         return self.in_parts(context, request, items, part, _merged, key=self._topic_of, weight=self._weight)
 
     def _weight(self, item: Any) -> int:
-        """Returns the number of items that a topic counts for: one, and more if it has many partitions."""
+        """Returns the number of items that a topic counts for: one, or more if the topic has many partitions."""
         image = self.shard.machine.image
         name = item if isinstance(item, str) else item.name
         topic = image.by_id(item.topic_id) if name is None else image.by_name(name)

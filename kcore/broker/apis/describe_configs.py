@@ -191,7 +191,7 @@ def _undescribed_type(request: DescribeConfigsRequest) -> int | None:
 
 def _key(resource: DescribeConfigsResource) -> tuple[int, str, frozenset[str]]:
     """Returns a key for a requested resource. Two entries have equal keys if they request the same settings of the same
-    resource, in any order.
+    resource. The order of the settings does not matter.
     """
     return resource.resource_type, resource.resource_name, frozenset(resource.configuration_keys or ())
 

@@ -197,7 +197,8 @@ class Forwarder:
         self._mute = mute
 
     def forward(self, api: Api[Any, Any], context: RequestContext, request: Any) -> Pending:
-        """Returns the `Pending` of the controller's response; NOT_CONTROLLER if the controller cannot be reached.
+        """Returns a `Pending` for the controller's response. The response has NOT_CONTROLLER if the controller cannot
+        be reached.
 
         As in Kafka, the request is sent again after a failure, even though a controller may have served it already.
         """

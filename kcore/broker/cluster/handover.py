@@ -312,7 +312,9 @@ class BrokerHeartbeatApi(NodeApi[BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 
 def registration_error(machine: MetadataMachine, node_id: int, epoch: int) -> ErrorCode | None:
-    """Returns the error for a request of a node that is fenced or not registered in this epoch, else None."""
+    """Returns the error for a request of a node that is fenced, or not registered in `epoch`; None for any other
+    node.
+    """
     broker = machine.image.brokers.get(node_id)
     if broker is None:
         return ErrorCode.BROKER_ID_NOT_REGISTERED

@@ -216,8 +216,8 @@ class CompactionPass:
         return end
 
     def _survey_special(self, header: BatchHeader, batch: bytes) -> Generator[None, None, bool]:
-        """Reads a batch in the first half that the compiled code does not read, such as a marker. Returns False if the
-        pass is over.
+        """Reads, in the first half of a pass, a batch that the compiled code does not read, such as a marker. Returns
+        False if the pass is over.
         """
         if header.is_control or self._is_aborted(header):
             self._map.step_over(header.base_offset)
@@ -302,7 +302,8 @@ class CompactionPass:
         return self._settle()
 
     def _remove(self, at: int, stop: int, upto: int) -> Generator[None, None, int]:
-        """Removes surveyed batches without reading them again: the batches with index `at` to `stop - 1` in the survey.
+        """Removes batches that the first half has read, without reading them again. `at` is the index of the first of
+        these batches, `stop` the index after the last one.
 
         Returns `upto`, which must be the offset after these batches; -1 if the pass is over.
         """

@@ -198,7 +198,7 @@ class Cleaner:
                 yield from sizes.update(partition)
 
     def _is_compactable(self, partition: Partition, sizes: LogSizes) -> Generator[None, None, bool]:
-        """Tests if a partition is due for compaction even without the bytes of its active segment. Kafka does not
+        """Tests if a partition is due for compaction when the bytes of its active segment do not count. Kafka does not
         compact the active segment.
 
         For a coordinator's partition, the result is always True. Such a partition is compacted up to its end, because a

@@ -172,7 +172,9 @@ class SettingsView:
         )
 
     def _synonyms_of_topic_setting(self, name: str) -> tuple[SynonymValue, ...]:
-        """Returns the possible sources of the broker's setting from which a topic's setting takes its default."""
+        """Returns the possible sources of the value of the broker's setting from which a topic's setting takes its
+        default.
+        """
         row = TOPIC_SETTINGS[name]
         return self._broker.synonyms(row.synonyms[0].name) if row.synonyms else ()
 

@@ -219,7 +219,9 @@ class GroupConfigs(MetadataListener):
         topics.listen(self)
 
     def get(self, group_id: str, key: str) -> Any:
-        """Returns the effective value of one setting (`consumer.session.timeout.ms`) of a group, existing or not."""
+        """Returns the effective value of a setting, such as `consumer.session.timeout.ms`, of a group, existing or
+        not.
+        """
         own = self._own.get(group_id)
         if own is not None:
             if own[0] != self._broker_changes:

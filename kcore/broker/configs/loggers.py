@@ -72,6 +72,8 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _level_of(logger: logging.Logger) -> str:
-    """Returns Kafka's name of a logger's effective level, or of the next less severe level if Kafka has none for it."""
+    """Returns Kafka's name of a logger's effective level. If Kafka has no such level, the name is that of the next less
+    severe level.
+    """
     level = logger.getEffectiveLevel()
     return next((name for name, value in reversed(list(LEVELS.items())) if value <= level), "TRACE")

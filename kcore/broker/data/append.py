@@ -126,7 +126,7 @@ def read_header(records: bytes, version: int) -> BatchHeader:
 
     Raises:
         KafkaError: INVALID_RECORD for no batch, more than one, or an older magic; CORRUPT_MESSAGE for bytes that are
-            not a batch; UNSUPPORTED_COMPRESSION_TYPE for zstd before v7.
+            not a batch; UNSUPPORTED_COMPRESSION_TYPE for zstd in a request before v7.
     """
     try:
         header = parse_header(records)
@@ -170,7 +170,8 @@ def append(
         records: the request's bytes; bytes after the batch are dropped.
         header: the batch's header.
         now: the clock, which the driver reads once for each round of requests.
-        guard: from the verification that the batch belongs to a transaction (KIP-890); None: not verified.
+        guard: the guard of the batch's transaction, from its verification (KIP-890); None: the transaction was not
+            verified.
         verify: True if a batch that begins a transaction in this partition needs a guard.
         unpack: decompresses the records in steps.
 

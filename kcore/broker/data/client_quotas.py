@@ -306,7 +306,7 @@ class Mutations:
 
     Args:
         bucket: the client's tokens, refilled.
-        bound: the partitions that the client may change in a second.
+        bound: the number of partitions that the client may create or delete in a second.
         tokens: the number of tokens.
         strict: True to refuse changes while the number of tokens is negative.
 

@@ -67,9 +67,9 @@ class DueFetches:
     """The parked fetches to check because an append has added data. Some are checked immediately, the others in slices.
 
     A check examines every partition of the fetch. If a round of requests appends to many partitions, each fetch would
-    be checked once for each of these partitions. A thousand clients could block the event loop for seconds. So fetches
-    with many partitions are checked in a slice. The same applies to all fetches after the first few of a round. One
-    check then covers all appends before the slice.
+    be checked once for each of these partitions. A thousand clients could block the event loop for seconds. So a fetch
+    is checked in a slice if it has many partitions, or if the checks of the round have already examined many partitions
+    (`MAX_IN_A_ROUND`). One check then covers all appends before the slice.
 
     Args:
         slices: runs the slices.

@@ -21,7 +21,7 @@ CLIENT_QUOTAS: Mapping[str, int | None] = {
     "request_percentage": None,
     "controller_mutation_rate": None,
 }
-"""Quota of a user or client id -> its largest value. None: the quota may be any number above 0, also a fraction."""
+"""Quota of a user or client id -> its largest value. None: the quota may be any number above 0, including fractions."""
 
 IP_QUOTAS: Mapping[str, int | None] = {"connection_creation_rate": INT_MAX}
 """Quota of an IP address -> its largest value."""

@@ -23,7 +23,7 @@ def session_of(
     key: SessionKey,
     acknowledges: bool,
 ) -> ShareSession | None:
-    """Opens or continues the session of a request; returns None for the final request.
+    """Opens or continues the session of a request; returns None for the final request of a session.
 
     Args:
         share_partitions: the share partitions of the node, with its sessions.

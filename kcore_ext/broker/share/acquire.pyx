@@ -26,7 +26,7 @@ cdef class Acquired:
 
 @cython.final
 cdef class Acquisition:
-    """The limits of one call of `ShareRuns.acquire`, and the ranges that this call has acquired so far."""
+    """The limits of one call of `AcquiringRuns.acquire`, and the ranges that this call has acquired so far."""
 
     cdef int64_t batch_end(self, int64_t offset) except -2:
         """Returns the last offset of the log batch that contains `offset`, or `offset` if none does."""

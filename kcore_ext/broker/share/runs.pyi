@@ -78,7 +78,7 @@ class RunList:
     def move_log_start(self, offset: int) -> bool:
         """Removes all offsets below the new start offset of the log.
 
-        Returns False if `start_offset` is already at or above it.
+        Returns False if `start_offset` is already at or above `offset`.
         """
 
     def drop_locks(self) -> None:
