@@ -46,8 +46,8 @@ JOURNAL_BYTES: Final = len(AREAS) * AREA_BYTES
 """The size of the journal file, in bytes."""
 FILL_BYTES: Final = 64 << 10
 """The size of the writes that fill a new file. Linux keeps the bytes of one write in one folio of its page cache, of up
-to 2 MiB. A short write into a folio of that size takes 2 to 4 microseconds more than into a folio of 64 KiB. Smaller
-folios make long writes slower."""
+to 2 MiB. A short write into a folio of 2 MiB takes 2 to 4 microseconds more than into a folio of 64 KiB. Smaller folios
+make long writes slower."""
 IDENTITY_BYTES: Final = 16
 FLUSHED: Final = 1
 """Flag of an entry that was flushed before the next entry was written."""

@@ -45,7 +45,8 @@ def put_batches(txn: Any, environment: LmdbEnvironment, write_set: WriteSet) -> 
 def _append(cursor: Any, sealed: SealedPartition) -> None:
     """Writes the new batches of a partition.
 
-    A refusal means that a batch is already stored: the memory of this process does not match the file.
+    If LMDB refuses a batch, a batch with this key is already stored: the memory of this process does not match the
+    file.
     """
     batches, bases, number = sealed.batches, sealed.bases, sealed.number
     if len(batches) == 1:

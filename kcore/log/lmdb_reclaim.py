@@ -37,7 +37,8 @@ def reclaim_tasks(txn: Any, environment: LmdbEnvironment, tasks: list[ReclaimTas
 def _delete_batches(cursor: Any, task: ReclaimTask, remaining: int) -> int:
     """Deletes batches from the start of the log.
 
-    Returns how many more entries may be deleted, or -1 if some of these batches remain because the limit was reached.
+    Returns how many more entries may be deleted, or -1 if the limit was reached before all batches of the task were
+    deleted.
     """
     limit = _first_kept(cursor, task)
     if not cursor.set_range(LOG_KEY.pack(task.number, 0)):
@@ -54,7 +55,8 @@ def _delete_batches(cursor: Any, task: ReclaimTask, remaining: int) -> int:
 def _first_kept(cursor: Any, task: ReclaimTask) -> bytes:
     """Returns the key before which all values of the partition are deleted.
 
-    It is the key of the value that contains the log start `task.below_offset`, or the end of the partition for None.
+    It is the key of the value that contains the log start `task.below_offset`. If `below_offset` is None, it is a key
+    after all values of the partition.
     """
     number = task.number
     if task.below_offset is None:

@@ -342,7 +342,9 @@ class LmdbWriter(LmdbReader):
                 raise
 
     def _transaction_error(self, error: lmdb.Error, doing: str) -> LogError:
-        """Translates an error of a transaction that may move the journal, whose data may not fit on the disk."""
+        """Translates an LMDB error of a transaction. The transaction may have moved the journal, so a full disk may be
+        the cause.
+        """
         return log_error(error, doing, os.path.join(self.path, DATA_NAME), JOURNAL_BYTES)
 
     # -- moving a full area of the journal beside commits --------------------------------------------------------

@@ -293,7 +293,8 @@ class Planner:
                 self._accept(base, end, batch, place)
 
     def _may_replace(self, base: int, batch: bytes, place: int, limit: int | None, is_open: bool) -> bool:
-        """Returns True if an older copy of a batch may be used, because the batch is damaged, or was on a damaged page.
+        """Returns True if an older copy of a batch may be used, because the batch itself is damaged, or was on a
+        damaged page.
 
         In other cases the copy may be a batch that was never acknowledged, or that compaction has removed.
 

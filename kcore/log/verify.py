@@ -157,8 +157,8 @@ def _verify_snapshot(storage: Storage, key: PartitionKey, meta: PartitionMeta, f
 
 
 def verify_columns(storage: Storage, key: PartitionKey, meta: PartitionMeta, end_offset: int) -> list[Finding]:
-    """Checks a storage that also has header fields of batches in columns: returns a finding for each batch whose
-    columns differ from its header.
+    """Checks a storage that also has header fields of batches in columns of a table. Returns a finding for each batch
+    whose columns differ from its header.
 
     Args:
         storage: the storage.

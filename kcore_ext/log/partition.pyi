@@ -13,8 +13,8 @@ LIVE: Final[int]
 ABSENT: Final[int]
 DROPPED: Final[int]
 CLOSED: Final[int]
-"""The states of a partition's handle. In order: the partition exists, its creation failed, it was dropped, the engine
-is closed.
+"""LIVE, ABSENT, DROPPED and CLOSED are the states of a partition's handle. In this order: the partition exists, its
+creation failed, it was dropped, the engine is closed.
 """
 
 @final
@@ -54,8 +54,8 @@ class SealedPartition:
 
 STAGING: Final[int]
 COMMITTING: Final[int]
-"""Bits of `EngineCore._interrupted_change`. In order: a change is being staged; a write set is being sealed, finished
-or undone.
+"""STAGING and COMMITTING are the bits of `EngineCore._interrupted_change`. STAGING: a change is being staged.
+COMMITTING: a write set is being sealed, finished or undone.
 """
 
 class EngineCore:

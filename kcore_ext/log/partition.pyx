@@ -231,7 +231,9 @@ cdef class LogCore:
 
 
 cdef int check_paired(SealedPartition sealed) except -1:
-    """Refuses a partition with different numbers of base offsets and batches: the loops below index both lists."""
+    """Refuses a partition with different numbers of base offsets and batches, because loops use one index for both
+    lists.
+    """
     if PyList_GET_SIZE(sealed.bases) != PyList_GET_SIZE(sealed.batches):
         raise SystemError(f"{sealed.key}: {len(sealed.bases)} base offsets do not match {len(sealed.batches)} batches")
     return 0
