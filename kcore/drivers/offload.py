@@ -27,10 +27,10 @@ In a smaller round, the additional turn would cost more than it saves. A larger 
 """
 
 SLOW_WRITE_S = 1.0
-"""Duration of a commit above which the log has a line about it, with the level info."""
+"""Duration of a commit above which a log line with the level INFO reports the commit."""
 
 VERY_SLOW_WRITE_S = 5.0
-"""Duration of a commit above which the level of this line is warning."""
+"""Duration of a commit above which the log line about the commit has the level WARNING."""
 
 GATHER_TURNS = 2
 """Number of consecutive turns without a new call after which a round of a shared event loop is ended."""
@@ -116,7 +116,9 @@ class Gathering:
         self._since_s = 0.0
 
     def should_wait(self, waiting: int, now_s: float, limit_s: float) -> bool:
-        """Returns True if the round should be ended in a later turn. Otherwise, the next call is about a new round.
+        """Returns True if the round should be ended in a later turn, False if it should be ended now.
+
+        After False, the next call of this method is about a new round.
 
         Args:
             waiting: the number of calls in the round.

@@ -203,8 +203,8 @@ def step(work: Work, limit: int) -> tuple[bool, Any]:
 class SlicedPending(Pending):
     """The response of a long request.
 
-    If the client disconnects, work without `finish` ends, because it only reads, and a `Pending` that the work returned
-    is abandoned. Work with `finish` continues, like any decided request.
+    If the client disconnects, work without `finish` ends, because such work only reads. If the work has returned a
+    `Pending`, that is abandoned. Work with `finish` continues, like any decided request.
 
     Attributes:
         cost: the cost of the slices that have run so far, in units of about a microsecond.

@@ -159,7 +159,7 @@ def crc32c(data, uint32_t crc=0):
 
 
 def _crc32c_by_tables(data, uint32_t crc=0):
-    """Computes `crc32c` with tables, as on processors without the instruction; for tests."""
+    """Computes `crc32c` with tables, as on processors without the CRC instruction; for tests."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:

@@ -127,8 +127,8 @@ cdef int fail_receiver(object callback, object error) except -1:
     client would wait forever.
 
     If the callback is a method of another `Pending`, that `Pending` is completed with an error response. If there is no
-    memory for the error response, it is completed with the exception. An exception cannot be encoded, so the connection
-    is closed. The response slots of a connection handle their own errors.
+    memory for the error response, the other `Pending` is completed with the exception. An exception cannot be encoded,
+    so the connection is closed. The response slots of a connection handle their own errors.
     """
     cdef Pending waiting
     receiver = getattr(getattr(callback, "func", callback), "__self__", None)  # also of a `functools.partial`

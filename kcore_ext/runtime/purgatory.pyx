@@ -180,9 +180,10 @@ cdef class Purgatory:
         wheel: the timer wheel; its user calls the payload of every timer that fires.
 
     Attributes:
-        num_delayed: the number of waiting operations (Kafka's NumDelayedOperations). num_watched: the number of
-            (operation, key) pairs (Kafka's PurgatorySize). delayed_total: the number of operations that ever waited,
-            always equal to completed_total + expired_total + cancelled_total + num_delayed.
+        num_delayed: the number of waiting operations (Kafka's NumDelayedOperations).
+        num_watched: the number of (operation, key) pairs (Kafka's PurgatorySize).
+        delayed_total: the number of operations that have ever waited. It is always equal to completed_total +
+            expired_total + cancelled_total + num_delayed.
     """
 
     def __cinit__(self, TimerWheel wheel not None):

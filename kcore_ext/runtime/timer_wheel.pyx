@@ -83,7 +83,8 @@ cdef class Timer:
     def extend(self, int64_t deadline_ms):
         """Moves the deadline, or arms a fired or cancelled timer again (counted in `armed_total`); O(1).
 
-        A later deadline is one store ("Lazy re-arm" above), an earlier one moves the timer at once.
+        For a later deadline the method only stores the deadline ("Lazy re-arm" in the module's docstring). An earlier
+        deadline moves the timer at once.
         """
         timer_extend(self, deadline_ms)
 
@@ -196,8 +197,9 @@ cdef class TimerWheel:
 
     Attributes:
         armed_total: the number of timers armed so far, by `add` or by `extend` of an idle timer.
-        fired_total: the number of delivered timers. cancelled_total: the number of cancelled timers.
-            Always `armed_total == fired_total + cancelled_total + len(wheel)`.
+        fired_total: the number of delivered timers.
+        cancelled_total: the number of cancelled timers. `armed_total` is always `fired_total + cancelled_total +
+            len(wheel)`.
 
     Raises:
         ValueError: now_ms is negative.
@@ -360,7 +362,9 @@ cdef void deal_out_first_slot(TimerWheel wheel) noexcept:
 
 
 cdef int sort_due(TimerWheel wheel) except -1:
-    """Sorts the due timers. Only needed after lazy re-arms within one slot, or arming for the past."""
+    """Sorts the due timers. They can be out of order only after lazy re-arms within one slot, or after arming for the
+    past.
+    """
     cdef TimerNode* head = &wheel.slots[DUE]
     cdef TimerNode* node = head.next
     cdef TimerNode** nodes

@@ -9,7 +9,7 @@ cdef enum:
 
 @cython.final
 cdef class ApiTimes:
-    cdef readonly int64_t count             # documented in the stub, as are the others
+    cdef readonly int64_t count             # documented in the .pyi file, as are the others
     cdef readonly int64_t total_ns
     cdef readonly int64_t processing_ns
     cdef int64_t counts[BUCKETS + 1]

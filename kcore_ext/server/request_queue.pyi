@@ -38,7 +38,7 @@ class Owner(Protocol):
 
         Args:
             route: the API of the request.
-            api: the API that decided the request, which may be a part of `route`.
+            api: the API object that made the response; it may be a part of the API in `route`.
             context: the context of the request.
             request: the request.
             version: the version of the response.

@@ -1,7 +1,7 @@
 """Locks that stay usable when memory runs out.
 
 CPython calls `__exit__` of `threading.Lock` with a new tuple of three arguments. If the allocation of that tuple fails,
-the lock stays locked, and the next `with` waits for ever.
+the lock stays locked, and the next `with` waits forever.
 """
 
 import threading
@@ -11,7 +11,7 @@ cimport cython
 
 @cython.internal
 cdef class _WithStatement:
-    """The methods that the `with` statement calls. Neither allocates memory after the lock is acquired."""
+    """The methods `__enter__` and `__exit__` of a lock. Neither allocates memory after the lock is acquired."""
 
     cdef readonly object acquire
     cdef readonly object release

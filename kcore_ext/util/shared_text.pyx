@@ -50,5 +50,5 @@ cpdef object shared_text(object text):
 
 
 def table_size():
-    """Returns the number of texts in the table and their counted size in bytes."""
+    """Returns the number of texts in the table, and the size of the texts and their entries in bytes."""
     return len(_table), _table_bytes
