@@ -33,7 +33,9 @@ VERY_SLOW_WRITE_S = 5.0
 """Duration of a commit above which the log line about the commit has the level WARNING."""
 
 GATHER_TURNS = 2
-"""Number of consecutive turns without a new call after which a round of a shared event loop is ended."""
+"""Number of consecutive turns without a new call after which the driver ends a round, on a loop that other code also
+uses.
+"""
 
 
 class CommitOffloadPolicy:
@@ -94,13 +96,13 @@ class OpenReason(Enum):
     BACKGROUND_COMMIT = auto()
     """A thread is writing the previous round. When it is done, the driver schedules the end of the open round."""
     CALLS = auto()
-    """On a shared loop, further calls will probably arrive in the next turns; see `Gathering`."""
+    """Other code uses the loop, too, and will probably make further calls in the next turns; see `Gathering`."""
     NEXT_TURN = auto()
     """Many responses wait, and one commit can serve the requests of the next turn, too; see `POLL_AGAIN`."""
 
 
 class Gathering:
-    """The rule that decides how long the open round of a shared loop waits for more calls.
+    """The rule that decides how long an open round waits for more calls, on a loop that other code also uses.
 
     The tasks that a commit has woken call again in the next turns of the loop, some later than others. If the first of
     these calls were committed alone, the other calls would have to wait for the next flush. So a round waits for as

@@ -108,8 +108,8 @@ class ThreadDriver:
                 discarded.
             EngineClosedError: the engine was closed before or during the wait.
             EngineInterruptedError: an exception interrupted a change of the engine's state, before or during the wait.
-            ReentrantCallError: this thread is inside the engine already: the call comes from a signal handler or a
-                watcher.
+            ReentrantCallError: this thread is inside the engine already: a signal handler, or a callback of the engine,
+                makes the call.
         """
         if self._inside or self._queue:  # or a queued thread has the lock, but does not run yet
             response = self._decide_in_turn(context, request)

@@ -158,7 +158,7 @@ class LmdbEnvironment:
 
     @property
     def env(self) -> lmdb.Environment:
-        """The open environment, opened again if a failure has closed it. The caller must hold the gate."""
+        """The open environment, opened again if a failure has closed it. The caller must hold the lock `gate`."""
         if not self._usable:
             if self._closed:
                 raise LogError("the log is closed", FailureReason.MISUSE)
@@ -173,7 +173,7 @@ class LmdbEnvironment:
 
     @property
     def env_for_write(self) -> lmdb.Environment:
-        """The open environment, as `env`, for a caller that holds the write lock but not the gate."""
+        """The open environment, as `env`, for a caller that holds the storage's write lock but not the lock `gate`."""
         env = self._env
         if env is None or not self._usable:
             with self.gate:
@@ -206,7 +206,7 @@ class LmdbEnvironment:
             self.adopt_size_in_gate()
 
     def adopt_size_in_gate(self) -> None:
-        """Adopts the map size, as `adopt_size`, for a caller that holds the gate."""
+        """Adopts the map size, as `adopt_size`, for a caller that holds the lock `gate`."""
         self.env.set_mapsize(0)
         self._map_size_bytes = int(self.env.info()["map_size"])
 
@@ -236,8 +236,8 @@ class LmdbEnvironment:
     def begin_read(self, database: bytes, *, buffers: bool = True) -> Any:
         """Begins a read transaction, which returns values as buffers, or as copies if `buffers` is False.
 
-        The caller holds the gate, and aborts the transaction before it releases the gate. The database is given by
-        name, because its handle changes whenever the environment is opened again.
+        The caller holds the lock `gate`, and aborts the transaction before it releases the lock. The database is given
+        by name, because its handle changes whenever the environment is opened again.
         """
         begin: Callable[..., Any] = self.env.begin
         try:

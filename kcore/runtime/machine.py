@@ -122,7 +122,8 @@ class BlockReplay(Protocol):
 
 
 class StateMachine(Protocol):
-    """The state of one shard. Only `replay` and `replay_marker` change durable state; all other state is soft.
+    """The state of one shard. Only `replay` and `replay_marker` change durable state; all other state is soft: it is
+    lost when the shard is unloaded.
 
     A machine may also have the methods of `RunReplay` and `BlockReplay`.
     """
@@ -152,8 +153,8 @@ class StateMachine(Protocol):
         ...
 
     def on_unloaded(self) -> None:
-        """Releases soft state when the shard is unloaded. After this call, no timer may fire and no response may be
-        completed.
+        """Releases the state that is not in the log, such as timers, when the shard is unloaded. After this call, no
+        timer may fire and no response may be completed.
 
         The runtime fails the parked requests.
         """

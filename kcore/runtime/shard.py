@@ -225,7 +225,8 @@ class Shard(ShardCore, Generic[M]):
             self._refuse_pending(refused)
 
     def _release(self) -> None:
-        """Completes the responses in the outbox, or adds them to the commit on which they depend.
+        """Completes the responses in the outbox, or adds them to the commit on which they depend. The outbox contains
+        the responses that a decision has made to parked requests.
 
         If handling a response raises, the responses after it stay in the outbox for the next call.
         """
@@ -257,7 +258,9 @@ class Shard(ShardCore, Generic[M]):
         return api.error(context, request, code)
 
     def _refuse_pending(self, code: ErrorCode) -> None:
-        """Replaces the responses in the outbox by errors, because they depend on records that were not written."""
+        """Replaces the responses in the outbox, which are to parked requests, by errors. They depend on records that
+        were not written.
+        """
         self._outbox = [
             (pending, pending.api.error(pending.context, pending.request, code)) for pending, _ in self._outbox
         ]
@@ -363,8 +366,8 @@ class Shard(ShardCore, Generic[M]):
         return self._lost
 
     def reload_after_round(self, error: Exception) -> None:
-        """Discards the shard's memory and loads the log again after the open round, because soft state is
-        incomplete.
+        """Discards the shard's memory and loads the log again after the open round, because an error has left soft
+        state, such as timers, incomplete.
         """
         if self.state is not ShardState.ACTIVE:
             return

@@ -94,8 +94,8 @@ class OffsetMap:
     def add(self, batch: bytes, decompress: Decompress, work: int = ...) -> int:
         """Adds the keys of one batch of any kind; returns the remaining work units.
 
-        If the work units are used up within the batch, the next call continues. By default, `work` has no limit.
-        The sweep does not remove this batch unread, even if it has no live records.
+        If the work units are used up within the batch, the next call continues. By default, `work` has no limit. The
+        second half of the pass (`Sweep`) does not remove this batch unread, even if it has no live records.
         """
 
     def step_over(self, base_offset: int) -> None:
@@ -109,17 +109,18 @@ class OffsetMap:
         """
 
     def next_sequence(self, index: int, shortest: int) -> tuple[int, bool]:
-        """Finds the end of a sequence of batches of which the sweep removes all, or reads all.
+        """Finds the end of a sequence of batches of which the second half of the pass removes all unread, or reads all.
 
         A batch without live records can be removed without reading it.
 
         Args:
             index: index of the first batch of the sequence.
-            shortest: the smallest number of adjacent removable batches that the sweep removes unread. It reads a
-                shorter series of them with the batches around it.
+            shortest: the smallest number of adjacent removable batches that the second half removes unread. It reads
+                fewer of them together with the batches around them.
 
         Returns:
-            The index after the sequence. True if the sweep removes its batches unread, False if it reads them.
+            The index after the sequence. True if the second half removes the batches of the sequence unread, False if
+            it reads them.
         """
 
     def remove(self, start: int, stop: int, changes: dict[int, bytes | None]) -> None:

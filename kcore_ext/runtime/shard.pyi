@@ -237,7 +237,9 @@ class ShardCore(ParticipantCore):
 
     @abstractmethod
     def _release(self) -> None:
-        """Completes the responses in the outbox, or attaches them to the commit that they depend on."""
+        """Completes the responses that a decision has made to parked requests, or adds them to the commit on which they
+        depend.
+        """
 
     @abstractmethod
     def _unencodable(self, error: Exception) -> Any:

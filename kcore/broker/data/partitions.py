@@ -203,7 +203,7 @@ class Partitions(MetadataListener):
             self._configure_all()
 
     def _configure_all(self) -> None:
-        """Reads the settings of all topics again, in slices if there are many topics and the driver has slices."""
+        """Reads the settings of all topics again, in slices if there are many topics and the driver runs slices."""
         if len(self.names) <= CONFIGURED_AT_ONCE or not self.slices.requests.enabled:
             self.outdated = []
             for changed in self.names.values():
@@ -239,7 +239,7 @@ class Partitions(MetadataListener):
             partition.config = topic.config
 
     def _open(self, topic: TopicPartitions, size: int) -> None:
-        """Opens the logs of a topic with `size` partitions, many of them in slices if the driver has slices."""
+        """Opens the logs of a topic with `size` partitions, many of them in slices if the driver runs slices."""
         topic.size = size
         if topic in self.opening:
             return

@@ -163,7 +163,8 @@ class _LoadReceiver:
 
 
 class SharePartition(SharePartitionCore):
-    """The delivery state of one partition for one share group. It is soft state; the persister has the durable part.
+    """The delivery state of one partition for one share group. It is only in memory; the persister has the durable
+    part.
 
     `SharePartitionCore`, the compiled base, has the state of each offset, and acquires records.
 
