@@ -70,7 +70,7 @@ class ControlApi(Api[Request, Response]):
         """Returns the client's quota of partition changes; None if the client has no quota.
 
         Args:
-            context: the context of the request.
+            context: the client and the API version of the request.
             strict_since: the first version of the API whose clients understand THROTTLING_QUOTA_EXCEEDED (KIP-599).
         """
         if self.quotas is None:
@@ -102,7 +102,7 @@ class ControlApi(Api[Request, Response]):
         each item.
 
         Args:
-            context: the context of the request.
+            context: the client and the API version of the request.
             request: the whole request.
             items: the items that the request names.
             part: makes a request about the given items.
@@ -170,7 +170,7 @@ class PreparedResponse:
 
     Args:
         api: the API of the request; it makes error responses.
-        response: the response.
+        response: the response of the long request.
     """
 
     __slots__ = ("_response", "error", "storage_error")

@@ -46,7 +46,7 @@ class Selection(NamedTuple):
     """The entries that a request deletes.
 
     Attributes:
-        request: the request.
+        request: the DeleteAcls request.
         acl_ids: the ids of the entries.
         response: the response to the request.
     """

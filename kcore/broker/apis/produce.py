@@ -228,8 +228,8 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         """Serves a request.
 
         Args:
-            context: the context of the request.
-            request: the request.
+            context: the client and the API version of the request.
+            request: the Produce request.
             writable: the client's permissions to write to topics; None allows all topics.
         """
         items, transactional = self._read(context, request, writable)

@@ -105,8 +105,8 @@ class _Run:
     """One request while it is being served.
 
     Attributes:
-        context: the context of the request.
-        request: the request.
+        context: the client and the API version of the request.
+        request: the ShareFetch request.
         key: the group and the member.
         session: the session; None for the final request.
         full: True if the response has every partition of the session.
@@ -268,9 +268,9 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         """Fetches for a request whose acknowledgements the fast path has written.
 
         Args:
-            context: the context of the request.
-            request: the request.
-            session: its session.
+            context: the client and the API version of the request.
+            request: the ShareFetch request.
+            session: the share session of the request.
             errors: the results of the acknowledgements.
             pending: the deferred response.
 

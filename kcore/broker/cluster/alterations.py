@@ -23,9 +23,9 @@ class SplitAlteration(Pending):
     forwards the checked changes to the controller.
 
     Args:
-        api: the API.
-        context: the context of the request.
-        request: the request.
+        api: the handler of AlterConfigs or IncrementalAlterConfigs.
+        context: the client and the API version of the request.
+        request: the request that changes settings.
         forwarder: sends requests to the controller.
     """
 
@@ -97,11 +97,11 @@ def alter(
     """Handles a request that changes settings, at a node that is not the controller.
 
     Args:
-        api: the API.
+        api: the handler of AlterConfigs or IncrementalAlterConfigs.
         handle: handles a request on this node.
-        context: the context of the request.
-        request: the request.
-        node_id: this node.
+        context: the client and the API version of the request.
+        request: the request that changes settings.
+        node_id: the id of this node.
         forwarder: sends requests to the controller.
 
     Returns:

@@ -15,7 +15,7 @@ class Move(NamedTuple):
     """A change of a partition's leader, which takes effect immediately or is planned.
 
     Attributes:
-        topic: the topic.
+        topic: the topic of the partition.
         partition: the partition's number.
         leader: the id of the new leader; -1 if no node can lead it.
         replicas: the partition's replicas (node ids), the leader first.
@@ -219,6 +219,6 @@ def _last(leaders: list[int], node: int) -> int:
 
     Args:
         leaders: the leader of each partition of the topic.
-        node: the node.
+        node: the id of the node.
     """
     return len(leaders) - 1 - leaders[::-1].index(node)

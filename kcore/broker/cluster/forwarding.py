@@ -122,7 +122,7 @@ def unseal(envelope: EnvelopeRequest, listener: str, max_elements: int) -> Forwa
     connection; the connection between the two nodes is never muted.
 
     Args:
-        envelope: the envelope.
+        envelope: the Envelope request.
         listener: the listener that received it.
         max_elements: the largest number of array elements of the request.
 

@@ -49,7 +49,7 @@ class LeaseGuard:
         decides: returns True if this node is certainly the controller.
         forwarder: sends requests to the controller.
         topics: the metadata.
-        node_id: this node.
+        node_id: the id of this node.
         creates_topics: True if Metadata requests create missing topics.
     """
 

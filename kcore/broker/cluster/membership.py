@@ -269,7 +269,7 @@ class Membership:
         """Begins to renew a lease. Does nothing while an earlier renewal of the lease is still running.
 
         Args:
-            lease: the lease.
+            lease: the lease to renew: the node's or the controller's.
             ttl_ms: the time for which it is extended.
             what: the name of the lease in log lines.
             renewed: called with the result of the store and the monotonic time in ms at which the renewal began.

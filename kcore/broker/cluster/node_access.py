@@ -82,7 +82,7 @@ class NodeAccess(NamedTuple):
         """Returns True if the client may act as a node. Otherwise, logs that its request is refused.
 
         Args:
-            context: the context of the request.
+            context: the client and the API version of the request.
             key: its API.
         """
         if self.listener and context.listener != self.listener:
@@ -106,7 +106,7 @@ def log_refusal(message: str, context: RequestContext, key: ApiKey, *values: obj
 
     Args:
         message: the message, which begins with `REFUSED`.
-        context: the context of the request.
+        context: the client and the API version of the request.
         key: the API of the request.
         values: further values of the message.
     """

@@ -242,7 +242,7 @@ class CompactionPass:
 
         Args:
             header: the header of the batch.
-            batch: the batch.
+            batch: the bytes of the batch.
             may_continue: called after each slice; returns False if the pass is over.
 
         Returns:

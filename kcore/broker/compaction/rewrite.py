@@ -47,7 +47,7 @@ def repacked(
 
     Args:
         header: the batch's header.
-        batch: the batch.
+        batch: the bytes of the batch.
         stays: a flag for each record: 1 if it remains. At least one remains.
         horizon_ms: the time from which the batch's tombstones may be removed; -1: the batch has no tombstones.
         unpack: decompresses the records of the batch.

@@ -172,7 +172,7 @@ class ClientQuotas(MetadataListener):
         """Returns the client's quota of partition changes for one decision; None if the client has no quota (KIP-599).
 
         Args:
-            context: the context of the request.
+            context: the client and the API version of the request.
             strict: True to refuse changes while the quota is used up; False to set only the throttle time.
         """
         if not self._topics.image.quotas:

@@ -90,7 +90,7 @@ def read(
     """Reads one partition.
 
     Args:
-        partition: the partition.
+        partition: the partition to read.
         item: position, epochs and size limit.
         params: the parameters of the whole request.
         budget_bytes: the remaining part of the request's size limit.

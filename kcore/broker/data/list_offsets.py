@@ -73,7 +73,7 @@ def find_offset_in_steps(partition: Partition, timestamp: int, limit: int) -> Ge
     """Finds the offset for a timestamp.
 
     Args:
-        partition: the partition.
+        partition: the partition to search.
         timestamp: a special value, or ms since the epoch.
         limit: the high watermark or the last stable offset, by the reader's isolation level.
 

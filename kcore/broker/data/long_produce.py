@@ -37,8 +37,8 @@ class LongProduce:
 
     Args:
         api: appends the batches.
-        context: the context of the request.
-        request: the request.
+        context: the client and the API version of the request.
+        request: the Produce request.
         items: the request's partitions.
     """
 

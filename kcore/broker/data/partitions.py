@@ -42,7 +42,7 @@ class TopicPartitions:
 
     Attributes:
         name: the topic's name.
-        topic_id: the topic's id.
+        topic_id: the topic's id, 16 bytes.
         internal: True if clients must not write to the topic.
         partitions: the partitions by number.
         size: the number of partitions that the topic has in the metadata; larger than `len(partitions)` while their

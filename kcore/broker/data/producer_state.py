@@ -173,7 +173,8 @@ class ProducerStates(ProducersCore):
             self.refuse(producer_id, epoch, sequence)
 
     def adopt_deleted(self, before: ProducerStates, log_start_offset: int) -> None:
-        """Adopts from an earlier snapshot the producers and batches that are below the start of the log.
+        """Adopts the producers of an earlier snapshot that have no batch in the log, and its batches below the start of
+        the log.
 
         A transaction that was open in the snapshot is not adopted: compaction may have removed its marker.
         """

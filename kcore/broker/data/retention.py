@@ -234,7 +234,7 @@ class Housekeeping:
         """Returns True if the log exceeds a limit. Only then are the headers of its batches read.
 
         Args:
-            partition: the partition.
+            partition: the partition to check.
             oldest_ms: records with an earlier timestamp expire; None: records do not expire by time.
         """
         config, log = partition.config, partition.log

@@ -66,8 +66,8 @@ class TransactionalProduce:
 
     Args:
         api: appends the batches and makes the response.
-        context: the request's context.
-        request: the request.
+        context: the client and the API version of the request.
+        request: the Produce request.
         items: the request's partitions.
     """
 

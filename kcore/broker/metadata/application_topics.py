@@ -90,7 +90,7 @@ class ApplicationTopics:
 
         Args:
             context: the client whose request needs the topics, and which is allowed to create them.
-            topics: the topics.
+            topics: the topics to create.
             remember_ms: the time for which a failure is reported.
         """
         waiting = [topic for topic in topics if topic.name not in self._queued]

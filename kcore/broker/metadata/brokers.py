@@ -114,7 +114,7 @@ def leader_record(topic_id: bytes, partition: int, leader: int, replicas: tuple[
     """Makes the record of a partition's new leader, whose epoch is one higher than before.
 
     Args:
-        topic_id: the topic's id.
+        topic_id: the topic's id, 16 bytes.
         partition: the partition's number.
         leader: the id of the new leader; -1: none.
         replicas: the node ids of the partition's new replicas; None: the replicas do not change.
@@ -145,7 +145,7 @@ def led_partition_records(
     """Makes the records of partitions whose leaders may differ from their first replicas.
 
     Args:
-        topic_id: the topic's id.
+        topic_id: the topic's id, 16 bytes.
         partitions: (number, replicas, leader, planned next leader or None) of each partition.
     """
     return [

@@ -28,7 +28,7 @@ class PartitionRange:
     """The records of new partitions of one topic, with consecutive numbers.
 
     Args:
-        topic_id: the topic's id.
+        topic_id: the topic's id, 16 bytes.
         first: the number of the first partition.
         assignments: for each partition, the node ids of its replicas, the leader first.
     """

@@ -24,7 +24,7 @@ class ProducerIds:
 
     Args:
         shard: the metadata shard, whose log contains the blocks.
-        node_id: this node.
+        node_id: the id of this node, to which the blocks are allocated.
     """
 
     __slots__ = ("_node_id", "_shard")

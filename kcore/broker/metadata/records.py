@@ -70,7 +70,7 @@ def topic_records(
 
     Args:
         name: the topic's name.
-        topic_id: the topic's id.
+        topic_id: the topic's id, 16 bytes.
         settings: setting -> value.
         assignments: for each partition, the node ids of its replicas, the leader first.
     """

@@ -37,7 +37,7 @@ class NewTopic(NamedTuple):
 
     Attributes:
         name: the topic's name.
-        topic_id: the topic's id.
+        topic_id: the topic's id, 16 bytes.
         settings: the topic's own settings, as requested.
         assignments: for each partition, the node ids of its replicas, the leader first.
     """

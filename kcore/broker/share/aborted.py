@@ -18,7 +18,7 @@ def aborted_ranges(
     """Returns the first and last offsets of the batches that belong to aborted transactions.
 
     Args:
-        partition: the partition.
+        partition: the partition of the batches.
         batches: contiguous log batches below the last stable offset.
         first_offset: the first offset of interest.
         end_offset: the offset after the last batch.

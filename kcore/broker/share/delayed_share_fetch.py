@@ -34,9 +34,9 @@ class RefusedLater(Pending):
     """An error response that is sent at a deadline, unless the connection is closed earlier.
 
     Args:
-        api: the API.
-        context: the context of the request.
-        request: the request.
+        api: makes the error response.
+        context: the client and the API version of the request.
+        request: the refused request.
         code: the error.
         wheel: the node's timers.
         deadline_ms: the monotonic time of the response, in ms.

@@ -27,8 +27,8 @@ def session_of(
 
     Args:
         share_partitions: the share partitions of the node, with its sessions.
-        context: the context of the request.
-        request: the request.
+        context: the client and the API version of the request.
+        request: the ShareFetch request.
         key: the group and the member.
         acknowledges: True if the request has acknowledgements.
 

@@ -177,7 +177,7 @@ class ShareApi(Api[Request, Response]):
         """Runs the acknowledgements of a request, one partition in each step.
 
         Args:
-            context: the context of the request.
+            context: the client and the API version of the request.
             session: the group and the member.
             acknowledgements: the batches of each partition.
             renews: True if the request is marked to renew locks (KIP-1222).
@@ -232,8 +232,8 @@ class ShareApi(Api[Request, Response]):
         """Logs an internal error after durable acknowledgements; returns `response`. It does not raise.
 
         Args:
-            context: the context of the request.
-            error: the error.
+            context: the client and the API version of the request.
+            error: the internal error.
             response: the response of the request.
         """
         log_failed_request(

@@ -43,7 +43,7 @@ class Client(NamedTuple):
 
     Attributes:
         host: the address of the client.
-        connection_id: its connection.
+        connection_id: the number of its connection.
     """
 
     host: str

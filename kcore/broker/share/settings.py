@@ -71,7 +71,7 @@ def initial_offset(partition: Partition, reset: str, wall_ms: int) -> Generator[
     """Finds the first start offset of a share partition, by the reset policy.
 
     Args:
-        partition: the partition.
+        partition: the partition that the share group reads.
         reset: the policy; see `ShareSettings.reset`.
         wall_ms: the current time.
 

@@ -71,7 +71,7 @@ class AcquireParams(NamedTuple):
     """The part of a ShareFetch request that every partition needs.
 
     Attributes:
-        member_id: the member.
+        member_id: the member that acquires the records.
         batch_size: the size of the ranges into which new records are split.
         record_limit: True if the broker must not acquire more records than requested (KIP-1206).
     """
@@ -170,12 +170,12 @@ class SharePartition(SharePartitionCore):
 
     Args:
         group_id: the share group.
-        partition: the partition.
+        partition: the partition whose records are delivered.
         services: the components of the node that it uses.
 
     Attributes:
         group_id: the share group.
-        partition: the partition.
+        partition: the partition whose records are delivered.
         state: only an ACTIVE share partition delivers records.
         error: the error code for fetches, if its state is FAILED or FENCED.
     """

@@ -24,7 +24,7 @@ def valid(batches: Iterable[Any], version: int, renews: bool) -> bool:
     """Returns True if the acknowledgement batches of a partition are well-formed and in order.
 
     Args:
-        batches: the batches.
+        batches: the acknowledgement batches of the partition.
         version: the version of the request. Only versions from 2 on can renew locks (KIP-1222).
         renews: True if the request's field `is_renew_ack` is set.
     """

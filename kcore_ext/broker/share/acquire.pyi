@@ -51,7 +51,7 @@ class AcquiringRuns(RunList):
         """Acquires records of log batches for a member.
 
         Args:
-            member: the member.
+            member: the member that acquires the records.
             batches: consecutive log batches. The first batch contains `fetch_offset`, or begins after it if there are
                 no records in between.
             fetch_offset: the result of `next_fetch_offset`.

@@ -35,7 +35,7 @@ class ShareRuns(AcquiringRuns):
         """Begins to acknowledge records. If any batch is invalid, the state does not change.
 
         Args:
-            member: the member.
+            member: the member that has acquired the records.
             batches: the acknowledgement batches of a request, whose types are valid.
             wheel: see `AcquiringRuns`.
             deadline_ms: the monotonic time in ms at which renewed locks expire.
