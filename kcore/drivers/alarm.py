@@ -16,7 +16,7 @@ class Alarm:
 
     Args:
         loop: the event loop.
-        engine: the engine.
+        engine: the engine whose timers fire.
         ring: called at the deadline.
     """
 
@@ -62,7 +62,7 @@ class SpareHandle:
 
     Args:
         loop: the event loop.
-        callback: the callback.
+        callback: the function to run.
     """
 
     __slots__ = ("_handle", "_ready")

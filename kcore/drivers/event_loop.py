@@ -55,13 +55,13 @@ class AsyncDriver:
     the engine without the driver, so the server delays their requests during a pause (`when_paused`).
 
     Args:
-        engine: the engine.
+        engine: the engine to run.
         loop: the event loop that runs the engine from now on.
         max_blocked_requests: the average number of read-only requests that an inline commit may delay.
         shared: True if other code uses the loop, too.
 
     Attributes:
-        engine: the engine.
+        engine: the engine that the driver runs.
         loop: the event loop.
         round_clock: opens the round of a turn.
     """

@@ -59,7 +59,7 @@ class JournalMover:
     """The thread that moves batches from full areas of a log's journal to the log; it starts with the first move.
 
     Args:
-        log: the log.
+        log: the log whose journal is emptied.
     """
 
     def __init__(self, log: LogEngine) -> None:
@@ -178,7 +178,7 @@ class LogThreads:
     """The threads of an event loop's driver: one writes commits and frees space, another one empties the journal.
 
     Args:
-        log: the log.
+        log: the log that the threads write.
         shared: True if other code uses the event loop, too.
 
     Attributes:

@@ -56,7 +56,7 @@ class ThreadDriver:
     `FOLLOWER_WAIT_S`.
 
     Args:
-        engine: the engine.
+        engine: the engine to run.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -99,7 +99,7 @@ class ThreadDriver:
 
         Args:
             context: the client's context.
-            request: the request.
+            request: the decoded request.
             timeout_s: the maximum time in seconds for which the request may be parked, in real time independent of the
                 engine's clock; None: no limit.
 

@@ -91,7 +91,7 @@ class EngineStats(NamedTuple):
     """The sizes of an engine's storage.
 
     Attributes:
-        file_size_bytes: the size of the file.
+        file_size_bytes: the size of the storage's file.
         used_bytes: an upper bound of the used part of the file.
         tail_size_bytes: the size of the newest batches, which are kept in memory.
         partition_count: the number of partitions.
@@ -234,7 +234,7 @@ class PartitionLog(ABC):
         """Returns the first committed batch whose largest timestamp is at or after `timestamp_ms`, or None.
 
         Args:
-            timestamp_ms: the timestamp.
+            timestamp_ms: the timestamp to find.
             after_offset: only batches with a higher base offset count.
         """
 

@@ -202,7 +202,7 @@ class Journal:
     # ---- opening
 
     def recover(self, txn: Any, environment: LmdbEnvironment) -> None:
-        """Moves the entries that an earlier process has left to the log, and ends the use of their journal.
+        """Moves entries of an earlier process from the journal to the log, and ends the use of their journal.
 
         Raises:
             JournalDamagedError: acknowledged batches are missing or damaged.

@@ -42,7 +42,7 @@ def seek(cursor: Any, number: int, offset: int) -> bool:
     Args:
         cursor: a cursor of the log's database.
         number: the partition's number.
-        offset: the offset.
+        offset: the offset to find.
 
     Returns:
         False if there is no such value. If True, the value may belong to a partition with a higher number.
@@ -131,7 +131,7 @@ def _may_contain(base: int, value: Any, offset: int) -> bool:
     Args:
         base: the base offset in the key of the value, at most `offset`.
         value: a memoryview.
-        offset: the offset.
+        offset: the offset to find.
     """
     last, batch = last_batch(base, value)
     end = end_of_sound(batch, last, False)

@@ -66,7 +66,7 @@ def move_node_journal(txn: Any, environment: LmdbEnvironment, path: str, node_id
         txn: the write transaction.
         environment: the environment with the databases.
         path: the data folder.
-        node_id: the node.
+        node_id: the node whose journal is moved.
         end: True to use no journal afterwards; False to begin the next journal, for a node that runs.
 
     Returns:

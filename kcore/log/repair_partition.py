@@ -262,7 +262,7 @@ class Planner:
         return None
 
     def _take_copies(self, start: int, limit: int | None) -> None:
-        """Takes older copies of batches for the gap at the end of the plan.
+        """Adds older copies of batches to the plan, for the gap after the last batch of the plan.
 
         Args:
             start: the log start.

@@ -101,7 +101,7 @@ class TimeIndex:
         """Returns the first batch whose largest timestamp is at or after `timestamp_ms`, or None.
 
         Args:
-            timestamp_ms: the timestamp.
+            timestamp_ms: the timestamp to find.
             log_start_offset: the start of the log.
             high_watermark: the end of the log.
             after_offset: only batches with a higher base offset count.

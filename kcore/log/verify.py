@@ -161,7 +161,7 @@ def verify_columns(storage: Storage, key: PartitionKey, meta: PartitionMeta, end
     whose columns differ from its header.
 
     Args:
-        storage: the storage.
+        storage: the storage to check.
         key: the partition.
         meta: its metadata; its batches must be sound.
         end_offset: its end.

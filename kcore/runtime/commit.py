@@ -560,7 +560,7 @@ class CommitPipeline(PipelineCore):
 
 
 def _log_unexpected(participants: dict[Participant, None], error: BaseException) -> None:
-    """Logs an error of a commit that is no error of the log. It does not raise an `Exception`."""
+    """Logs an exception, other than an error of the log, that made a commit fail. It does not raise an `Exception`."""
     try:  # noqa: SIM105 - `suppress` would need memory
         log_failure(
             logger,

@@ -36,7 +36,7 @@ def log_failed_request(
         message: the message, with the placeholders of `values`, then `%s` for the request, and `%s` for the advice to
             the operator.
         api: the API of the request.
-        context: the context of the request.
+        context: the client and the API version of the request.
         values: the values of the first placeholders, such as the name of the component.
     """
     try:  # noqa: SIM105 - `suppress` would need memory
@@ -59,11 +59,11 @@ def log_storage_error(
 
     Args:
         component_logger: the component's logger.
-        error: the error.
+        error: the error of the log.
         message: the message, with three placeholders: `%s` for the request, `%s` for the error, and `%s` for the error
             code of the response.
         api: the API of the request.
-        context: the context of the request.
+        context: the client and the API version of the request.
     """
     try:  # noqa: SIM105 - `suppress` would need memory
         component_logger.error(message, request_name(api, context), error, api.storage_error.name)

@@ -168,7 +168,7 @@ class ReadAhead:
         """Begins to read the log ahead of the leader change.
 
         Args:
-            log: the log.
+            log: the log that another node writes.
             replay: a new replay; it becomes the attribute `replay`.
             shard: the shard, for log lines.
 

@@ -26,7 +26,7 @@ class Peers(Protocol):
         Args:
             node_id: the receiver.
             request: the request message.
-            version: its version.
+            version: the API version of the request.
             done: called once, in a later round, with the response. The argument is None if the node is unknown, cannot
                 be reached, or does not respond within `REQUEST_TIMEOUT_MS`; the node may still have served the request.
         """

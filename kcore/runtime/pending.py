@@ -59,8 +59,8 @@ class Derived(Pending):
 
     Args:
         api: the API of the response.
-        context: the context of the request.
-        request: the request.
+        context: the client and the API version of the request.
+        request: the request that gets the converted response.
         source: the other response.
         convert: makes the response from the other response. If it raises, `Pending.complete` completes the response
             with an error.
@@ -96,7 +96,7 @@ def gather_each(
 
     Args:
         api: the API of the whole request.
-        context: the context of the request.
+        context: the client and the API version of the request.
         request: the whole request.
         names: the names in the request.
         look_up: returns the response about one name, or a `Pending`.
@@ -144,7 +144,7 @@ def gather(
 
     Args:
         api: the API of the whole request.
-        context: the context of the request.
+        context: the client and the API version of the request.
         request: the whole request.
         parts: the responses, each of which may be a `Pending`.
         build: builds the response from the parts' responses, in the order of `parts`.

@@ -129,8 +129,8 @@ class SlicedRequests:
 
         Args:
             api: the API of the request.
-            context: the context of the request.
-            request: the request.
+            context: the client and the API version of the request.
+            request: the decoded request.
             work: processes the request in steps. Its result is the response, or the argument of `finish`.
             finish: makes the response, or a `Pending` for it, from the result of `work`. If the request was parked,
                 `finish` runs in a separate slice.

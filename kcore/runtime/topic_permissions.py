@@ -26,8 +26,8 @@ class TopicPermissions(dict[str, bool]):
 
     Args:
         authorizer: decides about each topic.
-        context: the context of the request.
-        operation: the operation.
+        context: the client and the API version of the request.
+        operation: the operation on each topic.
     """
 
     __slots__ = ("_authorizer", "_context", "_operation")

@@ -15,11 +15,11 @@ def check_trees(
 
     Args:
         fd: the open file, which no process may write during the check.
-        page_size: the size of a page.
+        page_size: the size of a page, in bytes.
         last_page: the number of the last page according to the meta page.
         free: the meta page's record of the list of free pages (48 bytes).
         main: the meta page's record of the main database (48 bytes).
-        file_size: the size of the file.
+        file_size: the size of the file, in bytes.
         max_leaves: the maximum number of leaf pages of named databases to read.
         max_ms: the approximate time after which no more leaf pages of named databases are read; 0: no limit.
         deep: True to read also the first page of each value that is stored in separate pages.

@@ -22,7 +22,7 @@ class SealedPartition:
     """One partition's part of a write set.
 
     Attributes:
-        log: the partition.
+        log: the handle of the partition.
         key: the partition's key.
         number: the partition's number in the store.
         bases: the base offset of each of `batches`.

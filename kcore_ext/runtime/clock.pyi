@@ -26,7 +26,7 @@ class Now:
     """The time of the current round: the driver reads it once, and every decision of the round uses it.
 
     Args:
-        clock: the clock.
+        clock: gives the time: the system's clocks, or a manual clock.
 
     Attributes:
         now_ms: monotonic milliseconds, for deadlines.

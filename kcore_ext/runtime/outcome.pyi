@@ -43,8 +43,8 @@ class Pending:
 
     Args:
         api: builds the error response if the request fails later.
-        context: the context of the request.
-        request: the request.
+        context: the client and the API version of the request.
+        request: the request to which this is the response.
         parked: True if the response waits for something other than the commit of the records that it depends on.
 
     Attributes:

@@ -25,7 +25,7 @@ class ApiEntry:
             encodes it in slices. 0: all responses are encoded in one step. An API with `caches_responses` always has 0.
 
     Attributes:
-        api: the API.
+        api: the handler of the API's requests.
         fast: the API's fast path, called before `handle` with the same arguments; None if the API has no fast path.
         handle: handles a request: (context, request) -> a response, a `Pending`, or None for no response.
         lease: the lease of a cluster's node; None if the node is not in a cluster. `fast` is called only while the

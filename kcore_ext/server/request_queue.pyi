@@ -39,8 +39,8 @@ class Owner(Protocol):
         Args:
             route: the API of the request.
             api: the API object that made the response; it may be a part of the API in `route`.
-            context: the context of the request.
-            request: the request.
+            context: the client and the API version of the request.
+            request: the decoded request.
             version: the version of the response.
             error: the `MessageTooLargeError`.
 
@@ -66,9 +66,9 @@ class Owner(Protocol):
             slot: the slot of the response in the queue.
             route: the API of the request.
             api: the API that decided the request.
-            context: the context of the request.
-            request: the request.
-            response: the response.
+            context: the client and the API version of the request.
+            request: the decoded request.
+            response: the response to encode.
             version: the version of the request.
             correlation_id: the correlation id of the request.
         """
