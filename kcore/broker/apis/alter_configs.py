@@ -37,5 +37,5 @@ class AlterConfigsApi(AlterationApi[AlterConfigsRequest, AlterConfigsResponse]):
     def records(
         self, machine: MetadataMachine, resource: AlterConfigsResource, alterations: list[Alteration]
     ) -> list[Record]:
-        """Makes the records of the changes of one resource."""
+        """Makes the records that replace the settings of one resource."""
         return self.changes.whole(machine.image, resource.resource_type, resource.resource_name, alterations)

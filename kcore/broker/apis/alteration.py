@@ -69,7 +69,7 @@ class AlterationApi(ControlApi[Request, Response]):
 
     @abstractmethod
     def records(self, machine: MetadataMachine, resource: Any, alterations: list[Alteration]) -> list[Record]:
-        """Makes the records of the changes of one resource.
+        """Makes the records that change the settings of one resource.
 
         Raises:
             KafkaError: the changes are refused.

@@ -42,5 +42,5 @@ class IncrementalAlterConfigsApi(AlterationApi[IncrementalAlterConfigsRequest, I
     def records(
         self, machine: MetadataMachine, resource: AlterConfigsResource, alterations: list[Alteration]
     ) -> list[Record]:
-        """Makes the records of the changes of one resource."""
+        """Makes the records that change the settings of one resource."""
         return self.changes.incremental(machine.image, resource.resource_type, resource.resource_name, alterations)

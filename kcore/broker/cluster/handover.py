@@ -169,7 +169,9 @@ class Releases:
         self._again(0 if self._added else RETRY_MS)
 
     def _backed_off_ms(self) -> int:
-        """Returns the pause before the next attempt in ms, and doubles the later pauses."""
+        """Returns the pause before the next attempt in ms. Doubles the pause that the next call returns, up to
+        `RETRY_MS`.
+        """
         wait_ms = self._retry_ms
         self._retry_ms = min(2 * wait_ms, RETRY_MS)
         return wait_ms

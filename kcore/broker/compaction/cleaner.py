@@ -297,7 +297,7 @@ class CompactionPass:
         return self._settle()
 
     def _pause_in_batch(self) -> Generator[None, None, bool]:
-        """Ends a slice within the work for one batch. Returns False if the pass is over."""
+        """Ends a slice before the work for one batch is complete. Returns False if the pass is over."""
         yield
         return self._settle()
 

@@ -26,10 +26,10 @@ A new session may also evict a smaller session that is older than this time.
 """
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 MAX_UNREADABLE = 10_000
-"""Maximum number of unreadable partitions in a session.
+"""Maximum number of partitions in a session that do not exist or that the client may not read.
 
-Every response of the session contains all of them, even if the request is short. A client with more unreadable
-partitions cannot create a session, and names its partitions in each request.
+Every response of the session contains all of them, even if the request is short. A client with more of them cannot
+create a session, and names its partitions in each request.
 """
 MAX_PARTITIONS = 500_000
 """The default of `kcore.max.fetch.session.partitions`."""
@@ -316,9 +316,10 @@ class FetchContext:
 
 
 def _bounded(items: list[FetchItem]) -> bool:
-    """Checks that a request has few unreadable partitions, and that the names of their topics are not too long.
+    """Checks that a request has few partitions that cannot be read (`MAX_UNREADABLE`), and that their topics' names are
+    not too long.
 
-    A session stores its unreadable partitions for its lifetime, and each response includes them.
+    A session stores these partitions for its lifetime, and each response includes them.
     """
     unreadable = 0
     for item in items:

@@ -119,5 +119,5 @@ class Segments:
         return self._segments[count].base_offset if count < len(self._segments) else self._end
 
     def closed_bytes(self, offset: int) -> int:
-        """Returns the total size in bytes of the closed segments that begin at or after `offset`."""
+        """Returns the total size in bytes of the segments from `offset` on, without the active segment."""
         return sum(segment.size_bytes for segment in self._segments[:-1] if segment.base_offset >= offset)

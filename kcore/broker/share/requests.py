@@ -45,7 +45,7 @@ ACKNOWLEDGE_COST_US: Final = 50
 """The cost of the acknowledgements of a partition and of their record, in microseconds."""
 
 LEADER_ERRORS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
-"""The errors of partitions whose response names the leader."""
+"""The errors for which a response also names the partition's leader."""
 
 
 class Acknowledged(NamedTuple):
