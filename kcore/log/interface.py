@@ -367,7 +367,9 @@ class LogEngine(ABC):
 
     @abstractmethod
     def commit(self) -> None:
-        """Runs seal, write and finish; after an error runs fail and raises the error. Does nothing if not dirty."""
+        """Calls `seal`, `write` and `finish`; after an error calls `fail` and raises the error. Does nothing if not
+        dirty.
+        """
 
     @property
     def uncertain(self) -> bool:

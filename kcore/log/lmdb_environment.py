@@ -57,8 +57,8 @@ def file_error(error: OSError, doing: str) -> LogError:
 
 
 def _no_room(path: str, size_bytes: int) -> bool:
-    """Returns True if a file cannot grow by `size_bytes`, because the file system is full or the process limit is
-    reached.
+    """Returns True if a file cannot grow by `size_bytes`, because the file system is full or the file would exceed the
+    process's limit of file sizes.
     """
     try:
         disk = os.statvfs(path)

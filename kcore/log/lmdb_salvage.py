@@ -221,7 +221,8 @@ class Salvage:
     ) -> Iterator[tuple[int, list[Node]]]:
         """Yields the sound leaves of a tree. Damaged pages are added to `problems` and skipped.
 
-        With `doubtful` the ranges of keys on damaged pages are added to `_doubts`, since batches may be missing there.
+        If `doubtful` is True, the ranges of keys on damaged pages are added to `_doubts`, since batches may be missing
+        there.
         """
         fields = DB.unpack(record)
         depth, root = fields[2], fields[7]

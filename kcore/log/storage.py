@@ -120,8 +120,8 @@ class SharedStorage(Storage):
     fenced, and that it leads each partition of the write set in the epoch `sealed.log.owned_epoch`. The checks lock the
     rows that they read, so that a take-over either precedes the write set or waits for it. If `WriteSet.cluster` is not
     None, the node must lead `METADATA` in `ClusterChanges.controller_epoch`, and the same transaction applies these
-    changes. If a write set has `cluster` or batches of the metadata log, its commit also sends notifications about
-    it.
+    changes. The commit of a write set with `cluster` or with batches of the metadata log also notifies the nodes that
+    wait for changes of the store.
 
     Besides LogError, `write` raises:
 
