@@ -541,7 +541,9 @@ class AsyncDriver:
         self._run_inside(partial(self.engine.advance, ms))
 
     async def wait_for_rounds(self) -> None:
-        """Waits until all earlier decisions are durable or have failed. Does not block a shared loop."""
+        """Waits until all earlier decisions are durable or have failed. If other code uses the loop, the wait does not
+        block it.
+        """
         pipeline = self.engine.pipeline
         if not self._threads.write_every_round:
             if not pipeline.interrupted:

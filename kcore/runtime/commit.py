@@ -519,7 +519,9 @@ class CommitPipeline(PipelineCore):
             pass  # no memory for the line
 
     def _keep_uncertain(self, participants: dict[Participant, None], error: LogError) -> None:
-        """Marks shards as changed, so that their responses wait for the next commit, which queries the log again."""
+        """Marks shards as changed, so that their responses wait for the next commit, in which the log again tries to
+        determine the result.
+        """
         was_uncertain = self._uncertain_participants is not None
         self._uncertain_participants = participants
         for participant in participants:

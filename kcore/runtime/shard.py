@@ -258,9 +258,7 @@ class Shard(ShardCore, Generic[M]):
         return api.error(context, request, code)
 
     def _refuse_pending(self, code: ErrorCode) -> None:
-        """Replaces the responses in the outbox, which are to parked requests, by errors. They depend on records that
-        were not written.
-        """
+        """Replaces the responses in the outbox by errors, because they depend on records that were not written."""
         self._outbox = [
             (pending, pending.api.error(pending.context, pending.request, code)) for pending, _ in self._outbox
         ]
