@@ -83,7 +83,9 @@ class AclAuthorizerCore:
 
     def __init__(self, topics: Any, super_users: frozenset[str], allow_if_none: bool) -> None: ...
     def allowed(self, context: Any, operation: int, resource_type: int, resource_name: str) -> bool:
-        """Returns True if the current entries allow the client the operation; otherwise calls `denied`."""
+        """Returns True if the current entries allow the client the operation; otherwise calls `denied` and returns
+        False.
+        """
 
     @abstractmethod
     def denied(self, principal: str, client_host: str, operation: int, resource_type: int, name: str) -> None:

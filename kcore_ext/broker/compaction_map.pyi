@@ -109,7 +109,8 @@ class OffsetMap:
         """
 
     def next_sequence(self, index: int, shortest: int) -> tuple[int, bool]:
-        """Finds the end of a sequence of batches of which the second half of the pass removes all unread, or reads all.
+        """Finds the end of a sequence of batches that the second half of the pass treats equally: it removes all of
+        them unread, or reads all of them.
 
         A batch without live records can be removed without reading it.
 

@@ -59,5 +59,5 @@ cdef inline Py_ssize_t length_of(PyObject* array) noexcept:
 
 
 cdef inline PyObject* item_of(PyObject* array, Py_ssize_t at) noexcept:
-    """Returns an element of an array that has a length, borrowed."""
+    """Returns the element of a list or tuple at an index, borrowed."""
     return _list_item(array, at) if PyList_CheckExact(<object>array) else _tuple_item(array, at)

@@ -355,8 +355,8 @@ cdef PyObject* _item(Op* op, Reader* reader) noexcept:
 
 
 cdef PyObject* _array(Op* op, Reader* reader) noexcept:
-    """Reads a tuple of elements. Compares the count with the remaining bytes and with the allowed elements before it
-    allocates the tuple.
+    """Reads a tuple of elements. Before it allocates the tuple, checks that enough bytes remain for the elements, and
+    that the message may have so many elements.
     """
     cdef Py_ssize_t count = _length(reader, op.compact, True, op.nullable)
     cdef Py_ssize_t i

@@ -60,7 +60,8 @@ class RunList:
     def snapshot(self) -> list[tuple[int, int, int, int, bool, str | None]]:
         """Returns the runs as tuples (first offset, last offset, state, delivery count, changing, member).
 
-        `changing` is True while a change of the run is being written. `member` has the lock of the run; None: no lock.
+        `changing` is True while a change of the run is being written. `member` is the id of the member whose lock the
+        run has; None: the run has no lock.
         """
 
     def next_fetch_offset(self) -> int:
