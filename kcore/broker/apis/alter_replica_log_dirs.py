@@ -72,7 +72,7 @@ class AlterReplicaLogDirsApi(ControlApi[AlterReplicaLogDirsRequest, AlterReplica
 def _response(
     request: AlterReplicaLogDirsRequest, code: Callable[[str, str, int], ErrorCode]
 ) -> AlterReplicaLogDirsResponse:
-    """Makes the response, with one entry for each topic.
+    """Makes the response, with one entry for each topic that has partitions.
 
     If the request lists a partition under several folders, the result refers to the last of these folders.
     """
@@ -92,5 +92,6 @@ def _response(
                 ],
             )
             for name, codes in topics.items()
+            if codes
         ]
     )

@@ -58,27 +58,32 @@ class DescribeQuorumApi(ControlApi[DescribeQuorumRequest, DescribeQuorumResponse
         self._now = now
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: DescribeQuorumRequest) -> Any:
-        """Describes each requested partition."""
+        """Describes the metadata log, if the request names only this partition. Kafka refuses all partitions of other
+        requests.
+        """
         if not self.allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        topics, is_known = [], False
-        for topic in request.topics:
-            partitions = []
-            for entry in topic.partitions:
-                if topic.topic_name == CLUSTER_METADATA and entry.partition_index == 0:
-                    partitions.append(self._metadata_log(context.api_version))
-                    is_known = True
-                else:
-                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    partitions.append(
-                        DescribeQuorumResponsePartitionData(
-                            partition_index=entry.partition_index, error_code=code, error_message=code.message
-                        )
+        named = [(topic.topic_name, entry.partition_index) for topic in request.topics for entry in topic.partitions]
+        if len(request.topics) == 1 and named == [(CLUSTER_METADATA, 0)]:
+            partition = self._metadata_log(context.api_version)
+            return DescribeQuorumResponse(
+                topics=[DescribeQuorumResponseTopicData(topic_name=CLUSTER_METADATA, partitions=[partition])],
+                nodes=self._nodes(context) if context.api_version >= 2 else [],
+            )
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        topics = [
+            DescribeQuorumResponseTopicData(
+                topic_name=topic.topic_name,
+                partitions=[
+                    DescribeQuorumResponsePartitionData(
+                        partition_index=entry.partition_index, error_code=code, error_message=code.message
                     )
-            topics.append(DescribeQuorumResponseTopicData(topic_name=topic.topic_name, partitions=partitions))
-        return DescribeQuorumResponse(
-            topics=topics, nodes=self._nodes(context) if is_known and context.api_version >= 2 else []
-        )
+                    for entry in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+        return DescribeQuorumResponse(topics=topics)
 
     def _metadata_log(self, version: int) -> DescribeQuorumResponsePartitionData:
         log, now_ms = self.shard.log, self._now.wall_ms

@@ -76,6 +76,10 @@ def test_other_partitions_have_no_quorum() -> None:
         assert (described.topic_name, partition.partition_index, partition.error_code) == (topic, index, 3)
         assert list(partition.current_voters) == []
     assert node.call(DescribeQuorumRequest(), 2) == DescribeQuorumResponse(topics=[], nodes=[])
+    both = DescribeQuorumRequest(topics=[*quorum(0).topics, *quorum(0, topic="t").topics])
+    response = node.call(both, 2)
+    assert [partition.error_code for topic in response.topics for partition in topic.partitions] == [3, 3]
+    assert response.nodes == (), "the request may name only the metadata log"
     node.apis[55].authorizer = Only()
     assert node.call(quorum(0), 2).error_code == 31
 
@@ -131,6 +135,8 @@ def test_replicas_stay_in_the_only_folder() -> None:
     assert move(described.log_dir) == codes(0, 3)
     assert move("/elsewhere") == move("") == move(described.log_dir, "/elsewhere") == codes(57, 57)
     assert move() == AlterReplicaLogDirsResponse(results=[])
+    empty = AlterReplicaLogDir(path="/elsewhere", topics=[AlterReplicaLogDirTopic(name="t", partitions=[])])
+    assert node.call(AlterReplicaLogDirsRequest(dirs=[empty]), 2) == AlterReplicaLogDirsResponse(results=[])
 
 
 def test_brokers_and_voters_cannot_be_added_or_removed() -> None:
