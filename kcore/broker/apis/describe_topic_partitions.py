@@ -76,10 +76,10 @@ class DescribeTopicPartitionsApi(SlicedReadApi[DescribeTopicPartitionsRequest, D
         requested = (
             dict.fromkeys(machine.image.names) if everything else dict.fromkeys(topic.name for topic in request.topics)
         )
-        if "" in requested:
-            return self.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)  # as in Kafka
         if cursor is not None and (cursor.partition_index < 0 or (not everything and start not in requested)):
             return self.error(context, request, ErrorCode.INVALID_REQUEST)
+        if not start and "" in requested:
+            return self.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)  # as in Kafka
         room = max(min(self._config.max_request_partition_size_limit, request.response_partition_limit), 1)
         response = DescribeTopicPartitionsResponse()
         described: list[DescribeTopicPartitionsResponseTopic] = []

@@ -304,6 +304,8 @@ def three() -> BrokerContext:
         (9, ("a", -1), ("a", "b"), ([("a", 42, []), ("b", 42, [])], None)),
         (9, ("b", 0), ("a", "c"), ([("a", 42, []), ("c", 42, [])], None)),
         (9, None, ("", "a"), ([("", -1, []), ("a", -1, [])], None)),
+        (9, ("b", 0), ("", "a"), ([("", 42, []), ("a", 42, [])], None)),
+        (9, ("a", 0), ("", "a"), ([("a", 0, [0, 1, 2])], None)),
     ],
 )
 def test_a_page_has_a_limited_number_of_partitions_and_a_cursor(
