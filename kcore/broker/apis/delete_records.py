@@ -41,6 +41,8 @@ Each deletion from a partition also writes a snapshot of the partition's produce
 class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
     """Handler of DeleteRecords requests, which need the permission DELETE on the topic.
 
+    The response leaves out topics without partitions, as in Kafka.
+
     The states of producers remain, even if their batches are deleted.
     """
 
@@ -78,7 +80,7 @@ class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
                 topics = [DeleteRecordsTopicResult(name=topic.name, partitions=[]) for topic in request.topics]
                 for number, part in zip(numbers, parts, strict=True):
                     topics[number].partitions = [*topics[number].partitions, *part.topics[0].partitions]
-                return DeleteRecordsResponse(topics=topics)
+                return DeleteRecordsResponse(topics=[topic for topic in topics if topic.partitions])
 
             return gather(self, context, request, [part for _, part in numbered], build)
 
@@ -124,7 +126,7 @@ class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
                 staged = staged or not error
                 results.append(_result(entry.partition_index, low_watermark, error))
             topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
-        response = DeleteRecordsResponse(topics=topics)
+        response = DeleteRecordsResponse(topics=[topic for topic in topics if topic.partitions])
         if not staged:
             return response
         pending = Pending(self, context, request)

@@ -188,7 +188,11 @@ def _add(
 
 
 def _response(results: dict[str, list[ListOffsetsPartitionResponse]]) -> ListOffsetsResponse:
-    """Makes the response from the results by topic."""
+    """Makes the response from the results by topic. It leaves out topics without partitions, as Kafka does."""
     return ListOffsetsResponse(
-        topics=[ListOffsetsTopicResponse(name=topic, partitions=partitions) for topic, partitions in results.items()]
+        topics=[
+            ListOffsetsTopicResponse(name=topic, partitions=partitions)
+            for topic, partitions in results.items()
+            if partitions
+        ]
     )

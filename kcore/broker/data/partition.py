@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 SNAPSHOT_MAX_PRODUCERS = 20_000
 """Maximum number of producers and aborted transactions in a snapshot. A larger snapshot would delay requests."""
 
+NO_EPOCH = -1
+"""The leader epoch of a request that has none."""
+
 MARKERS_A_SLICE = 500
 """Number of markers that one slice of a recovery looks up in the log. A look-up takes about 10 µs."""
 
@@ -438,7 +441,7 @@ class Partition(PartitionCore):
         """Returns the error for a client's leader epoch (KIP-320); None if the epoch is the current leader epoch
         or -1.
         """
-        if requested_epoch == self.leader_epoch or requested_epoch < 0:
+        if requested_epoch in (self.leader_epoch, NO_EPOCH):
             return None
         return ErrorCode.FENCED_LEADER_EPOCH if requested_epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
@@ -448,12 +451,12 @@ class Partition(PartitionCore):
         The pair contains the largest known epoch that is at most `epoch`, and the offset after the last record of this
         epoch.
 
-        For an epoch above the current leader epoch, the result is (-1, -1). For an epoch before all known epochs, it is
-        (epoch, start of the first known epoch).
+        For -1 and for an epoch above the current leader epoch, the result is (-1, -1). For an epoch before all known
+        epochs, it is (epoch, start of the first known epoch).
         """
         if epoch == self.leader_epoch:
             return epoch, self.high_watermark
-        if epoch < 0 or epoch > self.leader_epoch:
+        if epoch == NO_EPOCH or epoch > self.leader_epoch:
             return -1, -1
         entries: list[EpochEntry] = self.log.committed_epochs
         end_offset = self.high_watermark

@@ -147,6 +147,14 @@ def test_invalid_list_offsets_requests_are_refused() -> None:
     assert response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
+def test_a_topic_without_partitions_is_left_out_of_the_response() -> None:
+    plane = plane_with()
+    requested = [ListOffsetsTopic(name="t", partitions=[]), ListOffsetsTopic(name="none", partitions=[])]
+    assert plane.call(ListOffsetsRequest(topics=requested), 7).topics == ()
+    deletion = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[])], timeout_ms=1000)
+    assert plane.call(deletion, 2).topics == ()
+
+
 def test_list_offsets_includes_an_earlier_append_without_acks() -> None:
     plane = plane_with()
     plane.send(request(("t", 0, batch_of(b"v")), acks=0), 11)
@@ -170,6 +178,20 @@ def test_epochs_end_where_the_next_begins() -> None:
     plane.partition("t").delete_before(3)
     plane.commit()
     assert end(0) == (0, 3), "for an older epoch, the response has the start of the first remaining epoch"
+    assert (end(-1), end(-2)) == ((-1, -1), (-2, 3)), "only -1 is no epoch"
+
+
+def test_only_the_epoch_minus_one_is_not_checked() -> None:
+    """A smaller epoch is older than the current one. Fetch requests ignore every negative epoch, as in Kafka."""
+    plane = plane_with(batch_of(b"0"))
+    checks = {}
+    for epoch in (-1, -2):
+        entry = OffsetForLeaderPartition(partition=0, current_leader_epoch=epoch, leader_epoch=0)
+        requested = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=[entry])])
+        offset = ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=epoch)
+        listed = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[offset])])
+        checks[epoch] = [plane.call(each, 4).topics[0].partitions[0].error_code for each in (requested, listed)]
+    assert checks == {-1: [0, 0], -2: [ErrorCode.FENCED_LEADER_EPOCH] * 2}
 
 
 # ---------------------------------------------------------------- deleting
