@@ -12,6 +12,11 @@ from typing import Any
 import pytest
 
 from kcore.protocol.error_codes import ErrorCode as E
+from kcore.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from kcore.protocol.topic_partition import PartitionTuple
 from kcore.runtime import Pending
 from kcore.transaction.local_markers import LocalMarkers
@@ -313,7 +318,25 @@ def test_a_marker_needs_a_producer_id() -> None:
     world = World()
     end_offset = world.engine.partitions.get("t", 0).log.end_offset  # type: ignore[union-attr]
     assert world.mark(Identity(-1, 3), True, "t") is E.UNKNOWN_SERVER_ERROR
+    assert world.mark(Identity(-1, 3), True, "absent") is E.UNKNOWN_TOPIC_OR_PARTITION
     assert world.engine.partitions.get("t", 0).log.end_offset == end_offset  # type: ignore[union-attr]
+
+
+def test_a_marker_without_partitions_is_left_out_of_the_response() -> None:
+    world = World()
+    markers = [
+        WritableTxnMarker(producer_id=7, topics=[]),
+        WritableTxnMarker(producer_id=8, topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[])]),
+        WritableTxnMarker(
+            producer_id=9,
+            topics=[
+                WritableTxnMarkerTopic(name="t", partition_indexes=[]),
+                WritableTxnMarkerTopic(name="absent", partition_indexes=[0]),
+            ],
+        ),
+    ]
+    (marker,) = world.call(WriteTxnMarkersRequest(markers=markers), 1).markers
+    assert (marker.producer_id, [topic.name for topic in marker.topics]) == (9, ["absent"])
 
 
 def test_a_coordinators_partition_handles_markers_like_any_other() -> None:

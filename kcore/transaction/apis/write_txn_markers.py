@@ -105,6 +105,7 @@ class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
             or authorizer.allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
         ):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        request = _without_empty(request)
         count = sum(len(topic.partition_indexes) for entry in request.markers for topic in entry.topics)
         if count <= FEW_PARTITIONS or self._slices is None:
             return self._stage(context, request)
@@ -151,8 +152,11 @@ class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
         return pending
 
     def _write(self, entry: WritableTxnMarker) -> WritableTxnMarkerResult:
-        if entry.producer_id < 0:  # as in Kafka, whose log refuses to write such a marker
-            return _result(entry, lambda topic, index: ErrorCode.UNKNOWN_SERVER_ERROR)
+        if entry.producer_id < 0:  # as in Kafka, whose logs refuse such a marker with an exception
+            look_up = self._markers.look_up
+            exists = any(look_up(topic.name, index) for topic in entry.topics for index in topic.partition_indexes)
+            code = ErrorCode.UNKNOWN_SERVER_ERROR if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return _result(entry, lambda topic, index: code)
         marker = Marker(
             entry.producer_id,
             entry.producer_epoch,
@@ -167,6 +171,30 @@ class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
     ) -> WriteTxnMarkersResponse:
         """Returns a response with `code` for every partition of every producer."""
         return WriteTxnMarkersResponse(markers=[_result(entry, lambda topic, index: code) for entry in request.markers])
+
+
+def _without_empty(request: WriteTxnMarkersRequest) -> WriteTxnMarkersRequest:
+    """Returns the request without topics that have no partitions, and without markers that have no topics.
+
+    Kafka's response leaves them out.
+    """
+    if all(entry.topics and all(topic.partition_indexes for topic in entry.topics) for entry in request.markers):
+        return request
+    markers = []
+    for entry in request.markers:
+        topics = [topic for topic in entry.topics if topic.partition_indexes]
+        if topics:
+            markers.append(
+                WritableTxnMarker(
+                    producer_id=entry.producer_id,
+                    producer_epoch=entry.producer_epoch,
+                    transaction_result=entry.transaction_result,
+                    coordinator_epoch=entry.coordinator_epoch,
+                    transaction_version=entry.transaction_version,
+                    topics=topics,
+                )
+            )
+    return WriteTxnMarkersRequest(markers=markers)
 
 
 def _result(entry: WritableTxnMarker, code: Callable[[str, int], ErrorCode]) -> WritableTxnMarkerResult:
