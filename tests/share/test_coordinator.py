@@ -10,6 +10,11 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.delete_share_group_state import DeleteShareGroupStateRequest, DeleteStateData
 from kcore.protocol.messages.delete_share_group_state import PartitionData as DeletePartition
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kcore.protocol.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeStateData,
+)
+from kcore.protocol.messages.initialize_share_group_state import PartitionData as InitialPartition
 from kcore.protocol.messages.read_share_group_state import PartitionData as ReadPartition
 from kcore.protocol.messages.read_share_group_state import ReadShareGroupStateRequest, ReadStateData
 from kcore.protocol.messages.write_share_group_state import PartitionData as WritePartition
@@ -181,6 +186,23 @@ def test_deleted_state_is_gone_and_may_be_deleted_again() -> None:
         assert world.call(request, 0).results[0].partitions[0].error_code == 0
     assert types_and_epochs(world) == [("ShareSnapshot", 0), ("ShareSnapshot", -1)]
     assert read(world)[0] == 42
+
+
+def test_a_topic_without_partitions_makes_the_whole_request_invalid() -> None:
+    """The response is empty, and no partition is changed. Only InitializeShareGroupState ignores such a topic."""
+    world = World()
+    topics = [
+        DeleteStateData(topic_id=world.topic_id(), partitions=[DeletePartition(partition=0)]),
+        DeleteStateData(topic_id=bytes([9] * 16), partitions=[]),
+    ]
+    assert world.call(DeleteShareGroupStateRequest(group_id="g", topics=topics), 0).results == ()
+    assert len(states(world)) == 1
+    initial = [
+        InitializeStateData(topic_id=world.topic_id(), partitions=[InitialPartition(partition=0, state_epoch=2)]),
+        InitializeStateData(topic_id=bytes([9] * 16), partitions=[]),
+    ]
+    (result,) = world.call(InitializeShareGroupStateRequest(group_id="g", topics=initial), 0).results
+    assert [partition.error_code for partition in result.partitions] == [0]
 
 
 def test_many_partitions_of_a_request_are_one_response() -> None:

@@ -56,6 +56,8 @@ class ShareStateApi(Api[Request, Response]):
     partition_result_type: ClassVar[type]
     """The type of the result of one partition in the response."""
     small_responses: ClassVar[bool] = True
+    needs_partitions: ClassVar[bool] = True
+    """True if the response to a request with a topic without partitions is empty, as in Kafka."""
 
     def __init__(self, coordinator: ShareCoordinator, topics: TopicImage, authorizer: Authorizer | None = None) -> None:
         self._coordinator = coordinator
@@ -87,8 +89,11 @@ class ShareStateApi(Api[Request, Response]):
         return self.run(context, request)
 
     def run(self, context: RequestContext, request: Any) -> Any:
-        """Processes each partition of an authorized request. Returns the response, or a `Pending` for it."""
-        if not request.group_id:
+        """Processes each partition of an authorized request. Returns the response, or a `Pending` for it.
+
+        The response to an invalid request is empty, as in Kafka.
+        """
+        if not request.group_id or (self.needs_partitions and not all(topic.partitions for topic in request.topics)):
             return self.response_type()
         parts = [(topic.topic_id, partition) for topic in request.topics for partition in topic.partitions]
         if len(parts) == 1:

@@ -36,6 +36,7 @@ class InitializeShareGroupStateApi(ShareStateApi[InitializeShareGroupStateReques
     topic_type: ClassVar[type] = InitializeStateData
     topic_result_type: ClassVar[type] = InitializeStateResult
     partition_result_type: ClassVar[type] = PartitionResult
+    needs_partitions: ClassVar[bool] = False
 
     def decide_partition(self, machine: ShareShard, key: SharePartitionKey, data: PartitionData) -> Any:
         """Writes a snapshot with the requested state epoch and start offset, leader epoch 0, and no state batches."""
