@@ -134,12 +134,6 @@ KNOWN: Final = (
         "The target of a share group's member names only topics of which it gets partitions",
     ),
     Known(
-        "share",
-        "alter",
-        re.compile(r"\.error_code: Kafka 68, kcore 0|\.error_message: .*|\.responses: Kafka \[\], kcore .*"),
-        "An AlterShareGroupOffsets that names only unknown topics",
-    ),
-    Known(
         "streams",
         "beat",
         re.compile(

@@ -72,8 +72,6 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
 
         def run(found: tuple[BeginAlterInput, list[AlterShareGroupOffsetsResponseTopic]]) -> Any:
             alteration, refused = found
-            if not alteration.responses:
-                return AlterShareGroupOffsetsResponse(responses=refused)
             response = chain(
                 self,
                 context,
@@ -126,7 +124,12 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
         return ErrorCode.NONE if self._topics.by_name(name) is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _initialize(self, altered: BeginAlterResult, request: InitializeShareGroupStateRequest) -> Any:
-        """Sends `request` to the share coordinator. Returns `altered` with its response, or a `Pending` for this."""
+        """Sends `request` to the share coordinator. Returns `altered` with its response, or a `Pending` for this.
+
+        If all requested topics were refused, the method returns the response to the client.
+        """
+        if not altered.alteration.responses:
+            return AlterShareGroupOffsetsResponse()
         persister = self._services.persister
         assert persister is not None, "a served node has a persister"
         return with_result(self, altered, persister.initialize(request))

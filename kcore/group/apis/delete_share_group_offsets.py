@@ -69,8 +69,6 @@ class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest,
 
         def run(found: tuple[BeginDeleteInput, list[DeleteShareGroupOffsetsResponseTopic]]) -> Any:
             deletion, refused = found
-            if not deletion.topics:
-                return DeleteShareGroupOffsetsResponse(responses=refused)
             response = chain(
                 self,
                 context,

@@ -223,7 +223,8 @@ def _altered(index: int, is_known: bool) -> AlterShareGroupOffsetsResponsePartit
 def begin_alter(shard: GroupShard, alteration: BeginAlterInput) -> Outcome:
     """Decides the first step of AlterShareGroupOffsets: adds the partitions to the initializing list.
 
-    Creates the group if it does not exist. Leaves out topics that were deleted after their look-up.
+    Creates the group if it does not exist and the request names an existing topic. Leaves out topics that were deleted
+    after their look-up.
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND for a group of another type; NON_EMPTY_GROUP.
@@ -235,10 +236,8 @@ def begin_alter(shard: GroupShard, alteration: BeginAlterInput) -> Outcome:
     state_epoch = FIRST_EPOCH if group is None else group.group_epoch
     state = NOTHING if group is None else group.state_partitions
     named = {topic_id: topic for topic_id, topic in topics.items() if topic.partitions}
-    return Outcome(
-        [share_records.state_partitions(group_id, state.begin(topics))],
-        BeginAlterResult(alteration, named, state_epoch),
-    )
+    records = [share_records.state_partitions(group_id, state.begin(topics))] if topics else []
+    return Outcome(records, BeginAlterResult(alteration, named, state_epoch))
 
 
 def initialize_in_steps(altered: BeginAlterResult) -> Generator[int, None, InitializeShareGroupStateRequest]:

@@ -29,7 +29,6 @@ from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
 from kcore.protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
-    DeleteShareGroupOffsetsResponse,
 )
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest
 from kcore.protocol.messages.describe_share_group_offsets import (
@@ -160,13 +159,18 @@ def test_a_topic_that_is_named_many_times_costs_no_more_with_many_partitions() -
 
 
 def test_a_request_without_topics_creates_no_group() -> None:
-    """The response is empty, and nothing is written."""
+    """The node checks the group's state as for other requests, and writes nothing."""
     world = World({"t": 1})
     assert world.alter({}) == AlterShareGroupOffsetsResponse()
-    assert world.delete_offsets() == DeleteShareGroupOffsetsResponse()
+    assert codes(world.alter({"none": {0: 1}})) == {("none", 0): UNKNOWN}
+    assert world.delete_offsets().error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert world.records() == []
     assert world.describe().error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert world.alter({"t": {0: 1}}, group_id="").error_code == ErrorCode.INVALID_GROUP_ID
     assert world.delete_offsets("t", group_id="").error_code == ErrorCode.INVALID_GROUP_ID
+    Member(world, "m").beat(["t"])
+    for response in (world.alter({}), world.alter({"none": {0: 1}}), world.delete_offsets()):
+        assert (response.error_code, list(response.responses)) == (ErrorCode.NON_EMPTY_GROUP, [])
 
 
 # ---- describe
