@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 MAX_SEQUENCE = 2**31 - 1
+MAX_EPOCH = 2**15 - 1
 ENDED_BEFORE_COPY = 1_000
 """Number of ended transactions after which the dictionary of the open transactions is copied.
 
@@ -237,17 +238,16 @@ class ProducerStates(ProducersCore):
             KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
         entry = self.entries.get(producer_id)
-        if entry is None:
-            return
-        if transaction_version >= 2:
+        known, known_coordinator = (-1, -1) if entry is None else (entry.epoch, entry.coordinator_epoch)
+        fenced = epoch < known
+        if transaction_version >= 2 and entry is not None and epoch == known < MAX_EPOCH:
             # KIP-1228: a marker of transaction.version 2 carries an epoch above that of its data. An equal epoch
-            # without an open transaction means a repeated marker, whose first response was lost.
-            fenced = epoch < entry.epoch or (epoch == entry.epoch and entry.txn_first_offset >= 0)
-        else:
-            fenced = epoch < entry.epoch
+            # without an open transaction means a repeated marker, whose first response was lost. The largest epoch has
+            # no epoch above it.
+            fenced = entry.txn_first_offset >= 0
         if fenced:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
-        if entry.coordinator_epoch > coordinator_epoch:
+        if known_coordinator > coordinator_epoch:
             raise KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
     def add_marker(

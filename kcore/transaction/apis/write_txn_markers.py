@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from kcore.runtime.slices import Slices
     from kcore.transaction.local_markers import LocalMarkers
 
+NO_EPOCH = -1
+"""The epoch of a producer that has none."""
 FEW_PARTITIONS = 200
 """Maximum number of markers that the handler stages without a pause. It stages more markers in parts."""
 PARTITION_COST_US = 20
@@ -152,7 +154,7 @@ class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
         return pending
 
     def _write(self, entry: WritableTxnMarker) -> WritableTxnMarkerResult:
-        if entry.producer_id < 0:  # as in Kafka, whose logs refuse such a marker with an exception
+        if entry.producer_id < 0 or entry.producer_epoch == NO_EPOCH:  # as in Kafka, whose logs refuse such a marker with an exception
             look_up = self._markers.look_up
             exists = any(look_up(topic.name, index) for topic in entry.topics for index in topic.partition_indexes)
             code = ErrorCode.UNKNOWN_SERVER_ERROR if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -298,6 +299,26 @@ def test_a_repeated_marker_is_accepted() -> None:
     assert partition.append_marker(7, 1, 0, True, 5, 2) == 0
     assert partition.append_marker(7, 1, 0, True, 5, 2) == 1
     assert partition.producers.aborted.entries == []
+
+
+def test_a_marker_of_an_epoch_below_minus_one_is_fenced() -> None:
+    """An unknown producer has epoch -1."""
+    with pytest.raises(KafkaError) as error:
+        ProducerStates().check_marker(7, -2, 0, 0)
+    assert error.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+@pytest.mark.parametrize(("epoch", "fenced"), [(4, True), (2**15 - 1, False)])
+def test_a_marker_of_the_epoch_of_an_open_transaction_is_fenced(epoch: int, fenced: bool) -> None:
+    """With transaction.version 2, a marker has a larger epoch than the data, unless the data has the largest epoch."""
+    plane = DataPlane(config={"transaction.partition.verification.enable": "false"})
+    plane.topic("t")
+    records = batch_of(b"v", producer=(7, epoch), sequence=0, transactional=True)
+    topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=records)])
+    response = plane.call(ProduceRequest(transactional_id="x", acks=-1, topic_data=[topic]), 11)
+    assert response.responses[0].partition_responses[0].error_code == 0
+    with pytest.raises(KafkaError) if fenced else nullcontext():
+        plane.partition("t").producers.check_marker(7, epoch, 0, 2)
 
 
 def test_idle_producers_expire_and_others_stay() -> None:
