@@ -110,8 +110,10 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
         for topic in request.topics:
             code = self._refusal_of(context, topic.topic_name)
             yield NAME_COST_US
-            if code:
+            if code and topic.partitions:
                 refused.append((yield from _refused(topic, code)))
+            elif code:
+                continue  # as in Kafka, the response has only topics with partitions
             else:
                 allowed.append(topic)
         alteration = yield from look_up_altered(self._topics, request.group_id, allowed)

@@ -163,6 +163,7 @@ def test_a_request_without_topics_creates_no_group() -> None:
     world = World({"t": 1})
     assert world.alter({}) == AlterShareGroupOffsetsResponse()
     assert codes(world.alter({"none": {0: 1}})) == {("none", 0): UNKNOWN}
+    assert world.alter({"none": {}}) == AlterShareGroupOffsetsResponse()
     assert world.delete_offsets().error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert world.records() == []
     assert world.describe().error_code == ErrorCode.GROUP_ID_NOT_FOUND
