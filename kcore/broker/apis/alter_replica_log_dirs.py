@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from kcore.runtime.shard import Shard
 
 
+MAX_NAME_LENGTH = 214
+"""Maximum length of a topic's name and partition number together. Kafka adds 41 characters to them for the name of a
+folder, which may have 255 characters (KAFKA-4893).
+"""
+
+
 class AlterReplicaLogDirsApi(ControlApi[AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse]):
     """Handler of AlterReplicaLogDirs requests. It accepts this node's folder and refuses any other.
 
@@ -54,6 +60,8 @@ class AlterReplicaLogDirsApi(ControlApi[AlterReplicaLogDirsRequest, AlterReplica
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
         def code(path: str, topic: str, index: int) -> ErrorCode:
+            if len(topic) + len(str(index)) > MAX_NAME_LENGTH:
+                return ErrorCode.INVALID_TOPIC_EXCEPTION
             if path != self._log_dirs.path:
                 return ErrorCode.LOG_DIR_NOT_FOUND
             info = machine.image.by_name(topic)

@@ -154,7 +154,8 @@ class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
         return pending
 
     def _write(self, entry: WritableTxnMarker) -> WritableTxnMarkerResult:
-        if entry.producer_id < 0 or entry.producer_epoch == NO_EPOCH:  # as in Kafka, whose logs refuse such a marker with an exception
+        if entry.producer_id < 0 or entry.producer_epoch == NO_EPOCH:
+            # as in Kafka, whose logs refuse such a marker with an exception
             look_up = self._markers.look_up
             exists = any(look_up(topic.name, index) for topic in entry.topics for index in topic.partition_indexes)
             code = ErrorCode.UNKNOWN_SERVER_ERROR if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -137,6 +137,11 @@ def test_replicas_stay_in_the_only_folder() -> None:
     assert move() == AlterReplicaLogDirsResponse(results=[])
     empty = AlterReplicaLogDir(path="/elsewhere", topics=[AlterReplicaLogDirTopic(name="t", partitions=[])])
     assert node.call(AlterReplicaLogDirsRequest(dirs=[empty]), 2) == AlterReplicaLogDirsResponse(results=[])
+    for path, code in ((described.log_dir, 3), ("/elsewhere", 57)):
+        rows = [AlterReplicaLogDirTopic(name="x" * size, partitions=[10]) for size in (212, 213)]
+        request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=rows)])
+        results = node.call(request, 2).results
+        assert [row.partitions[0].error_code for row in results] == [code, 17], "the second name is too long"
 
 
 def test_brokers_and_voters_cannot_be_added_or_removed() -> None:
