@@ -25,8 +25,8 @@ class Client(Protocol):
 def log_removed_member(group_id: str, member_id: str, client: Client, reason: str) -> None:
     """Logs a member that the group removes, and the next step of an operator.
 
-    Call it before the removal, which then does not happen if there is no memory for the line. The member's timer fires
-    again later.
+    Call this function before the removal. If there is no memory for the line, its exception prevents the removal, and
+    the member's timer fires again later.
 
     Args:
         group_id: the group.

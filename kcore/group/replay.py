@@ -44,7 +44,7 @@ def find_or_create(shard: GroupShard, group_id: str, kind: type[G]) -> G:
 
 
 def find(shard: GroupShard, group_id: str, kind: type[G]) -> G | None:
-    """Returns the group of a tombstone; None if it is already deleted."""
+    """Returns the group that a tombstone names; None if the group is already deleted."""
     group = shard.groups.get(group_id)
     return group if isinstance(group, kind) else None
 

@@ -329,7 +329,7 @@ cdef class ConsumerRecords:
         return self.numbers(partitions.values())
 
     cdef int repeat(self, Py_ssize_t at, Py_ssize_t size) except -1:
-        """Writes bytes of the buffer once more."""
+        """Appends a copy of `size` bytes of the buffer, which begin at index `at`."""
         reserve(&self.buffer, size)
         memcpy(self.buffer.start + self.buffer.used, self.buffer.start + at, size)
         self.buffer.used += size

@@ -38,7 +38,7 @@ cdef class GroupFastPath:
         self._request = FieldLayout(request, dict(fields))
 
     cdef ShardCore _ready_shard(self, object request):
-        """Returns the active shard of a request's group; None without one."""
+        """Returns the shard of a request's group; None if this node has no active shard for the group."""
         cdef PyObject* group_id = get(<PyObject*>request, self._request, GROUP_ID)
         return None if group_id is NULL else ready_shard(self._by_partition, <object>group_id, self._partitions)
 
@@ -82,7 +82,7 @@ cdef class EpochFastPath(GroupFastPath):
         return enabled is not NULL and <object>enabled is True
 
     cdef PyObject* _settings_of(self, PyObject* services, PyObject* group_id) except? NULL:
-        """Returns the cached settings of a group, borrowed; NULL without any."""
+        """Returns a borrowed reference to the cached settings of a group; NULL if none are cached."""
         return item(slot(services, self._of_services, SERVICES_SETTINGS_OF), group_id)
 
     cdef bint _read_timeouts(self, object settings, int64_t* session_ms, int64_t* interval_ms) noexcept:

@@ -97,7 +97,7 @@ class OffsetBlock(Generic[R]):
 
         Args:
             groups: group -> topic -> partition -> offset.
-            group_id: the group. This string object becomes the key.
+            group_id: the group. This string object becomes the group's key in `groups`.
             first_offset: the record offset of the first record. The other records have the following offsets.
 
         Returns:

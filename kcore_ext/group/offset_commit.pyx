@@ -99,7 +99,7 @@ cdef inline OffsetTables tables_of(GroupCore machine):
 
 
 cdef inline int version_of(object context) except? -1:
-    """Returns the version of a request. A context is a named tuple that begins with it."""
+    """Returns the API version of a request, which is the first element of the request's context."""
     return (<tuple>context)[0] if isinstance(context, tuple) else context.api_version
 
 
@@ -127,7 +127,10 @@ cdef class CommitFastPath(EncodedFastPath):
         return len(self._templates)
 
     cdef CommitTemplate _template(self, object context, object request, bint by_id):
-        """Returns the cached result for a request's topics; None unless all its partitions exist."""
+        """Returns the template for the topics of a request, from the cache if possible.
+
+        Returns None unless all partitions of the request exist.
+        """
         cdef unsigned char[MAX_KEY_BYTES] key
         cdef CommitTemplate template
         topics = read(request, self._request, TOPICS)
@@ -426,7 +429,7 @@ cdef class OffsetCommitFastPath(CommitFastPath):
         return True
 
     cdef bint _restart_timeout(self, PyObject* group, int64_t generation_id, PyObject* member_id, int64_t now_ms) except -1:
-        """Restarts the session timeout of a member of a group's present generation; returns False without one."""
+        """Restarts a member's session timeout. Returns False if the group does not have the member or generation."""
         cdef PyObject* member = item(slot(group, self._of_group, GROUP_MEMBERS), member_id)
         cdef PyObject* timer
         cdef int64_t current, timeout_ms = 0

@@ -339,7 +339,7 @@ cdef class OffsetFetchFastPath:
 
     cdef PyObject* _responses_of(self, CachedResponse known, GroupQuery* query, Py_ssize_t i, PyObject* name,
                                PyObject* topic_id) except? NULL:
-        """Returns the partitions of the i-th topic of a response; NULL if that is another topic."""
+        """Returns the partitions of the i-th topic of a response; NULL if this topic has another name or id."""
         cdef FieldLayout layout = self._old_topic if query.old else self._topic
         cdef PyObject* cached
         if i >= PyList_GET_SIZE(known.topics):

@@ -19,7 +19,7 @@ def hold(
         pending: producer id -> group -> topic -> partition -> offset.
         opened: group -> topic -> partition -> producers with a pending offset.
         producer_id: the producer of the transaction.
-        group_id: the group. This string object becomes the key.
+        group_id: the group. This string object becomes the group's key in the dictionaries.
         block: the offsets.
         first_offset: the record offset of the first record. The other records have the following offsets.
 

@@ -57,9 +57,7 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
     __slots__ = ()
 
     def handle(self, context: RequestContext, request: AlterShareGroupOffsetsRequest) -> Any:
-        """Authorizes the client. Runs the shard's first decision, the initialization by the share coordinator, and the
-        shard's second decision.
-        """
+        """Authorizes the client, looks up the topics, and runs the three steps that the class describes."""
         if not self._services.enabled:
             return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
         refusal = self.refusal(context, Operation.READ, request.group_id)
@@ -126,9 +124,10 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
         return ErrorCode.NONE if self._topics.by_name(name) is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _initialize(self, altered: BeginAlterResult, request: InitializeShareGroupStateRequest) -> Any:
-        """Sends `request` to the share coordinator. Returns `altered` with its response, or a `Pending` for this.
+        """Sends `request` to the share coordinator, and adds the coordinator's response to `altered`.
 
-        If all requested topics were refused, the method returns the response to the client.
+        If all requested topics were refused, the method returns the response to the client. Otherwise, it returns
+        `altered` with the coordinator's response, or a `Pending` for `altered`.
         """
         if not altered.alteration.responses:
             return AlterShareGroupOffsetsResponse()
@@ -139,7 +138,7 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
     def decide(  # type: ignore[override]
         self, machine: GroupShard, context: RequestContext, request: BeginAlterInput | FinishAlterInput
     ) -> Any:
-        """Runs the first decision for a `BeginAlterInput`, and the second decision for a `FinishAlterInput`."""
+        """Records partitions as initializing (`BeginAlterInput`) or as initialized (`FinishAlterInput`)."""
         return begin_alter(machine, request) if isinstance(request, BeginAlterInput) else finish_alter(machine, request)
 
     def error(
@@ -152,7 +151,7 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
 def _refused(
     topic: AlterShareGroupOffsetsRequestTopic, code: ErrorCode
 ) -> Generator[int, None, AlterShareGroupOffsetsResponseTopic]:
-    """Builds the response entry of a refused topic in steps; yields the cost of each step."""
+    """Builds the response entry of a refused topic in steps; yields the cost of each step in microseconds."""
     rows: list[AlterShareGroupOffsetsResponsePartition] = []
     for first in range(0, len(topic.partitions), FEW_PARTITIONS):
         some = topic.partitions[first : first + FEW_PARTITIONS]

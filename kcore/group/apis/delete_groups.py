@@ -58,7 +58,9 @@ class Deletion:
 
 
 class StatesDeleted(NamedTuple):
-    """The input of the second decision of a share group's deletion, after its share-partition states were deleted.
+    """The input of the second decision of a share group's deletion.
+
+    The share coordinator has deleted the group's share-partition states before this decision.
 
     Attributes:
         groups_names: the group's id, as the only entry.
@@ -138,7 +140,10 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
         )
 
     def _delete_states(self, context: RequestContext, part: Deletion, deletion: StateDeletion) -> Any:
-        """Requests the deletion of the states of a share group from the share coordinator."""
+        """Sends the share coordinator a request to delete the states of a share group.
+
+        Returns a `StatesDeleted` or the error response, or a `Pending` for one of these.
+        """
         persister = None if self._share is None else self._share.persister
         assert persister is not None, "a served node has a persister"
 

@@ -54,9 +54,7 @@ class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest,
     __slots__ = ()
 
     def handle(self, context: RequestContext, request: DeleteShareGroupOffsetsRequest) -> Any:
-        """Authorizes the client. Runs the shard's first decision, the deletion by the share coordinator, and the
-        shard's second decision.
-        """
+        """Authorizes the client, looks up the topics, and runs the three steps that the class describes."""
         if not self._services.enabled:
             return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
         refusal = self.refusal(context, Operation.DELETE, request.group_id)
@@ -117,9 +115,10 @@ class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest,
         return deletion, refused
 
     def _delete(self, deleting: BeginDeleteResult, request: DeleteShareGroupStateRequest) -> Any:
-        """Sends `request` to the share coordinator. Returns `deleting` with its response, or a `Pending` for this.
+        """Sends `request` to the share coordinator, and adds the coordinator's response to `deleting`.
 
-        If `request` names no topics, there is no state to delete, and the method returns the response to the client.
+        Returns `deleting` with this response, or a `Pending` for `deleting`. If `request` names no topics, there is no
+        state to delete, and the method returns the response to the client instead.
         """
         if not request.topics:
             return DeleteShareGroupOffsetsResponse(responses=deleting.responses)
@@ -130,7 +129,7 @@ class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest,
     def decide(  # type: ignore[override]
         self, machine: GroupShard, context: RequestContext, request: BeginDeleteInput | FinishDeleteInput
     ) -> Any:
-        """Runs the first decision for a `BeginDeleteInput`, and the second decision for a `FinishDeleteInput`."""
+        """Records topics as deleting (`BeginDeleteInput`), or removes deleted topics (`FinishDeleteInput`)."""
         return (
             begin_delete(machine, request) if isinstance(request, BeginDeleteInput) else finish_delete(machine, request)
         )

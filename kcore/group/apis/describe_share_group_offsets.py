@@ -406,7 +406,10 @@ def _names_of(group: DescribeShareGroupOffsetsRequestGroup) -> int:
 def _without_offsets(
     indexes: Sequence[int], code: ErrorCode
 ) -> Generator[int, None, list[DescribeShareGroupOffsetsResponsePartition]]:
-    """Builds response entries with an error code and without offsets, in steps; yields the cost of each step."""
+    """Builds response entries with an error code and without offsets, in steps.
+
+    Yields the cost of each step in microseconds.
+    """
     found: list[DescribeShareGroupOffsetsResponsePartition] = []
     for first in range(0, len(indexes), FEW_PARTITIONS):
         some = indexes[first : first + FEW_PARTITIONS]
@@ -418,7 +421,12 @@ def _without_offsets(
 def _topics_of(
     read: list[ReadTopic], responses: list[list[DescribeShareGroupOffsetsResponsePartition]]
 ) -> list[DescribeShareGroupOffsetsResponseTopic]:
-    """Merges the responses to all parts into one response entry per topic."""
+    """Merges partition entries into one response entry per topic.
+
+    Args:
+        read: the topics.
+        responses: the partition entries for all `ReadTopic.parts` of these topics, in order.
+    """
     parts = iter(responses)
     return [
         DescribeShareGroupOffsetsResponseTopic(

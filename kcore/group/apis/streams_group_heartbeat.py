@@ -48,12 +48,12 @@ The node spends about 10 µs on each name, and serves no other request meanwhile
 LONG_TOPOLOGY: Final = 1_000
 """Maximum number of subtopologies, topic names or client tags in a heartbeat that runs without slices.
 
-A longer heartbeat runs in slices if there is an event loop.
+A longer heartbeat runs in slices if the driver runs an event loop.
 """
 LONG_TASKS: Final = 5_000
 """Maximum number of partitions of the source topics in a join that runs without slices.
 
-A join with more partitions runs in slices if there is an event loop.
+A join with more partitions runs in slices if the driver runs an event loop.
 """
 NAMES_PER_STEP: Final = 200
 NAME_COST_US: Final = 10

@@ -53,7 +53,10 @@ def _convert(
     services: ConsumerServices,
     topics: TopicImage,
 ) -> Generator[int, None, None]:
-    """Adds the members to `described`, and the names of their topics to `names`; yields the cost of each step."""
+    """Adds the members to `described`, and the names of their topics to `names`.
+
+    Yields the cost of each step in microseconds.
+    """
     converted = []
     for member_id, metadata, current, target in members:
         owned = merged(current.assigned, current.revoking)

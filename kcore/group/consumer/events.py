@@ -69,7 +69,7 @@ Watcher = Callable[[GroupChanged], None]
 
 
 class GroupEvents:
-    """The watchers of groups. Each commit that changes a group produces one event, however many records it has.
+    """The watchers of groups. Each commit that changes a group produces one event, however many records the commit has.
 
     Args:
         topics: maps topic ids to names.
@@ -117,7 +117,7 @@ class GroupEvents:
     # ---- Participant
 
     def seal(self) -> None:
-        """Does nothing: events add no records."""
+        """Does nothing: events add no records to the write set."""
 
     def committed(self) -> None:
         """Sends the events of the changes that are now durable."""

@@ -364,7 +364,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
 
 
 def _ignore(*topics: object) -> None:
-    """Does nothing. A tentative group uses this callback, so that the shard does not register its topics."""
+    """Does nothing. A group that the shard does not contain yet uses this callback in place of the shard's."""
 
 
 def _had_all(current: CurrentAssignment, epoch: int, topics: Iterable[PlannedTopic]) -> bool:

@@ -20,15 +20,15 @@ _MAGIC: Final = b"\x00"  # the version of the hash's input
 _INT64_SIGN: Final = 1 << 63
 
 MANY_NAMES: Final = 10_000
-"""Minimum number of names that `in_order` selects from the sorted list of all topics. It sorts fewer names itself."""
+"""Minimum number of names for which `in_order` filters the sorted list of all topics. It sorts shorter lists itself."""
 
 
 def topic_hash(topic: TopicInfo, racks: Iterable[str] = ()) -> int:
-    """Returns the hash of one topic: id, name, partitions, and the racks of each.
+    """Returns the hash of one topic: its id, its name, its partitions, and the racks of each partition.
 
     Args:
         topic: the topic.
-        racks: the racks that hold a replica of every partition.
+        racks: the racks that hold replicas; the function assumes that every partition has a replica in each of them.
 
     Returns:
         A signed 64-bit number.
@@ -41,7 +41,11 @@ def topic_hash(topic: TopicInfo, racks: Iterable[str] = ()) -> int:
 
 
 def group_hash(hashes: Iterable[int]) -> int:
-    """Returns the hash of a group's topics from their hashes in the order of their names; 0 for none."""
+    """Combines the hashes of a group's topics into one hash; returns 0 if there are no topics.
+
+    Args:
+        hashes: the hash of each topic, ordered by topic name.
+    """
     values = tuple(hashes)
     data = struct.pack(f"<{len(values)}q", *values)
     return _signed(xxh3_64_intdigest(data)) if data else 0

@@ -48,7 +48,7 @@ def reconcile(
         target: its target in that epoch.
         owners: the owners of partitions.
         reported: the partitions that the member reports; None if it sends no report.
-        subscribed: returns True if the member now subscribes to the topic of that id.
+        subscribed: given a topic id, returns True if the member now subscribes to the topic.
         subscribes_to_something: returns True if it subscribes to any existing topic.
         changed: whether this heartbeat changed its subscription.
 

@@ -34,7 +34,7 @@ SLICE_RECORDS: Final = 256
 INLINE_TOPICS: Final = 1_000
 """Number of topics in a subscription up to which a heartbeat computes a new target in its own decision.
 
-If a member subscribes to more topics, slices compute the target, provided that there is an event loop.
+If a member subscribes to more topics, slices compute the target, provided that the driver runs an event loop.
 """
 INLINE_MATCHES: Final = 10_000
 """Number of topics matched by a group's patterns up to which a heartbeat computes a new target in its own decision.

@@ -69,7 +69,7 @@ def delete_topics(shard: GroupShard) -> Iterator[Outcome | None]:
 
 
 def _affected(shard: GroupShard, group_id: str, ids: dict[str, list[bytes]]) -> list[str]:
-    """Returns the topics of `ids` of which a group has offsets, in the order of their deletion."""
+    """Returns the names of deleted topics, the keys of `ids`, of which a group has committed or pending offsets."""
     offsets = shard.offsets
     stored, pending = offsets.topics(group_id), offsets.pending_topics(group_id)
     if len(ids) <= len(stored) + len(pending):

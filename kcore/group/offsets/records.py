@@ -20,7 +20,7 @@ NO_LEADER_EPOCH = -1
 INT64_MAX = (1 << 63) - 1
 
 RECORD_BYTES: Final = 100
-"""Upper bound of a tombstone's size besides the names in it."""
+"""Upper bound of a tombstone's size in bytes, without the names in it."""
 
 MAX_CHAR_BYTES: Final = 4
 """Maximum number of bytes that one character of a group id takes in UTF-8."""

@@ -44,7 +44,10 @@ def _convert(
     services: ConsumerServices,
     topics: TopicImage,
 ) -> Generator[int, None, None]:
-    """Adds the members to `described`, and the names of their topics to `names`; yields the cost of each step."""
+    """Adds the members to `described`, and the names of their topics to `names`.
+
+    Yields the cost of each step in microseconds.
+    """
     entries: dict[bytes, TopicPartitions] = {}
     converted = []
     for member_id, metadata, current in members:

@@ -43,7 +43,8 @@ class LocalEndOffsets:
     """A look-up of the end offsets of partitions that this node leads.
 
     Args:
-        local: returns the end offset of a partition, given by topic and number; None if this node does not lead it.
+        local: given a topic and a partition number, returns the partition's end offset; None if this node does not lead
+            the partition.
     """
 
     __slots__ = ("_local",)
@@ -63,7 +64,8 @@ class SharedEndOffsets(LocalEndOffsets):
     permission CLUSTER_ACTION for these requests.
 
     Args:
-        local: returns the end offset of a partition that this node leads, else None.
+        local: given a topic and a partition number, returns the partition's end offset; None if this node does not lead
+            the partition.
         cluster: the leaders of partitions.
         peers: sends requests to the leaders.
     """

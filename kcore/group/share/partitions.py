@@ -125,7 +125,7 @@ def _union(one: StateTopics, other: StateTopics) -> StateTopics:
 
 
 def _minus(topics: StateTopics, removed: StateTopics) -> StateTopics:
-    """Returns `topics` without the removed partitions, and without topics that have none left."""
+    """Returns `topics` without the removed partitions, and without topics that then have no partitions."""
     rest = {}
     for topic_id, topic in topics.items():
         removed_topic = removed.get(topic_id)

@@ -183,7 +183,10 @@ class _Configuration:
         self._fixed_count: int | None = None
 
     def steps(self) -> Generator[int, None, ConfiguredTopology]:
-        """Decides all partition counts, and compares them with the existing topics; yields the cost of each step."""
+        """Decides all partition counts, and compares them with the existing topics.
+
+        Yields the cost of each step in microseconds.
+        """
         cost = NAME_COST_US * len(self._topology.required_topics)
         self._check_sources()
         yield cost

@@ -65,7 +65,7 @@ def _convert(
 ) -> Generator[int, None, None]:
     """Adds the topology and the members to `described`, and the topology's topics to `names`.
 
-    Yields the cost of each step.
+    Yields the cost of each step in microseconds.
     """
     if topology is not None:
         names.update(topology.required_topics)
@@ -80,7 +80,7 @@ def _convert(
 
 
 def _topology(topology: StoredTopology, configured: ConfiguredTopology | None) -> Generator[int, None, Topology]:
-    """Returns the topology for the response. Yields the cost of each step.
+    """Returns the topology for the response. Yields the cost of each step in microseconds.
 
     If the topology is ready, the result has the decided partition counts. Otherwise it has the counts that the members
     sent.

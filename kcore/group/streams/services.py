@@ -61,11 +61,11 @@ class TopicCreator(Protocol):
         ...
 
     def create(self, context: RequestContext, topics: Iterable[InternalTopic], remember_ms: int) -> None:
-        """Starts creating topics that do not exist.
+        """Starts creating the internal topics that do not exist yet.
 
         Args:
             context: the client whose request needs the topics.
-            topics: the topics.
+            topics: the internal topics that must exist.
             remember_ms: the time in ms for which `failures` returns a failure of this request.
         """
         ...

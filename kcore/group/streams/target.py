@@ -39,7 +39,7 @@ PARTITION_BYTES: Final = 4
 INLINE_MEMBERS: Final = 512
 """Maximum number of members of a group whose new target is computed within the decision of a heartbeat.
 
-If there is an event loop, the target of a larger group is computed in slices.
+If the driver runs an event loop, the target of a larger group is computed in slices.
 """
 SLICE_RECORDS: Final = 256
 """Number of members' targets that one slice writes."""
@@ -302,8 +302,8 @@ def _slices(group: StreamsGroup, changed: dict[str, Tasks], epoch: int) -> Itera
     After a crash between two slices, the log has targets of two computations. This is harmless, because ownership does
     not depend on targets. The assignment epoch is still old, so the next heartbeat computes a new target.
 
-    If the records of a slice are not stored, this function does not write the epoch. Otherwise the incomplete target
-    would apply, and some tasks would have no member.
+    If the records of a slice are not stored, this function does not write the epoch. With the new epoch, the incomplete
+    target would apply, and some tasks would have no member.
     """
     shard, group_id = group.shard, group.group_id
     pending: list[Record] = []

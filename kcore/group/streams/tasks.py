@@ -60,7 +60,7 @@ class Report(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """True if no list has an entry."""
+        """True if the member reports no task in any role."""
         return not (self.active or self.standby or self.warmup)
 
 
