@@ -7,9 +7,9 @@ from kcore_ext.assign import uniform
 class UniformAssignor:
     """The assignor that distributes partitions evenly with few moves: KIP-848's default, as of Kafka 4.1 to 4.3.
 
-    Works with names or topic ids. With equal subscriptions, members differ by at most one partition, and no equally
-    balanced assignment moves fewer partitions. With unequal subscriptions, each topic is spread evenly over its
-    subscribers. The assignor ignores racks.
+    Members may subscribe by topic name or by topic id. With equal subscriptions, members differ by at most one
+    partition, and no equally balanced assignment moves fewer partitions. With unequal subscriptions, each topic is
+    spread evenly over its subscribers. The assignor ignores racks.
     """
 
     name = "uniform"

@@ -42,15 +42,18 @@ cdef const char* _utf8(object key, Py_ssize_t* size) except NULL:
 
 
 cdef class ClaimReader:
-    """A reader of claims. It caches how the partition numbers of an earlier assignment map to those of the problem."""
+    """A reader of claims, which are the partitions that members report as owned. It adds them to a `Problem`.
+
+    It caches the table that translates the partition numbers of an earlier assignment to those of the `Problem`.
+    """
 
     def __dealloc__(self):
         release(&self.memory)
 
     cdef int add(self, object owned, str member_id) except -1:
-        """Appends the partitions in a mapping topic -> numbers; ignores partitions that do not exist.
+        """Appends the owned partitions of a member to the claims; ignores partitions that do not exist.
 
-        Raises ValueError for an invalid collection of partitions.
+        `owned` maps each topic to its owned partitions. Raises ValueError for an invalid collection of partitions.
         """
         self.at = NULL
         try:
@@ -74,9 +77,11 @@ cdef class ClaimReader:
         return 0
 
     cdef inline int topic(self, PyObject* name) except -2:
-        """Returns the local number of a topic key or alias; -1 if the topic is absent.
+        """Returns the number that a topic has in the `Problem`; -1 if the `Problem` lacks the topic.
 
-        Compares object identities first, because the keys of an earlier assignment are the same objects.
+        `name` is the topic's key in `Topics`, or its name if the key is an id.
+
+        The method compares object identities first, because the keys of an earlier assignment are the same objects.
         """
         cdef int slot = _slot(name)
         cdef PyObject* found
@@ -86,7 +91,7 @@ cdef class ClaimReader:
         return -1 if found == NULL else self.local[<int>(<object>found)]
 
     cdef int topic_of_utf8(self, const unsigned char* name, Py_ssize_t size) except -2:
-        """Returns the local number of a topic like `topic`, but takes the name as UTF-8 bytes."""
+        """Returns the number of a topic like the method `topic`, but takes the topic's name as UTF-8 bytes."""
         cdef Topics topics = self.topics
         cdef const char* text
         cdef Py_ssize_t length
@@ -121,7 +126,7 @@ cdef class ClaimReader:
         return 0
 
     cdef int add_row(self, GroupAssignment parent, int member) except -1:
-        """Appends a member's row of an earlier assignment, like `add`, but creates no objects."""
+        """Appends a member's partitions in an earlier assignment to the claims, without creating Python objects."""
         cdef Problem p = self.problem
         cdef int i, number, t = 0, move
         parent.need_rows()
@@ -177,7 +182,10 @@ cdef class ClaimReader:
         return be32(at) if left >= 4 else -1
 
     cdef int translate(self, GroupAssignment parent) except -1:
-        """Fills `table`: the shift of partition numbers and the current partition count for every topic of `parent`."""
+        """Fills `table`, which translates the partition numbers of an earlier assignment to those of the `Problem`.
+
+        For each topic of `parent`, the table has the difference of the numbers and the current partition count.
+        """
         cdef Problem p = self.problem
         cdef int t, here
         self.parent = parent
@@ -198,7 +206,7 @@ cdef class ClaimReader:
 cdef ClaimReader claim_reader(Problem problem, Topics topics, const int* local):
     """Returns a reader that appends to `problem.claims`.
 
-    `local` has the problem's local number of each topic in `topics`.
+    `local` has, for each topic of the problem, the topic's position in `topics`.
     """
     cdef ClaimReader out = ClaimReader.__new__(ClaimReader)
     cdef PyObject* name

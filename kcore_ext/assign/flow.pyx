@@ -13,8 +13,9 @@ costs: a move outweighs all rack misses of a simple path, and one unit of load o
 squares also minimises the largest load, the sum of pairwise differences, and any other convex measure. The reason is
 that the loads of flows form a base polytope, and its least majorized vectors minimise all these measures.
 
-Units are sent along shortest paths (successive shortest paths with potentials), along all equally short ones at once
-(Dinic's blocking flows). Every intermediate flow has the least cost for its amount, so the last one is optimal.
+The algorithm sends units along shortest paths (successive shortest paths with potentials). It uses all paths of equal
+length at once (Dinic's blocking flows). Every intermediate flow has the least cost for its amount, so the last one is
+optimal.
 """
 
 
@@ -291,7 +292,10 @@ cdef int _most_racks(Problem p) noexcept nogil:
 
 cdef int _pool_of_each(Problem p, Memory* memory, bint racks, const int* topic_of, int* pool_of,
                        IntVec* sample) except -1 nogil:
-    """Numbers the pools: the pairs (class of topics, set of racks). Adds one partition of each pool to `sample`."""
+    """Numbers the pools, which are sets of partitions with the same subscribers and the same racks.
+
+    Adds one partition of each pool to `sample`.
+    """
     cdef Index seen                # hash of class and racks -> pool
     cdef int width = _most_racks(p) if racks else 0
     cdef int* row = ints(memory, width)

@@ -22,7 +22,7 @@ cdef struct Loads:
 
 
 cdef inline void change_load(Loads* loads, int member, int change) noexcept nogil:
-    """Adds to a member's load and updates its tournaments."""
+    """Adds `change` to a member's load, and updates the tournaments in which the member takes part."""
     cdef int s, i
     cdef i64 winner
     cdef i64* tree
@@ -46,7 +46,7 @@ cdef inline i64 least_of_cell(Loads* loads, int cell) noexcept nogil:
 
 
 cdef inline i64 least_of_class(Loads* loads, int c) noexcept nogil:
-    """Returns the least loaded member, as a pair (load, index)."""
+    """Returns the least loaded subscriber of a class of topics, as a pair (load, index of the member)."""
     cdef int cell = loads.class_cell_first[c]
     cdef i64 best = loads.tree[cell][1]
     for cell in range(cell + 1, loads.class_cell_first[c + 1]):

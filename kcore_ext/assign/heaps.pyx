@@ -5,7 +5,10 @@ from kcore_ext.assign.problem cimport Problem
 
 
 cdef int _cells(Problem p, Memory* memory, Loads* loads, int* member_cells, IntVec* sizes) except -1 nogil:
-    """Splits each class of topics by rack into cells. `member_cells[i]` becomes the cell of `class_members[i]`."""
+    """Splits the subscribers of each class of topics by rack into cells, which are the sets of a tournament.
+
+    A class consists of topics with the same subscribers. `member_cells[i]` becomes the cell of `class_members[i]`.
+    """
     cdef int* cell_of_rack = nones(memory, p.racks + 1)
     cdef IntVec racks = IntVec(NULL, 0, 0)
     cdef int c, i, r
@@ -24,7 +27,7 @@ cdef int _cells(Problem p, Memory* memory, Loads* loads, int* member_cells, IntV
 
 
 cdef int _whole_classes(Problem p, Memory* memory, Loads* loads, IntVec* sizes) except -1 nogil:
-    """Makes each class one cell, for groups without racks."""
+    """Puts all subscribers of a class of topics into one cell, for groups without racks."""
     cdef int c
     loads.cell_rack = nones(memory, p.classes)
     for c in range(p.classes):
@@ -34,8 +37,10 @@ cdef int _whole_classes(Problem p, Memory* memory, Loads* loads, IntVec* sizes) 
 
 
 cdef int seat(Problem p, Memory* memory, bint by_rack, Loads* loads) except -1 nogil:
-    """Adds every member to the cells of its classes and computes the winners of all tournaments; `loads.load` must be
-    set.
+    """Builds the tournament trees: adds every member to its cells, and computes the winner of each cell.
+
+    The caller has set `loads.load`. A cell contains the subscribers of a class of topics; with `by_rack`, only those on
+    one rack.
     """
     cdef int c, i, m, k, cell, cells, seats
     cdef int* member_cells = NULL

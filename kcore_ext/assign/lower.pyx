@@ -204,7 +204,7 @@ cdef list _kinds(Lowered low, Memory* scratch):
 
 
 cdef int _read_subscriptions(Lowered low, Memory* scratch) except -1:
-    """Reads the kinds of subscription, all their topics, and the rows of local topic numbers."""
+    """Numbers the subscribed topics, and fills the problem with the topics of each kind of subscription."""
     cdef Problem p = low.problem
     cdef Topics topics = low.topics
     cdef list kinds = _kinds(low, scratch)

@@ -254,7 +254,9 @@ cdef class Problem:
         return False
 
     cdef int rack_aware(self, Memory* scratch) except -1 nogil:
-        """Evaluates KIP-881's condition over the whole group: common racks, and a partition that is not on all of them.
+        """Returns True if an assignor must match the racks of members and partitions (KIP-881).
+
+        This is the case if a member's rack has replicas, and if a partition does not have replicas on all racks.
         """
         cdef char* here
         cdef int m, t, p, i, union_size = 0

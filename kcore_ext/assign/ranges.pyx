@@ -57,7 +57,7 @@ cdef inline void _take(Quota* quota, int* taken, int count) noexcept nogil:
 
 
 cdef bint _topic_needs_racks(Problem p, int topic, const char* class_rack, char* here) noexcept nogil:
-    """Evaluates KIP-881's condition for one topic and the racks of its subscribers.
+    """Returns True if the racks of a topic's subscribers and partitions must be matched (KIP-881).
 
     `here` is scratch space of one byte for each rack.
     """

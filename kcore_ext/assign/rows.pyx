@@ -37,7 +37,10 @@ cdef class AssignedRows:
         return 0
 
     cdef int topic_at(self, int partition, int from_topic) noexcept:
-        """Returns the topic of a partition index, from `from_topic` on; tries the next topic before a search."""
+        """Returns the topic to which a partition index belongs. The topic must not precede `from_topic`.
+
+        Checks `from_topic` and the topic after it first, because callers visit partitions in ascending order.
+        """
         cdef int low = from_topic, high, middle
         if partition < self.first[low + 1]:
             return low
@@ -54,7 +57,7 @@ cdef class AssignedRows:
         return low
 
     cdef int position(self, str member_id) except -2:
-        """Returns the row of a member; -1 if it is absent."""
+        """Returns the index of a member's row; -1 if the assignment lacks the member."""
         if self.positions is None:
             self.positions = {name: i for i, name in enumerate(self.ids)}
         found = self.positions.get(member_id)
@@ -80,7 +83,10 @@ cdef int* translation(AssignedRows source, AssignedRows target, Memory* memory) 
 
 
 cdef bint same_row(AssignedRows a, int m, AssignedRows b, int q, const int* table) noexcept:
-    """Returns True if row m of `a` and row q of `b` are the same partitions."""
+    """Returns True if row m of `a` and row q of `b` have the same partitions.
+
+    `table` is the result of `translation` from `b` to `a`.
+    """
     cdef int i = a.row_first[m], j = b.row_first[q], t = 0
     if a.row_first[m + 1] - i != b.row_first[q + 1] - j:
         return False

@@ -54,7 +54,11 @@ cdef struct Portion:
 
 
 cdef void _revoke(Share* share, int sharing) noexcept nogil:
-    """Revokes first partitions of members above their share, then first readers of partitions with too many readers."""
+    """Removes readers of partitions, in ascending order of the partitions.
+
+    First takes partitions from members that have more than their share. Then removes readers from partitions that
+    still have more than `sharing` readers.
+    """
     cdef int i, j, m, excess
     for i in range(share.reader_count):
         m = second_of(share.readers[i])
@@ -80,7 +84,7 @@ cdef void _revoke(Share* share, int sharing) noexcept nogil:
 
 
 cdef void _ring(Share* share, const int* members, int n) noexcept nogil:
-    """Links the members below their share to a ring in ascending order. Index n is the head of the ring."""
+    """Links the members that have less than their share to a ring, in ascending order. The ring begins at index n."""
     cdef int i, last = n
     for i in range(n):
         if share.below[members[i]]:
@@ -92,7 +96,7 @@ cdef void _ring(Share* share, const int* members, int n) noexcept nogil:
 
 
 cdef int _hand_out(Share* share, Portion* portion, int sharing) except -1 nogil:
-    """Walks the partitions with too few readers and the ring of members together.
+    """Assigns the partitions that have less than `sharing` readers to the members of the ring, in turn.
 
     Skips a member that read the partition before this step, but not a member that got the partition in this step. A
     member that gets the partition twice counts as two readers. Kafka 4.3 does the same, and clients see the result.
@@ -138,7 +142,10 @@ cdef int _hand_out(Share* share, Portion* portion, int sharing) except -1 nogil:
 
 
 cdef int _portion(Share* share, Portion* portion) except -1 nogil:
-    """Assigns the partitions of one portion to its members. `share.readers` contains their present readers."""
+    """Assigns the partitions of one portion, which is a set of partitions that a set of members shares.
+
+    `share.readers` contains the present readers of these partitions.
+    """
     cdef int i, m, upto, before = 0, n = portion.n
     cdef int sharing = (n + portion.count - 1) // portion.count if portion.count else 0
     cdef double precise = <double>(<i64>sharing * portion.count) / n, exact
@@ -242,7 +249,7 @@ cdef int _prepare(Problem p, Memory* memory, int readers, Share* share) except -
 
 cdef int _homogeneous(Problem p, Share* share, const i64* readers, int reader_count,
                       const char* assignable) except -1 nogil:
-    """Assigns all partitions as one portion."""
+    """Assigns the partitions of all topics together, for members with equal subscriptions."""
     cdef Portion portion
     cdef int* everyone = ints(share.memory, p.members)
     cdef int i, q
@@ -267,7 +274,7 @@ cdef int _homogeneous(Problem p, Share* share, const i64* readers, int reader_co
 
 cdef int _heterogeneous(Problem p, Share* share, const i64* readers, int reader_count,
                         const char* assignable) except -1 nogil:
-    """Assigns one portion per topic."""
+    """Assigns the partitions of each topic separately, for members with unequal subscriptions."""
     cdef Portion portion
     cdef int t, c, q, at = 0
     cdef Py_ssize_t most = p.partitions
@@ -324,7 +331,7 @@ cdef int solve(Problem p, Memory* memory, const int* claim_first, const int* cla
 
 
 cdef int _rows(Problem p, Memory* memory, const LongVec* pairs, int* row_first, int* rows) except -1 nogil:
-    """Converts pairs (member, partition), ascending by partition, to rows."""
+    """Converts pairs (member, partition), ascending by partition, to a row of partitions for each member."""
     cdef int n = <int>pairs.size, i, m
     cdef int* cursor
     memset(row_first, 0, (p.members + 1) * sizeof(int))

@@ -55,8 +55,8 @@ cdef int homogeneous(Problem p, Memory* memory, int* owner) except -1 nogil:
     """Lets members keep partitions up to their quota; gives the other partitions in blocks to members below their
     quota.
 
-    Some members get one partition more than the lower quota. As long as more members than such extra partitions remain,
-    only a member that already owns more than the lower quota gets one.
+    If the partitions do not divide evenly, some members get an extra partition. While more members than extra
+    partitions remain, only a member that already owns more than the lower quota gets one.
     """
     cdef int* load
     cdef int* limit = NULL
@@ -115,9 +115,9 @@ cdef int homogeneous(Problem p, Memory* memory, int* owner) except -1 nogil:
 
 
 cdef int _trim(Problem p, Memory* memory, int* owner, const int* load, int* limit, int* pool, int left) except -1 nogil:
-    """Trims members above their quota to their first partitions; adds the other partitions to the pool.
+    """Takes partitions from the members above their quota, and adds these partitions to the pool.
 
-    Returns the pool's new size.
+    A member keeps its first partitions. Returns the pool's new size.
     """
     cdef int* at = zeros(memory, p.members)
     cdef int m, q
@@ -293,7 +293,7 @@ cdef int _sort_by_owner(Problem p, int t, const int* owner, OwnedRows* owned) no
 cdef int _balance(
     Problem p, Memory* memory, int t, Balancer* balancer, int* load, int* owner, OwnedRows* owned
 ) except -1 nogil:
-    """Moves partitions of one topic from its most to its least loaded subscribers. Returns their number."""
+    """Moves partitions of one topic from its most to its least loaded subscribers. Returns the number of moves."""
     cdef int c = p.class_of[t], low = 0, high = 0, m, to, moved = 0
     _extremes(p, c, load, &low, &high)
     if high - low <= 1:
