@@ -44,8 +44,8 @@ def apply_snapshot(state: ShareState, offset: int, value: ShareSnapshotValue, ma
         state: the state.
         offset: the record's offset.
         value: the snapshot.
-        max_updates: the number of updates after which a WriteShareGroupState request makes a snapshot. As in Kafka, a
-            snapshot that is written earlier does not reset the count of updates.
+        max_updates: the number of updates after which a WriteShareGroupState request writes a snapshot. As in Kafka, a
+            snapshot that is written after fewer updates does not reset the count of updates.
     """
     state.put_snapshot(
         offset,

@@ -17,12 +17,12 @@ class ShareState:
         start_offset: the first offset that may be delivered; -1 if the group's reset policy decides.
         delivery_complete_count: the number of offsets from `start_offset` on whose delivery is complete; -1 if unknown.
         batches: the delivery states from `start_offset` on.
-        create_timestamp: the time of the last snapshot that was written because of a request.
-        write_timestamp: the time of the last snapshot of any kind.
+        create_timestamp: the time of the last snapshot that a request caused, in ms since the epoch.
+        write_timestamp: the time of the last snapshot of any kind, in ms since the epoch.
         highest_state_epoch: requests with a lower state epoch are fenced.
         highest_leader_epoch: requests with a lower leader epoch are fenced.
-        updates: the number of updates since the last snapshot that too many updates have caused. After a load, the
-            number is smaller if the oldest records of the log were deleted.
+        updates: the number of updates since the last snapshot that was due because of this number. Other snapshots do
+            not reset it. After a load, the number is smaller if the oldest records of the log were deleted.
         snapshot_offset: the offset of the last snapshot. All records of the shard below the lowest `snapshot_offset`
             can be deleted.
     """
@@ -69,18 +69,20 @@ class ShareState:
         create_timestamp: int,
         write_timestamp: int,
     ) -> None:
-        """Sets all fields except the number of updates. The highest epochs do not decrease.
+        """Sets the state to the contents of a snapshot, except the number of updates.
+
+        `highest_state_epoch` and `highest_leader_epoch` do not decrease.
 
         Args:
-            offset: the offset of the snapshot.
-            snapshot_epoch: see `ShareState`, as for the other arguments.
-            state_epoch: the state epoch.
-            leader_epoch: the leader epoch.
-            start_offset: the start offset.
-            complete_count: the delivery complete count.
-            batches: the delivery states.
-            create_timestamp: the creation time.
-            write_timestamp: the write time.
+            offset: the offset of the snapshot's record.
+            snapshot_epoch: the epoch of the snapshot.
+            state_epoch: the state epoch of the last initialization.
+            leader_epoch: the last leader epoch that ReadShareGroupState has recorded.
+            start_offset: the first offset that may be delivered; -1 if the group's reset policy decides.
+            complete_count: the number of offsets from `start_offset` on whose delivery is complete; -1 if unknown.
+            batches: the delivery states from `start_offset` on.
+            create_timestamp: the time of the last snapshot that a request caused, in ms since the epoch.
+            write_timestamp: the time of this snapshot, in ms since the epoch.
         """
 
     def put_update(
@@ -92,7 +94,7 @@ class ShareState:
             snapshot_epoch: the epoch of the snapshot that the update belongs to.
             leader_epoch: the leader epoch; -1: no change.
             start_offset: the start offset after the update.
-            complete_count: the delivery complete count.
+            complete_count: the number of offsets from `start_offset` on whose delivery is complete; -1 if unknown.
             batches: the delivery states after the update.
         """
 

@@ -101,7 +101,10 @@ cdef class ShareState:
 
 
 cdef inline uint64_t mixed(str group_id, bytes topic_id, int32_t partition) except? 0:
-    """Returns a hash whose low bits depend on all parts. The hashes of strings depend on a secret of the process."""
+    """Returns a hash of a share partition, in which the low bits depend on all three arguments.
+
+    Clients cannot predict the result, because Python's hashes of strings depend on a secret of the process.
+    """
     cdef uint64_t value = <uint64_t>PyObject_Hash(group_id)
     value = (value ^ <uint64_t>PyObject_Hash(topic_id) * 3) + <uint64_t><int64_t>partition * 0x9E3779B97F4A7C15ULL
     value = (value ^ (value >> 32)) * 0xD6E8FEB86659FD93ULL
