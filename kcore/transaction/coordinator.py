@@ -116,7 +116,7 @@ class TransactionCoordinator(CoordinatorCore, LateShards[TransactionShard]):
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
     def refused(self, code: int) -> ErrorCode:
-        """Returns the code of an addition that wrote no record. Replaces KAFKA_STORAGE_ERROR by NOT_COORDINATOR."""
+        """Converts the code of an addition that wrote no record: KAFKA_STORAGE_ERROR becomes NOT_COORDINATOR."""
         return ErrorCode.NOT_COORDINATOR if code == ErrorCode.KAFKA_STORAGE_ERROR else ErrorCode(code)
 
     def when_durable(self, transactional_id: str, code: ErrorCode) -> ErrorCode | Pending:

@@ -51,12 +51,12 @@ def initialize(
     Args:
         transaction: the current state of the transactional id; None for a new id.
         expected: the producer id and epoch in the request; None if it has none.
-        timeout_ms: the timeout of its transactions.
+        timeout_ms: the timeout of the id's transactions.
         wall_ms: the time, in ms since the epoch.
-        take: returns producer ids.
+        take: returns an unused producer id; called for a new id, or if the epoch is exhausted.
 
     Returns:
-        The value, or PRODUCER_FENCED.
+        The next state. PRODUCER_FENCED if the producer epoch in the request is neither the current nor the last one.
 
     Raises:
         ProducerIdsExhaustedError: no producer id is available now.

@@ -71,7 +71,7 @@ class LocalMarkers(LocalMarkersCore):
         self._now = now
 
     def write(self, marker: Marker, partitions: Collection[PartitionTuple], done: Callable[[Results], None]) -> None:
-        """Stages the markers, and calls `done` before it returns."""
+        """Stages the marker in each partition, and calls `done` with the codes of all partitions before it returns."""
         done({partition: self.append(marker, *partition) for partition in partitions})
 
     def append(self, marker: Marker, topic: str, index: int) -> ErrorCode:
@@ -83,7 +83,10 @@ class LocalMarkers(LocalMarkersCore):
         return self.put(*local, producer_id, epoch, commit, coordinator_epoch, version)
 
     def look_up(self, topic: str, index: int) -> tuple[MarkerLog, Shard[Any] | None] | None:
-        """Returns (partition, shard that owns it or None), or None if this node does not have the partition."""
+        """Returns a partition together with the shard that owns it; None if this node does not have the partition.
+
+        In the result, the shard is None for a partition that belongs to no shard.
+        """
         partition = self._partition(topic, index)
         if partition is None or partition.closed:
             return None

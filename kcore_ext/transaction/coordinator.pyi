@@ -11,7 +11,10 @@ class LocalMarkersCore:
 
     @abstractmethod
     def look_up(self, topic: str, index: int) -> tuple[Any, ShardCore | None] | None:
-        """Returns (partition, shard that owns it or None), or None if this node does not have the partition."""
+        """Returns a partition together with the shard that owns it; None if this node does not have the partition.
+
+        In the result, the shard is None for a partition that belongs to no shard.
+        """
 
 class TransactionCounters:
     """The numbers of ended transactions on a node since it was opened.
@@ -77,10 +80,10 @@ class TransactionShardCore:
         """
 
     def replay(self, offset: int, producer_id: int, key: Any, value: Transaction | None) -> None:
-        """Applies the transition of one record."""
+        """Applies the change of a transactional id that one record contains."""
 
     def replay_block(self, first_offset: int, producer_id: int, block: TransactionBlock[Any]) -> None:
-        """Applies the transition of a block."""
+        """Applies the change of a transactional id that a block contains."""
 
     def deadline(self, value: Transaction) -> int:
         """Returns the time at which the timeout of an open transaction is checked, in monotonic ms."""

@@ -37,10 +37,10 @@ cdef class LocalMarkersCore:
         self.coordinators = {}
 
     cdef tuple find(self, topic, index):
-        """Returns (log, shard or None) of a partition; None if this node does not have it.
+        """Returns the pair (log, shard) of a partition; None if this node does not have the partition.
 
-        Partitions of internal topics are cached, because every transaction with offsets has such a partition, and such
-        partitions are never deleted.
+        The shard is None for a partition that belongs to no shard. The method caches partitions of internal topics,
+        because every transaction with offsets has such a partition, and because they are never deleted.
         """
         cdef PyObject* known = PyDict_GetItem(self.coordinators, topic)
         cdef dict partitions
