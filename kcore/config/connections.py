@@ -17,7 +17,7 @@ def connection_overrides(text: str) -> Mapping[str, int]:
         text: ADDRESS:COUNT, separated by commas.
 
     Raises:
-        ValueError: a part is not an address and a number, or an address is named twice.
+        ValueError: an entry is not of the form ADDRESS:COUNT, or an address is named twice.
     """
     overrides: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):

@@ -222,12 +222,13 @@ def _decompression(codec: int, data: Buffer, max_size_bytes: int) -> Decompressi
 
 
 def prepared(records: bytes | None) -> Callable[[int, Buffer, int], bytes]:
-    """Returns a function with the parameters of `decompress`, for one batch whose records are decompressed already.
+    """Returns a replacement for `decompress`, for one batch whose records are decompressed already.
 
-    The function ignores its arguments and returns `records`.
+    The returned function has the parameters of `decompress`. It ignores its arguments and returns `records`.
 
     Args:
-        records: the decompressed records of the batch; None: the batch is not compressed.
+        records: the decompressed records of the batch. None if the batch is not compressed; the returned function must
+            then not be called.
     """
 
     def unpacked(codec: int, data: Buffer, max_size_bytes: int) -> bytes:

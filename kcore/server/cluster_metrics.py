@@ -26,7 +26,10 @@ def _of(observer: Any) -> ClusterEngine | None:
 
 
 def _one(read: Callable[[ClusterEngine], Any]) -> Collect:
-    """Returns a function that reads a value from a cluster node's engine. For other engines, it returns no samples."""
+    """Returns a function that reads a value from the engine of a cluster node.
+
+    For any other engine, the function returns no samples.
+    """
 
     def collect(observer: Any) -> Samples:
         engine = _of(observer)

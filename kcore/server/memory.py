@@ -35,10 +35,10 @@ CHECKED: Final = 1_000
 """Maximum number of connections that the server checks, pauses or resumes in one step of a few milliseconds."""
 
 FREE_DIVISOR: Final = 8
-"""Divisor of a memory limit. Once the memory is full, it counts as full until this fraction of the limit is free.
+"""Divisor of a memory limit. Full memory counts as full until the limit, divided by this number, is free.
 
-Each change between full and not full pauses or resumes many connections. Because of this fraction, a single request
-cannot cause such a change.
+Each change between full and not full pauses or resumes many connections. With this margin, a single request cannot
+cause such a change.
 """
 
 

@@ -91,7 +91,7 @@ class TransactionWriter:
         """Sends a transaction. Returns None if it is stored, or an error after which the caller may repeat it.
 
         Raises:
-            FencedWriteError: this node does not lead.
+            FencedWriteError: this node does not lead all partitions of the write set.
             UnknownOutcomeError: the connection was lost.
             LogError: the server refuses the transaction.
         """
