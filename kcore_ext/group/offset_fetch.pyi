@@ -7,7 +7,7 @@ class OffsetCounters:
 
     Attributes:
         commits: offsets committed since the load, in transactions or not (`offset-commit-count`).
-        offset_count: number of materialised offsets (Kafka's gauge `offset-count`).
+        offset_count: number of committed offsets, without pending ones (Kafka's gauge `offset-count`).
     """
 
     commits: int
@@ -19,7 +19,7 @@ class OffsetTables:
 
     Args:
         groups: group id -> group.
-        offsets: group id -> topic -> partition -> materialised `OffsetAndMetadata`.
+        offsets: group id -> topic -> partition -> committed `OffsetAndMetadata`.
         pending: group id -> topic -> partition -> producers with a pending offset. No inner dictionary is empty.
         counters: the counters of the shard's offsets.
         now: the time of the current round.

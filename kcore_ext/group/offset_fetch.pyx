@@ -434,7 +434,7 @@ cdef class OffsetFetchFastPath:
         return responses
 
     cdef int _add_all_topics(self, GroupQuery* query, list topics, Construction* construction) except -1:
-        """Adds every topic with a materialised offset.
+        """Adds every topic with a committed offset.
 
         If the response identifies topics by id, skips topics without an id.
         """
@@ -509,9 +509,9 @@ cdef class OffsetFetchFastPath:
 
 
 cdef inline int add_entry(Construction* construction, object index, OffsetAndMetadata entry) except -1:
-    """Adds an input of a response to its fingerprint.
+    """Adds the offset of one partition to the fingerprint of the response that is built from it.
 
-    An offset object identifies its partition; if there is no offset object, the partition's index is added.
+    If the partition has no offset, the function adds the partition's index instead.
     """
     if entry is None:
         construction.print = construction.print * MIX + <uint64_t>hash(index)

@@ -3,7 +3,9 @@ from typing import Any, final
 
 @final
 class OffsetAndMetadata:
-    """One committed offset, materialised or pending. The object in memory is also the value of its record.
+    """The offset that a commit stores for one partition: committed, or pending in a transaction.
+
+    The object in memory is also the value of its record.
 
     It is immutable except for its record offset, which replay sets once.
 
@@ -129,7 +131,7 @@ def fetch_responses(
         response_type: makes the response of a partition from partition_index, committed_offset,
             committed_leader_epoch, metadata, error_code.
         indexes: the partitions, in the order of the response.
-        offsets: the topic's materialised offsets.
+        offsets: the topic's committed offsets.
         unstable: the partitions with pending offsets, if the request requires stable ones (KIP-447).
         topic_id: the topic's id. An offset with another topic id is ignored, because it belongs to an earlier topic
             with the same name. None: offsets with any topic id are valid.

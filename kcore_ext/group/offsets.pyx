@@ -64,7 +64,9 @@ cdef tuple _fields(OffsetAndMetadata entry):
 @cython.final
 @cython.freelist(64)
 cdef class OffsetAndMetadata:
-    """One committed offset, materialised or pending. It is immutable after the replay of its record.
+    """The offset that a commit stores for one partition: committed, or pending in a transaction.
+
+    It is immutable after the replay of its record.
 
     It corresponds to Kafka's class of the same name, but includes the topic id. Topics are keyed by name; the id only
     distinguishes a recreated topic from the topic for which the offset was committed.

@@ -39,10 +39,10 @@ def release(
     Args:
         pending: as in `hold`.
         opened: as in `hold`.
-        groups: group -> topic -> partition -> the materialised (committed and visible) offset.
+        groups: group -> topic -> partition -> the committed offset.
         producer_id: the producer of the transaction.
         commit: True to commit, False to abort.
 
     Returns:
-        The number of partitions that had no materialised offset before.
+        The number of partitions that had no committed offset before.
     """

@@ -40,7 +40,7 @@ def on_topic_deleted(shards: Shards[GroupShard], topic: str, topic_id: bytes) ->
 
 
 def delete_topics(shard: GroupShard) -> Iterator[Outcome | None]:
-    """Removes the offsets of `deleted_topics`, materialised and pending, from every group of a shard.
+    """Removes the offsets of `deleted_topics`, committed and pending, from every group of a shard.
 
     The offsets of a later topic with the same name stay, because they have another topic id.
 
@@ -69,7 +69,7 @@ def delete_topics(shard: GroupShard) -> Iterator[Outcome | None]:
 
 
 def _affected(shard: GroupShard, group_id: str, ids: dict[str, list[bytes]]) -> list[str]:
-    """Returns the names of deleted topics, the keys of `ids`, of which a group has committed or pending offsets."""
+    """Returns the deleted topics of which a group has offsets. The keys of `ids` are all deleted topics."""
     offsets = shard.offsets
     stored, pending = offsets.topics(group_id), offsets.pending_topics(group_id)
     if len(ids) <= len(stored) + len(pending):
@@ -81,7 +81,8 @@ def _affected(shard: GroupShard, group_id: str, ids: dict[str, list[bytes]]) -> 
 def _remove(shard: GroupShard, work: WorkSlice, group_id: str, topic: str, topic_id: bytes) -> Iterator[Outcome | None]:
     """Removes a group's offsets of one topic; yields the decisions of full slices.
 
-    The removal examines each partition once. Commits between two slices belong to a later topic with the same name.
+    The removal examines each partition only once, because a commit between two slices belongs to a later topic with the
+    same name.
     """
     offsets = shard.offsets
     partitions = dict.fromkeys(offsets.topics(group_id).get(topic, NO_PARTITIONS))
@@ -95,7 +96,7 @@ def _remove(shard: GroupShard, work: WorkSlice, group_id: str, topic: str, topic
 
 
 def _belongs(offsets: OffsetStore, group_id: str, topic: str, partition: int, topic_id: bytes) -> bool:
-    """Returns True if the offset of a partition, materialised or pending, may belong to the topic with that id."""
+    """Returns True if the offset of a partition, committed or pending, may belong to the topic with that id."""
     offset = offsets.get(group_id, topic, partition)
     if offset is not None and offset.belongs_to(topic_id):
         return True

@@ -1,4 +1,7 @@
-"""Fast replay of a log with millions of offset records: nearly all of them have the same key and value versions."""
+"""Fast replay of a log with millions of offset records.
+
+A compiled decoder reads the common versions of keys and values, which nearly all offset records have.
+"""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def expire_timestamp(retention_time_ms: int, now_ms: int) -> int:
 
 
 def tombstone(group_id: str, topic: str, partition: int) -> Record:
-    """Returns the record that removes the materialised and the pending offsets of a partition."""
+    """Returns the record that removes the committed and the pending offsets of a partition."""
     return Record(CommitKey(group_id, topic, partition), None)
 
 
@@ -83,7 +83,7 @@ def _partitions_of_group(store: OffsetStore, group_id: str) -> Iterator[tuple[st
 
 
 def tombstone_bytes(group_id: str, topic: str) -> int:
-    """Returns an upper bound of the size of an offset's tombstone in the log."""
+    """Returns an upper bound of the size of an offset's tombstone in the log, in bytes."""
     return RECORD_BYTES + MAX_CHAR_BYTES * len(group_id) + len(topic)
 
 

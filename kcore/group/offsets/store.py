@@ -1,8 +1,8 @@
-"""The offsets of one group shard: materialised ones, and pending ones by producer.
+"""The offsets of one group shard: committed offsets, and pending offsets by producer.
 
 Offsets are keyed by group, topic *name* and partition, as in Kafka; the topic id is an attribute. An offset committed
 in a transaction is *pending* under its producer id until the transaction's marker (KIP-98). A commit marker makes the
-pending offset the group's *materialised* offset, unless a later record has already replaced it. An abort marker removes
+pending offset the group's *committed* offset, unless a later record has already replaced it. An abort marker removes
 the pending offset.
 
 Only replay calls the methods that change durable state; requests only read.
@@ -50,10 +50,10 @@ class OffsetStore(OffsetCounters):
         self.expirations = 0
         self.deletions = 0
 
-    # ---- materialised offsets
+    # ---- committed offsets
 
     def topics(self, group_id: str) -> Mapping[str, Mapping[int, OffsetAndMetadata]]:
-        """Returns a group's materialised offsets by topic and partition; empty if it has none. Callers must not change
+        """Returns a group's committed offsets by topic and partition; empty if it has none. Callers must not change
         them."""
         return self._groups.get(group_id, NO_TOPICS)
 
@@ -68,15 +68,15 @@ class OffsetStore(OffsetCounters):
         return OffsetTables(groups, self._groups, self._open, self, now, metadata_max_bytes)
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
-        """Returns the materialised offset of a partition, None if there is none."""
+        """Returns the committed offset of a partition, None if there is none."""
         return self._groups.get(group_id, NO_TOPICS).get(topic, NO_PARTITIONS).get(partition)
 
     def count(self, group_id: str) -> int:
-        """Returns the number of a group's materialised offsets."""
+        """Returns the number of a group's committed offsets."""
         return sum(map(len, self._groups.get(group_id, NO_TOPICS).values()))
 
     def groups(self) -> Iterator[str]:
-        """Yields every group that has materialised or pending offsets, once each."""
+        """Yields every group that has committed or pending offsets, once each."""
         yield from self._groups
         for group_id in self._open:
             if group_id not in self._groups:
@@ -143,7 +143,7 @@ class OffsetStore(OffsetCounters):
         hold(self._pending, self._open, producer_id, group_id, block, first_offset)
 
     def partitions_of(self, group_id: str, topic: str) -> Partitions:
-        """Returns a group's materialised offsets of a topic, to which a load adds offsets.
+        """Returns a group's committed offsets of a topic, to which a load adds offsets.
 
         The load adds the number of new offsets to `offset_count`. The result is valid until another record is
         replayed, because the replay may remove an empty dictionary from the store.
@@ -151,14 +151,14 @@ class OffsetStore(OffsetCounters):
         return _nested(self._groups, group_id, topic)
 
     def topics_of(self, group_id: str) -> Topics:
-        """Returns a group's materialised offsets by topic, to which a load adds offsets.
+        """Returns a group's committed offsets by topic, to which a load adds offsets.
 
         The load must follow the rules of `partitions_of`.
         """
         return self._groups.setdefault(group_id, {})
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
-        """Applies a tombstone: removes the materialised offset and all pending offsets of a partition.
+        """Applies a tombstone: removes the committed offset and all pending offsets of a partition.
 
         Without pending offsets, a later commit marker cannot restore the offset.
         """
@@ -177,11 +177,11 @@ class OffsetStore(OffsetCounters):
             del self._open[group_id]
 
     def complete(self, producer_id: int, commit: bool) -> None:
-        """Ends a transaction: its pending offsets become materialised if `commit` is True, and are removed otherwise.
+        """Ends a transaction: its pending offsets become committed if `commit` is True, and are removed otherwise.
 
         The order of the offset records decides, not the order of the markers, because compaction keeps the last record
-        of a key. Therefore a pending offset is removed if its record precedes the record of the materialised offset.
-        The materialised offset then comes from a later commit without a transaction, or from a transaction that ended
+        of a key. Therefore a pending offset is removed if its record precedes the record of the committed offset.
+        The committed offset then comes from a later commit without a transaction, or from a transaction that ended
         earlier.
         """
         self.offset_count += release(self._pending, self._open, self._groups, producer_id, commit)
