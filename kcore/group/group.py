@@ -78,7 +78,7 @@ class Group(ABC):
     def count_metadata(self, size_bytes: int) -> None:
         """Adds `size_bytes`, which may be negative, to the size of the members' metadata.
 
-        The total of the node includes only registered groups.
+        If the group's shard contains the group, also adds `size_bytes` to the total of the node.
         """
         meters = self.shard.meters
         own_bytes, node_bytes = self.metadata_bytes + size_bytes, meters.metadata_bytes + size_bytes
@@ -140,7 +140,7 @@ class Group(ABC):
     def validate_offset_delete(self) -> ErrorCode:
         """Returns NONE if offsets of this group may be deleted (KIP-496), else the error.
 
-        Even then, offsets of topics for which `is_subscribed_to` returns True must not be deleted.
+        Even if the result is NONE, offsets of topics for which `is_subscribed_to` returns True must not be deleted.
         """
 
     @abstractmethod

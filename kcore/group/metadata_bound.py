@@ -28,7 +28,9 @@ It keeps small groups working.
 """
 
 FEW_PROTOCOLS: Final = 4
-"""Number of a member's protocols that count only with their texts. Each further protocol counts `PROTOCOL_BYTES` more.
+"""Number of a member's protocols for which only the bytes of their texts count.
+
+Each further protocol counts `PROTOCOL_BYTES` more.
 
 Clients usually have one or two protocols.
 """

@@ -85,7 +85,7 @@ cdef class PartitionOwners:
         return entry
 
     cdef int replace_assigned(self, dict old, object old_epoch, dict new, object new_epoch) except -1:
-        """Replaces partitions. Topics whose partitions do not change only get the new epoch."""
+        """Replaces a member's partitions. Topics whose partitions do not change only get the member's new epoch."""
         cdef dict of_topic
         cdef dict removed = {}
         cdef dict added = {}

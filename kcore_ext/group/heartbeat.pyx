@@ -1,8 +1,8 @@
 """Fast paths of Heartbeat and ConsumerGroupHeartbeat for requests that only restart a member's session timeout.
 
 `kcore.group.apis.heartbeat` and `kcore.group.apis.consumer_group_heartbeat` serve every request. The fast paths decline
-(return None) every request that is not the common case, before any change. A test compares both. Groups and members
-are ordinary Python objects, whose slots this module reads as C fields.
+(return None) every request that is not the common case, before any change. A test compares both paths. Groups and
+members are ordinary Python objects, whose slots this module reads as C fields.
 """
 
 from cpython.dict cimport PyDict_Check, PyDict_Size
@@ -334,7 +334,7 @@ cdef class ConsumerHeartbeatFastPath(EpochFastPath):
         return number(get(request, self._request, REBALANCE_TIMEOUT_MS), &timeout_ms) and timeout_ms == UNCHANGED
 
     cdef bint _is_settled(self, PyObject* member, PyObject* group, PyObject* request) noexcept:
-        """Returns True if a member has reached its group's target assignment and sends that epoch."""
+        """Returns True if a member has reached its group's target assignment, and sends the epoch of this target."""
         cdef int64_t requested, settled, assigned
         return (
             number(get(request, self._request, MEMBER_EPOCH), &requested)
@@ -359,7 +359,10 @@ cdef class ConsumerHeartbeatFastPath(EpochFastPath):
         )
 
     cdef bint _is_quiet(self, object group, int64_t now_ms) except -1:
-        """Returns the same value as `ConsumerGroup.is_quiet()`. Calls it only for patterns or an outdated target."""
+        """Returns True if heartbeats currently find no work for the group, like `ConsumerGroup.is_quiet`.
+
+        Calls that method only if the group has patterns, or if its target is older than its epoch.
+        """
         cdef int64_t group_epoch, assigned, refresh_at_ms, refresh_epoch
         cdef PyObject* found = slot(<PyObject*>group, self._of_group, SUBSCRIPTIONS)
         if found is not NULL:

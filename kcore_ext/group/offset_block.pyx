@@ -1,7 +1,7 @@
 """All offsets of one commit as one object, which is checked, written and stored in three loops.
 
-A block is a sequence of records, each with a CommitKey and an OffsetAndMetadata. These records define its bytes and its
-effects, and a test compares them. The loops make none of these records.
+A block is a sequence of records, each with a CommitKey and an OffsetAndMetadata. The loops make none of these records.
+A test compares the bytes and the effects of a block with those of its records.
 """
 
 cimport cython

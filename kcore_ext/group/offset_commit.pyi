@@ -132,4 +132,9 @@ class TxnOffsetCommitFastPath(CommitFastPath):
         classic: tuple[type, Any],
     ) -> None: ...
     def serve(self, context: Any, request: Any) -> Any:
-        """Writes the offsets as pending offsets. Returns the same as `OffsetCommitFastPath.serve`."""
+        """Writes the offsets as pending offsets of the transaction.
+
+        Returns:
+            The response; a `Pending` that waits for the commit; or None, without any durable change, if the generic
+            path must serve the request.
+        """

@@ -114,7 +114,7 @@ cdef class ShareHeartbeatFastPath(EpochFastPath):
         return self._serve(shard, context, request, <Timer>timer, now_ms + session_ms, response)
 
     cdef bint _is_enabled_and_valid(self, PyObject* request) except -1:
-        """Returns True if share groups are enabled, the request's ids are valid, and it changes nothing."""
+        """Returns True if share groups are enabled, the request's ids are valid, and the request changes nothing."""
         cdef PyObject* member_id = get(request, self._request, MEMBER_ID)
         return (
             self._is_enabled()

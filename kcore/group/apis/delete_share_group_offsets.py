@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets (API key 92), v0: deletes the state of an empty share group for topics (KIP-932)."""
+"""DeleteShareGroupOffsets (API key 92), v0: deletes the states of an empty group's share partitions (KIP-932)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A single decision about 10,000 topics would take 300 ms. The work has four parts. The first part checks permissions and
 computes the hashes of topics. The second part decides the heartbeat, which adds or updates the member. The third part
-computes the target as a job of the group. The fourth part decides the same heartbeat again, which assigns the target.
+waits until slices have computed the target. The fourth part decides the same heartbeat again, which assigns the target.
 The client receives a single response, after all decisions are durable.
 """
 

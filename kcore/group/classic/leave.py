@@ -19,7 +19,7 @@ def leave_group(group: ClassicGroup, members: Sequence[MemberIdentity]) -> tuple
     """Removes the members one by one, then rebalances once.
 
     Args:
-        group: the group, not Dead.
+        group: the group; its state is not Dead.
         members: the leaving members.
 
     Returns:

@@ -59,7 +59,7 @@ PREPARING: Final = GroupState.PREPARING_REBALANCE
 COMPLETING: Final = GroupState.COMPLETING_REBALANCE
 STABLE: Final = GroupState.STABLE
 DEAD: Final = GroupState.DEAD
-"""Aliases for code on the path of every request: CPython 3.11 takes 0.1 µs to look up an enum member in its class."""
+"""The enum members as global variables: CPython 3.11 takes 0.1 µs to look up an enum member in its class."""
 
 STATES: Final[dict[GroupState, StateRules]] = {
     EMPTY: StateRules(

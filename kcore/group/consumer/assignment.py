@@ -148,8 +148,10 @@ def to_current_topics(owned: Owned) -> list[CurrentTopic]:
 
 
 def from_current_topics(topics: Sequence[Any], member_epoch: int) -> Owned:
-    """Converts a record's partitions. Records before Kafka 4.3 have no assignment epochs: `member_epoch` replaces
-    them."""
+    """Converts the partitions in the record of a member's current assignment.
+
+    Records of Kafka before 4.3 have no assignment epochs. Each partition then gets `member_epoch`.
+    """
     if not topics:
         return NOTHING  # most members revoke nothing, and an empty dictionary takes 64 bytes for each of them
     owned: Owned = {}

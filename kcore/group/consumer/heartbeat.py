@@ -81,8 +81,8 @@ def heartbeat(
 def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Record]) -> ConsumerGroup:
     """Returns the group of a heartbeat.
 
-    If a member joins and there is no consumer group, returns a tentative group. The shard does not contain this group
-    yet. It may replace a classic group.
+    If a member joins and there is no consumer group, returns a tentative group, which the shard does not contain yet.
+    The tentative group may replace a classic group.
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND.

@@ -68,10 +68,11 @@ def static_leave_records(member: ConsumerMember) -> list[Record]:
 
 
 def fence(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> list[Record]:
-    """Returns the records that remove members, all with one new group epoch. Their partitions are reassigned in later
-    heartbeats.
+    """Returns the records that remove members, all with one new group epoch.
 
-    If only classic members remain, the group becomes a classic group, if the migration policy allows it.
+    Later heartbeats of other members reassign the partitions of these members.
+
+    If only classic members remain and the migration policy allows it, the group becomes a classic group.
     """
     downgraded = downgrade_after(group, leaving)
     if downgraded is not None:

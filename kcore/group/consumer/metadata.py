@@ -66,8 +66,8 @@ class TopicMetadata:
 
     Args:
         topics: the topics.
-        version: returns the current version of the metadata, which grows with every change. It continues after a
-            restart.
+        version: returns the current version of the metadata, which grows with every change. A restart does not reset
+            the version.
         rack: the rack of this node, None if unset.
 
     Attributes:

@@ -114,7 +114,7 @@ def replay_member_metadata(
     key: ConsumerGroupMemberMetadataKey,
     value: ConsumerGroupMemberMetadataValue | None,
 ) -> None:
-    """Applies type 5: a member's metadata, or its deletion."""
+    """Applies a record of type 5: a member's metadata, or its deletion."""
     if value is not None:
         apply_metadata(_group(shard, key.group_id), key.member_id, value)
         return
@@ -128,7 +128,7 @@ def replay_group_epoch(
     key: ConsumerGroupMetadataKey,
     value: ConsumerGroupMetadataValue | None,
 ) -> None:
-    """Applies type 3: a group epoch, or the deletion of the group."""
+    """Applies a record of type 3: a group epoch, or the deletion of the group."""
     if value is not None:
         _group(shard, key.group_id).put_epoch(value.epoch, value.metadata_hash)
         return
@@ -151,7 +151,7 @@ def replay_partition_metadata(
     key: ConsumerGroupPartitionMetadataKey,
     value: ConsumerGroupPartitionMetadataValue | None,
 ) -> None:
-    """Applies record type 4, which Kafka 4.0 wrote; the group stores only whether the record exists."""
+    """Applies a record of type 4, which Kafka 4.0 wrote; the group stores only whether the record exists."""
     group = _existing_group(shard, key.group_id) if value is None else _group(shard, key.group_id)
     if group is not None:
         group.has_legacy_metadata = value is not None
@@ -164,7 +164,7 @@ def replay_assignment_epoch(
     key: ConsumerGroupTargetAssignmentMetadataKey,
     value: ConsumerGroupTargetAssignmentMetadataValue | None,
 ) -> None:
-    """Applies type 6: the epoch of a complete target assignment, or its deletion."""
+    """Applies a record of type 6: the epoch of a complete target assignment, or its deletion."""
     put_assignment_epoch(shard, key, ConsumerGroup, value)
 
 
@@ -175,7 +175,7 @@ def replay_target(
     key: ConsumerGroupTargetAssignmentMemberKey,
     value: ConsumerGroupTargetAssignmentMemberValue | None,
 ) -> None:
-    """Applies type 7: a member's target, or its deletion."""
+    """Applies a record of type 7: a member's target, or its deletion."""
     if value is not None:
         _group(shard, key.group_id).put_target(key.member_id, from_target_topics(value.topic_partitions))
         return
@@ -191,7 +191,7 @@ def replay_current(
     key: ConsumerGroupCurrentMemberAssignmentKey,
     value: ConsumerGroupCurrentMemberAssignmentValue | None,
 ) -> None:
-    """Applies type 8: a member's current assignment, or its deletion."""
+    """Applies a record of type 8: a member's current assignment, or its deletion."""
     if value is not None:
         apply_current(_group(shard, key.group_id), key.member_id, value)
         return
@@ -205,7 +205,7 @@ def replay_regex(
     key: ConsumerGroupRegularExpressionKey,
     value: ConsumerGroupRegularExpressionValue | None,
 ) -> None:
-    """Applies type 16: the topics that a pattern matched, or the deletion of the pattern."""
+    """Applies a record of type 16: the topics that a pattern matched, or the deletion of the pattern."""
     group = _existing_group(shard, key.group_id) if value is None else _group(shard, key.group_id)
     if group is not None:
         resolved = None

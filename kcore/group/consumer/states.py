@@ -34,7 +34,7 @@ STABLE: Final = MemberState.STABLE
 UNREVOKED: Final = MemberState.UNREVOKED
 UNRELEASED: Final = MemberState.UNRELEASED
 UNKNOWN: Final = MemberState.UNKNOWN
-"""Aliases for code on frequent paths: CPython 3.11 takes 0.1 µs to look up an enum member in its class."""
+"""The enum members as global variables: CPython 3.11 takes 0.1 µs to look up an enum member in its class."""
 
 STATE_OF_BYTE: Final[dict[int, MemberState]] = {state.value: state for state in MemberState}
 

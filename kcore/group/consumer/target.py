@@ -40,8 +40,8 @@ INLINE_MATCHES: Final = 10_000
 """Number of topics matched by a group's patterns up to which a heartbeat computes a new target in its own decision.
 
 If the patterns match more topics, slices compute the target, and the member receives its partitions one heartbeat
-later. Because of this delay, the limit is larger than `INLINE_TOPICS`: after a long subscription, the response to the
-heartbeat waits for the target, so the member receives its partitions at once.
+later. A long list of topic names causes no such delay, because the response to the heartbeat waits for the target.
+Therefore, this limit is larger than `INLINE_TOPICS`.
 """
 NAMES_PER_SLICE: Final = 20_000
 """Number of topic names that one slice collects from the members' subscriptions for the assignor."""

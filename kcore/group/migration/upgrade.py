@@ -98,9 +98,10 @@ def _check(group: ClassicGroup) -> None:
 
 
 def _converted_members(group: ClassicGroup) -> list[tuple[Member, MemberMetadata, Target]]:
-    """Converts the members. Refuses the conversion as soon as a lower bound of the records' size is too large.
+    """Converts the members of a classic group.
 
-    A group that is not Stable may have megabytes of subscriptions, and decoding all of them would take seconds.
+    Refuses the conversion as soon as a lower bound of the records' size exceeds the limit for one decision. A group
+    that is not Stable may have megabytes of subscriptions, and decoding all of them would take seconds.
     """
     size_bytes = _least_record_bytes(group)
     converted = []

@@ -103,7 +103,7 @@ def initialize_request(
 
     Args:
         group_id: the group.
-        topics: the partitions.
+        topics: the partitions to initialize, by topic id.
         state_epoch: the epoch of the states.
         start_offsets: the start offsets by (topic id, partition); None: the reset policy determines them.
     """

@@ -261,7 +261,7 @@ def initialize_in_steps(altered: BeginAlterResult) -> Generator[int, None, Initi
 
 
 def read_initialized(altered: BeginAlterResult) -> Generator[int, None, FinishAlterInput]:
-    """Returns the input of the second decision, with the share coordinator's results in the response. Runs in steps."""
+    """Returns the `FinishAlterInput`, whose response has the share coordinator's results. Runs in steps."""
     assert altered.result is not None
     alteration = altered.alteration
     results: dict[tuple[bytes, int], PartitionResult] = {}
@@ -351,7 +351,7 @@ def _refused(name: str, message: str) -> DeleteShareGroupOffsetsResponseTopic:
 
 
 def read_deleted(deleting: BeginDeleteResult) -> Generator[int, None, FinishDeleteInput]:
-    """Returns the input of the second decision, with the share coordinator's results in the response. Runs in steps."""
+    """Returns the `FinishDeleteInput`, whose response has the share coordinator's results. Runs in steps."""
     assert deleting.result is not None
     failed: dict[bytes, tuple[int, str | None]] = {}
     for topic in deleting.result.results:

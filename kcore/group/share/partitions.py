@@ -149,7 +149,7 @@ def _without(topics: StateTopics, topic_ids: Collection[bytes]) -> StateTopics:
 class StateValue:
     """The value of a record of type 15. It refers to the lists that a decision has built.
 
-    After a decision, the replay uses these lists. Otherwise it would have to decode up to 20,000 topics from the value.
+    After a decision, the replay uses these lists, because decoding up to 20,000 topics from the value would take long.
     During a load, the replay decodes the value from the log.
 
     Attributes:
@@ -176,7 +176,7 @@ class StateValue:
 
 
 def to_value(state: StatePartitions) -> ShareGroupStatePartitionMetadataValue:
-    """Converts the lists to the value of a record of type 15."""
+    """Converts the lists of share partitions to the value of a record of type 15."""
     return ShareGroupStatePartitionMetadataValue(
         initializing_topics=_to_topics(state.initializing),
         initialized_topics=_to_topics(state.initialized),
@@ -185,7 +185,7 @@ def to_value(state: StatePartitions) -> ShareGroupStatePartitionMetadataValue:
 
 
 def from_value(value: ShareGroupStatePartitionMetadataValue) -> StatePartitions:
-    """Converts the value of a record of type 15 to the lists."""
+    """Converts the value of a record of type 15 to the lists of share partitions."""
     return StatePartitions(
         _from_topics(value.initializing_topics),
         _from_topics(value.initialized_topics),

@@ -52,7 +52,7 @@ def replay_member_metadata(
     key: ShareGroupMemberMetadataKey,
     value: ShareGroupMemberMetadataValue | None,
 ) -> None:
-    """Applies type 10: a member's metadata, or its deletion."""
+    """Applies a record of type 10: a member's metadata, or its deletion."""
     if value is not None:
         group = find_or_create(shard, key.group_id, ShareGroup)
         names = group.sets.shared(shard.consumer.names(value.subscribed_topic_names))
@@ -69,7 +69,7 @@ def replay_group_epoch(
     key: ShareGroupMetadataKey,
     value: ShareGroupMetadataValue | None,
 ) -> None:
-    """Applies type 11: a group epoch, or the deletion of the group."""
+    """Applies a record of type 11: a group epoch, or the deletion of the group."""
     if value is not None:
         find_or_create(shard, key.group_id, ShareGroup).put_epoch(value.epoch, value.metadata_hash)
         return
@@ -89,7 +89,7 @@ def replay_assignment_epoch(
     key: ShareGroupTargetAssignmentMetadataKey,
     value: ShareGroupTargetAssignmentMetadataValue | None,
 ) -> None:
-    """Applies type 12: the epoch of a complete target assignment, or its deletion."""
+    """Applies a record of type 12: the epoch of a complete target assignment, or its deletion."""
     put_assignment_epoch(shard, key, ShareGroup, value)
 
 
@@ -100,7 +100,7 @@ def replay_target(
     key: ShareGroupTargetAssignmentMemberKey,
     value: ShareGroupTargetAssignmentMemberValue | None,
 ) -> None:
-    """Applies type 13: a member's target, or its deletion."""
+    """Applies a record of type 13: a member's target, or its deletion."""
     target = None if value is None else from_target_topics(value.topic_partitions)
     put_target(shard, key, ShareGroup, target)
 
@@ -112,7 +112,7 @@ def replay_current(
     key: ShareGroupCurrentMemberAssignmentKey,
     value: ShareGroupCurrentMemberAssignmentValue | None,
 ) -> None:
-    """Applies type 14: a member's current assignment, or its deletion."""
+    """Applies a record of type 14: a member's current assignment, or its deletion."""
     if value is not None:
         group = find_or_create(shard, key.group_id, ShareGroup)
         if key.member_id not in group.members:
@@ -131,7 +131,7 @@ def replay_state_partitions(
     key: ShareGroupStatePartitionMetadataKey,
     value: ShareGroupStatePartitionMetadataValue | StateValue | None,
 ) -> None:
-    """Applies type 15: the lists of share partitions, or the deletion of the lists.
+    """Applies a record of type 15: the lists of share partitions, or the deletion of the lists.
 
     The lists create the group if it does not exist.
     """

@@ -44,7 +44,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         topology: the topology, None before the first member.
         processes: for each task, the processes of the members that have the task.
         reconciled: number of members in state STABLE, by member epoch.
-        configured: the topology with its decided counts; None: the next heartbeat configures it. Soft state.
+        configured: the topology with its decided partition counts; None: the next heartbeat decides them. Soft state.
         topics_changed: whether a topic of the topology changed since it was configured. Soft state.
         endpoint_epoch: a counter that grows when the endpoints or their partitions change. Soft state.
         target_job: whether a target is being written in slices. Soft state.
@@ -310,7 +310,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         return NO_ERROR
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Returns True if the topology reads `topic`, unless the group is empty."""
+        """Returns True if the group has members and its topology reads `topic`."""
         return topic in self._subscribed_topics()
 
     def offset_expiration_base(self) -> ExpirationBase | None:

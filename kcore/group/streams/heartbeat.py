@@ -123,8 +123,8 @@ def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Decis
 def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Record]) -> StreamsGroup:
     """Returns the group of a heartbeat.
 
-    If a member joins and there is no streams group, returns a tentative group. The shard does not contain this group
-    yet. It may replace an empty classic group.
+    If a member joins and there is no streams group, returns a tentative group, which the shard does not contain yet.
+    The tentative group may replace an empty classic group.
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND.

@@ -23,7 +23,7 @@ class TaskProcesses:
     def blocks_active(self, task: tuple[str, int], process_id: str) -> bool:
         """Returns True while the task must not be assigned to the process as an active task.
 
-        Either the task is active in any process, or this process has it as a standby or warm-up task.
+        This is the case while the task is active in any process, or while this process has it in another role.
         """
         return task in self._active or process_id in self._copies.get(task, NO_PROCESSES)
 

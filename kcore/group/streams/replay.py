@@ -89,7 +89,7 @@ def replay_group_epoch(
     key: StreamsGroupMetadataKey,
     value: StreamsGroupMetadataValue | None,
 ) -> None:
-    """Applies type 17: a group epoch, or the deletion of the group."""
+    """Applies a record of type 17: a group epoch, or the deletion of the group."""
     if value is not None:
         configs = tuple((config.key, config.value) for config in value.last_assignment_configs or ())
         find_or_create(shard, key.group_id, StreamsGroup).put_epoch(
@@ -115,7 +115,7 @@ def replay_member_metadata(
     key: StreamsGroupMemberMetadataKey,
     value: StreamsGroupMemberMetadataValue | None,
 ) -> None:
-    """Applies type 19: a member's metadata, or its deletion."""
+    """Applies a record of type 19: a member's metadata, or its deletion."""
     if value is not None:
         find_or_create(shard, key.group_id, StreamsGroup).put_metadata(key.member_id, metadata_of(value))
         return
@@ -129,7 +129,7 @@ def replay_assignment_epoch(
     key: StreamsGroupTargetAssignmentMetadataKey,
     value: StreamsGroupTargetAssignmentMetadataValue | None,
 ) -> None:
-    """Applies type 20: the epoch of a complete target assignment, or its deletion."""
+    """Applies a record of type 20: the epoch of a complete target assignment, or its deletion."""
     put_assignment_epoch(shard, key, StreamsGroup, value)
 
 
@@ -140,7 +140,7 @@ def replay_target(
     key: StreamsGroupTargetAssignmentMemberKey,
     value: StreamsGroupTargetAssignmentMemberValue | None,
 ) -> None:
-    """Applies type 21: a member's target, or its deletion."""
+    """Applies a record of type 21: a member's target, or its deletion."""
     target = None
     if value is not None:
         target = Tasks(
@@ -156,7 +156,7 @@ def replay_current(
     key: StreamsGroupCurrentMemberAssignmentKey,
     value: StreamsGroupCurrentMemberAssignmentValue | None,
 ) -> None:
-    """Applies type 22: a member's current assignment, or its deletion.
+    """Applies a record of type 22: a member's current assignment, or its deletion.
 
     The metadata of a new member may be in a later record.
     """
@@ -176,7 +176,7 @@ def replay_topology(
     key: StreamsGroupTopologyKey,
     value: StreamsGroupTopologyValue | Topology | None,
 ) -> None:
-    """Applies type 23: the group's topology, or its deletion.
+    """Applies a record of type 23: the group's topology, or its deletion.
 
     After a decision, `value` is the `Topology` object that the decision created. During a load, it is decoded.
     """
