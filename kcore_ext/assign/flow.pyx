@@ -1,7 +1,8 @@
 """The assignor `kcore.balanced`, which computes the most balanced assignment as a minimum-cost flow.
 
-Equivalent partitions (same subscribers, same racks, same earlier owner) form one *group* with a supply.
-A group flows straight to its earlier owner, or through the *pool* of its subscribers and racks to any of them:
+Partitions with the same subscribers, racks and earlier owner form one *group*. Its supply is their number. Groups with
+the same subscribers and racks have one *pool*. Each partition of a group flows directly to the earlier owner, or
+through the pool to any subscriber:
 
     group --(miss)--> earlier owner          pool --(miss)--> subscriber
     group --(move)--> pool                   subscriber --(2 * load + 1)--> sink, for each additional unit
@@ -149,8 +150,9 @@ cdef inline i64 _price(Net* net, int node) noexcept nogil:
 
 
 cdef i64 _distances(Net* net) except -1 nogil:
-    """Runs Dijkstra from all supplies over reduced costs, up to the sink. Returns the sink's distance, or FAR if it is
-    unreachable.
+    """Computes the shortest distances from the supplies, up to the sink (Dijkstra's algorithm over reduced costs).
+
+    Returns the sink's distance, or FAR if the sink cannot be reached.
     """
     cdef Entry nearest
     cdef int node, i, arc, base = net.groups + net.pools, target
@@ -440,8 +442,8 @@ cdef int _read_flow(Problem p, Net* net, const int* group_of, const int* pool_of
 
 
 cdef int least_imbalance(Problem p, Memory* memory, const int* previous, bint racks, int* owner) except -1 nogil:
-    """Fills `owner` with the optimum. `previous` has the earlier owners, -1 for none; owners that may not own the
-    partition are ignored.
+    """Fills `owner` with the owners in the optimal assignment. `previous` has the earlier owners, -1 for none; earlier
+    owners that may not own the partition are ignored.
 
     `previous` and `owner` may be the same array, because `previous` is read before `owner` is written.
     """
@@ -476,7 +478,7 @@ cdef int _newest_owners(Problem p, int* owner) noexcept nogil:
 
 
 def run(Problem problem not None, previous=None, bint racks=True):
-    """Runs kcore.balanced over arrays. Returns the owner of every partition."""
+    """Runs the assignor `kcore.balanced` over arrays. Returns the owner of every partition."""
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef int* owner
     out = new_array(problem.partitions, &owner)
@@ -487,7 +489,7 @@ def run(Problem problem not None, previous=None, bint racks=True):
 
 
 def assign(members, topics, previous=None):
-    """Runs kcore.balanced over value objects; returns a GroupAssignment."""
+    """Runs the assignor `kcore.balanced` over value objects; returns a GroupAssignment."""
     cdef Lowered low = lower(members, topics, OWNED, True, previous)
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef GroupAssignment out = low.exclusive()

@@ -166,7 +166,7 @@ cdef int _reassign(Problem p, const IntVec* partitions, State* state) except -1 
 
 
 cdef i64 _score(Problem p, Memory* memory, const int* owner, const char* fixed) except -1 nogil:
-    """Sums the load differences of all pairs of participating members."""
+    """Returns the sum of the load differences of all pairs of members, without the members in `fixed`."""
     cdef int* count = zeros(memory, p.members)
     cdef i64 total = 0
     cdef int q, m, i, n = 0

@@ -50,7 +50,9 @@ cdef Py_ssize_t _common(const Bytes* text, const Py_ssize_t* size, int n) noexce
 
 
 cdef int _radix(Memory* memory, const Bytes* text, const Py_ssize_t* size, int n, int* out) except -1 nogil:
-    """Orders by the eight bytes after the common prefix, then by all bytes. Returns 0, or 1 + the index of a duplicate.
+    """Orders ids by the eight bytes after their common prefix, then by all bytes.
+
+    Returns 0, or 1 + the index of a duplicate.
     """
     cdef int i, j, digit, shift, digits = 0, at, count
     cdef Py_ssize_t prefix = _common(text, size, n)

@@ -169,7 +169,10 @@ cdef class Topics:
         return 0
 
     def partition_count(self, topic):
-        """Returns the number of partitions of a topic, named by key or alias; raises KeyError for an unknown topic."""
+        """Returns the number of partitions of a topic; raises KeyError for an unknown topic.
+
+        `topic` is the topic's key, or its name if the keys are ids.
+        """
         cdef int i = self.index[topic]
         return self.first[i + 1] - self.first[i]
 
@@ -190,7 +193,10 @@ cdef class Topics:
         return self.first[self.count]
 
     def key_of(self, topic):
-        """Returns the key that assignments use for a topic, named by key or alias; None for an unknown topic."""
+        """Returns the key that assignments use for a topic; None for an unknown topic.
+
+        `topic` is the topic's key, or its name if the keys are ids.
+        """
         i = self.index.get(topic)
         return None if i is None else self.ordered[i]
 
@@ -246,7 +252,7 @@ cdef class Subscription:
         release(&self.memory)
 
     cdef int resolve(self, Topics topics) except -1:
-        """Computes the positions of the existing topics; caches the result for the last `topics`."""
+        """Computes the positions of the subscribed topics in `topics`; caches them for the last `topics`."""
         cdef object i
         cdef int r, w = 0, count = 0
         if self.serial == topics.serial:

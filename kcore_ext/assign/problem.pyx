@@ -204,7 +204,10 @@ cdef class Problem:
         return 0
 
     cdef int _class_rows(self, Memory* scratch, const int* representative, const int* members_of) except -1 nogil:
-        """Fills the rows kind -> classes and class -> members. `members_of` has the number of members of each kind."""
+        """Fills two tables: the classes of topics in each kind of subscription, and the members of each class.
+
+        `members_of` has the number of members of each kind.
+        """
         cdef int* cursor
         cdef int k, i, t, m, c, count = 0
         self.kind_class_first = ints(&self.memory, self.kinds + 1)

@@ -173,7 +173,10 @@ cdef bint _needs(Problem p, int* first, int* topics, char* class_rack, char* her
 
 cdef int _class_with_racks(Problem p, Memory* memory, int c, const int* topics, int count, const char* needs, char* done,
                            int* owner) except -1 nogil:
-    """Assigns one class: topics with the same number of partitions together."""
+    """Assigns the topics of one class, which have the same subscribers.
+
+    Topics with the same number of partitions are assigned together.
+    """
     cdef const int* members = p.ordered_members() + p.class_first[c]
     cdef int i, j, k, t, n, together, m = p.class_first[c + 1] - p.class_first[c]
     cdef int* group = ints(memory, count)
@@ -210,7 +213,10 @@ cdef int _class_with_racks(Problem p, Memory* memory, int c, const int* topics, 
 
 
 cdef int with_racks(Problem p, Memory* memory, int* owner) except -1 nogil:
-    """Runs the rack pass and then the walk without racks over the remaining partitions, class by class."""
+    """Assigns partitions by rack first, and then the remaining partitions without regard to racks.
+
+    Topics with the same subscribers are assigned together.
+    """
     cdef int* first
     cdef int* topics
     cdef char* needs
@@ -233,7 +239,7 @@ cdef int solve(Problem p, bint racks, Memory* memory, int* owner) except -1 nogi
 
 
 def run(Problem problem not None, bint racks=True):
-    """Runs range over arrays.
+    """Runs the assignor `range` over arrays.
 
     Returns the owner of every partition. `racks` is True to match racks first, as the client's assignor does.
     """
@@ -246,7 +252,7 @@ def run(Problem problem not None, bint racks=True):
 
 
 def assign(members, topics, bint racks):
-    """Runs range over value objects; returns (GroupAssignment, unknown topics)."""
+    """Runs the assignor `range` over value objects; returns (GroupAssignment, unknown topics)."""
     cdef Lowered low = lower(members, topics, NOTHING, racks, None)
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef GroupAssignment out = low.exclusive()

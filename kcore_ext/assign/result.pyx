@@ -169,7 +169,7 @@ cdef class GroupAssignment(AssignedRows):
     """
 
     cdef MemberAssignment made_row(self, int member):
-        """Builds one member's topic -> partitions. The caller has called `need_rows`."""
+        """Builds the mapping topic -> partitions of one member. The caller has called `need_rows`."""
         cdef const int* rows = self.rows
         cdef int i = self.row_first[member], j, end = self.row_first[member + 1], t, topics = 0
         cdef MemberAssignment out
@@ -226,7 +226,7 @@ cdef class GroupAssignment(AssignedRows):
         return out
 
     cdef MemberAssignment row(self, int member):
-        """Returns one member's topic -> partitions, built once."""
+        """Returns the mapping topic -> partitions of one member, which is built only once."""
         cdef MemberAssignment out = None
         cdef int q
         if self.all_built is not None:

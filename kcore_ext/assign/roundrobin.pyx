@@ -50,7 +50,7 @@ cdef int deal(Problem p, Memory* memory, int* owner) except -1 nogil:
 
 
 def run(Problem problem not None):
-    """Runs round robin over arrays. Returns the owner of every partition."""
+    """Runs the assignor `roundrobin` over arrays. Returns the owner of every partition."""
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef int* owner
     out = new_array(problem.partitions, &owner)
@@ -60,7 +60,7 @@ def run(Problem problem not None):
 
 
 def assign(members, topics):
-    """Runs round robin over value objects; returns a GroupAssignment."""
+    """Runs the assignor `roundrobin` over value objects; returns a GroupAssignment."""
     cdef Lowered low = lower(members, topics, NOTHING, False, None)
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef GroupAssignment out = low.exclusive()

@@ -305,7 +305,7 @@ cdef int _heterogeneous(Problem p, Share* share, const i64* readers, int reader_
 
 cdef int solve(Problem p, Memory* memory, const int* claim_first, const int* claims, char* assignable,
                LongVec* out) except -1 nogil:
-    """Fills `out` with pairs (member, partition).
+    """Assigns all partitions: fills `out` with pairs (member, partition).
 
     `claim_first` is NULL if there are no claims; `assignable` is NULL if all partitions can be assigned.
     """
@@ -348,7 +348,7 @@ cdef int _rows(Problem p, Memory* memory, const LongVec* pairs, int* row_first, 
 
 
 def run(Problem problem not None, claim_first=None, claims=None):
-    """Runs simple over arrays.
+    """Runs the assignor `simple` over arrays.
 
     The arguments `claim_first` and `claims` are the previous rows member -> partitions (None: no readers). Returns the
     new rows as (first, rows).
@@ -412,7 +412,7 @@ cdef int _owners_as_claims(Problem p, Memory* memory) except -1:
 
 
 def assign(members, topics, previous=None, assignable=None):
-    """Runs simple over value objects; returns (GroupAssignment, unknown topics).
+    """Runs the assignor `simple` over value objects; returns (GroupAssignment, unknown topics).
 
     `assignable`: topic -> partition numbers that are initialised; None: all of them.
     """

@@ -143,7 +143,7 @@ cdef int solve(Problem p, Memory* memory, Front* front, bint cooperative, IntVec
 
 
 def run(Problem problem not None, previous=None, bint cooperative=False):
-    """Runs sticky over arrays.
+    """Runs the assignor `sticky` over arrays.
 
     `previous` is an owner array, or None for the problem's claims. Returns the tuple (owner of every partition,
     withheld partitions).
@@ -165,7 +165,10 @@ def run(Problem problem not None, previous=None, bint cooperative=False):
 
 
 def assign(members, topics, bint cooperative, previous=None):
-    """Runs sticky over value objects; returns a GroupAssignment. `previous` replaces the members' claims."""
+    """Runs the assignor `sticky` over value objects; returns a GroupAssignment.
+
+    `previous` replaces the members' claims.
+    """
     cdef Lowered low = lower(members, topics, OWNED if cooperative else USER_DATA, True, previous)
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef GroupAssignment out = low.exclusive()

@@ -358,7 +358,7 @@ cdef int _solve(Problem p, Memory* memory, int* owner) except -1 nogil:
 
 
 def run(Problem problem not None, previous=None):
-    """Runs uniform over arrays.
+    """Runs the assignor `uniform` over arrays.
 
     `previous` is the previous owner array (None: the problem's claims). Returns the new owner array.
     """
@@ -375,7 +375,7 @@ def run(Problem problem not None, previous=None):
 
 
 def assign(members, topics, previous=None):
-    """Runs uniform over value objects; returns (GroupAssignment, unknown topics)."""
+    """Runs the assignor `uniform` over value objects; returns (GroupAssignment, unknown topics)."""
     cdef Lowered low = lower(members, topics, OWNED, False, previous)
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef GroupAssignment out = low.exclusive()
