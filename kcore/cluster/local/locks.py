@@ -85,7 +85,9 @@ class FileLock:
 
 
 class LifeLock:
-    """The lock of one registration of a node. The node keeps it until the process ends or the node unregisters.
+    """The lock of one incarnation of a node, which is the time between a registration of the node and its end.
+
+    The node keeps the lock until the process ends or the node unregisters.
 
     Args:
         folder: the folder of the node.

@@ -263,7 +263,7 @@ class Rows:
 
 
 def _fields(layout: struct.Struct, data: bytes, prefix: bytes, name: bytes = b"") -> tuple[Any, ...]:
-    """Returns the fields of a key or a value.
+    """Returns the fields of a row's key or value.
 
     Args:
         layout: the layout of the key or the value.

@@ -20,7 +20,7 @@ class Reaction(Enum):
     WRONG_SERVER = "wrong server"
     """The server is a standby, which accepts no writes. Another connection may reach the primary."""
     FENCED = "fenced"
-    """A check of leadership failed. The statements of this package report a failed check by a division by zero."""
+    """A check of leadership failed. If a check fails, the statements of this package divide by zero."""
     DUPLICATE = "duplicate"
     """The statement inserts a row whose key exists already."""
     ALARM = "alarm"

@@ -1,9 +1,10 @@
 """The SQL of write transactions, reads and reclaiming.
 
 A write transaction stores one write set, if the node still leads the partitions. Until its commit, it locks the rows
-that show this: the row of the node, and the rows of the partitions. If another node takes over a partition, it changes
-these rows. If the take-over commits first, the write transaction stores no data; otherwise the take-over waits for the
-write transaction. A test without a lock would not be sufficient, because PostgreSQL evaluates the test on a snapshot.
+that prove the leadership: the row of the node, and the rows of the partitions. A node that takes over a partition
+changes these rows. If the take-over commits first, the write transaction stores no data; otherwise the take-over waits
+for the write transaction. A test without a lock would not be sufficient, because PostgreSQL evaluates the test on a
+snapshot.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ INSERT_BATCHES: Final[LiteralString] = """
 INSERT INTO batches SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bytea[])
 """
 INSERT_BATCH: Final[LiteralString] = "INSERT INTO batches VALUES (%b, %b, %b, %b, %b)"
-"""Stores one large batch. The server would copy the batch more often if it were an element of an array."""
+"""Statement that stores one large batch. The server would copy an element of an array more often than a parameter."""
 PUT_CHUNKS: Final[LiteralString] = """
 INSERT INTO snapshot_chunks SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::bytea[])
 ON CONFLICT (number, snapshot_offset, chunk_index) DO UPDATE SET data = excluded.data
@@ -126,7 +127,7 @@ ORDER BY w.number
 NEW_SESSION: Final[LiteralString] = """
 UPDATE nodes SET session = %b WHERE node_id = %b AND epoch = %b AND session = ANY(%b::bigint[]) RETURNING round
 """
-"""Changes the session token of the node, after the node has lost its connection during a transaction.
+"""Statement that changes the session token of a node that has lost its connection during a transaction.
 
 The statement waits until the server has ended this transaction. If the server has not received the transaction yet, the
 new token fences it.
@@ -152,7 +153,7 @@ FROM partitions p WHERE p.number = ANY(%b::bigint[]) AND p.leader = %b AND p.nod
 READ_BARRIER: Final[LiteralString] = """
 INSERT INTO read_barriers VALUES (%b, 1) ON CONFLICT (node_id) DO UPDATE SET count = read_barriers.count + 1
 """
-"""Makes a transaction write, so that its commit waits for the synchronous standbys.
+"""Statement that makes a reading transaction write, so that its commit waits for the synchronous standbys.
 
 After the commit, the standbys also have all data that the transaction has read. Without this statement, a read after a
 crash of the primary may show a commit that no standby has.
