@@ -33,7 +33,7 @@ def write_record(
         state: the state of the share partition.
         leader_epoch: the leader epoch of the record.
         start_offset: the new start offset; -1: no change.
-        delivery_complete_count: the new count.
+        delivery_complete_count: the new number of offsets from the start offset on whose delivery is complete.
         batches: the batches with changed delivery states.
     """
     if state.updates < machine.max_updates:

@@ -59,7 +59,7 @@ class StateWriter:
         Args:
             state_epoch: the state epoch that the leader has read.
             leader_epoch: the leader's epoch.
-            start_offset: the start offset.
+            start_offset: the start offset of the share partition after the update.
             complete_count: the number of offsets from the start offset on whose delivery is complete.
             batches: the changed states, as tuples (first offset, last offset, delivery state, delivery count).
 

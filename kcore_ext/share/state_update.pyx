@@ -3,7 +3,7 @@
 `kcore.share.apis.write_share_group_state` serves every write. A `StateWriter` serves only writes that become one
 ShareUpdate record. It declines a write if the share partition has no state, an epoch is fenced, a snapshot is due, or
 the shard is not ready. Only the general `combine` of `kcore.share.batches` joins and splits state batches; the loops
-here handle batches that lie apart. A test compares records and states of both.
+here handle batches that lie apart. A test compares the records and states of both paths.
 """
 
 cimport cython
@@ -218,8 +218,9 @@ cdef tuple behind(tuple current, list added, int64_t start_offset):
 
 
 cdef inline bint lies_apart(tuple left, tuple right) except -1:
-    """Tests if `right` begins after `left` ends, and the two cannot be joined because of a gap or of another state or
-    count.
+    """Returns True if batch `right` begins after batch `left` ends, and both must stay separate batches.
+
+    They stay separate if there is a gap between them, or if their delivery states or counts differ.
     """
     cdef int64_t end = left[1]
     cdef int64_t first = right[0]
