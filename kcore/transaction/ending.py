@@ -109,7 +109,7 @@ _SINCE_V5 = (
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     *(SINCE_V5[state, epoch, commit] for state in _STATES for epoch in Epoch for commit in (False, True)),
 )
-"""The table of codes in the form that `check_end` needs.
+"""The codes of `SINCE_V5` in the form that `check_end`, the compiled check of an EndTxn, needs.
 
 First comes the code for an unknown producer. Then each state has two entries per epoch, in the order of the epochs:
 first for an abort, then for a commit.

@@ -131,7 +131,7 @@ class SharedTransactionVerifier(TransactionVerifier):
     def verify_group(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, add: bool
     ) -> ErrorCode | Pending:
-        """Verifies or adds the partition of a group. Returns its code.
+        """Verifies that the partition of a group is in a transaction, or adds it. Returns the error code.
 
         If the coordinator is on another node, returns a `Pending` for the code.
         """

@@ -57,7 +57,7 @@ class TransactionShardCore:
         """Returns the number of transactional ids in a state."""
 
     def block(self, transactional_id: str, value: Transaction) -> TransactionBlock[Any]:
-        """Returns the record of a transition, as a block.
+        """Returns the record of a transactional id as a `TransactionBlock`.
 
         Raises:
             ValueError: the value does not fit in a record.

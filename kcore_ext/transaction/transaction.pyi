@@ -185,7 +185,7 @@ def prepared(
     """Returns the transaction with a prepared end; the arguments are its new fields."""
 
 def complete(transaction: Transaction, wall_ms: int) -> Transaction:
-    """Returns the value of a prepared transaction after its completion.
+    """Returns the state of a transactional id after the completion of its prepared transaction.
 
     Raises:
         ValueError: the transaction is not prepared.

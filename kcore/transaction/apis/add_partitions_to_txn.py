@@ -179,7 +179,8 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
     ) -> Any:
         """Returns a response with `code` for every partition.
 
-        The response to a whole request of v4 or later has the code at the top level.
+        From v4 on, if `request` is a whole request and not a single transaction, the response has the code only at the
+        top level.
         """
         if code is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_SINCE:
             code = ErrorCode.INVALID_PRODUCER_EPOCH

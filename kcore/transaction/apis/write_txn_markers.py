@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 NO_EPOCH = -1
 """The epoch of a producer that has none."""
 FEW_PARTITIONS = 200
-"""Maximum number of markers that the handler stages without a pause. It stages more markers in parts."""
+"""Maximum number of markers that the handler stages without a pause. It stages the markers of longer requests in parts.
+"""
 PARTITION_COST_US = 20
 """Estimated time in microseconds to stage one marker."""
 
