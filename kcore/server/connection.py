@@ -294,7 +294,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
     def too_large(
         self, route: ApiEntry, api: Any, context: RequestContext, request: Any, version: int, error: Exception
     ) -> Any:
-        """Returns the error response that replaces an oversized response, as `Dispatch.too_large`.
+        """Returns the error response that replaces an oversized response, like `Dispatch.too_large`.
 
         Raises:
             CloseConnectionError: the response has no field for an error, or `error` is NoRoomError (memory is short).

@@ -40,7 +40,8 @@ class RefusedError(KcoreError):
 class Served(ApiEntry):
     """The entry of an API that the server serves.
 
-    For metrics, it also counts errors after `Dispatch.count_errors`, and measures times after `Dispatch.time_requests`.
+    For metrics, it counts errors after a call of `Dispatch.count_errors`, and measures times after a call of
+    `Dispatch.time_requests`.
 
     Args:
         api: the API.

@@ -312,7 +312,8 @@ class Handshakes:
     def _look_again(self, client: _Client, needed_bytes: int) -> None:
         """Checks a ready client whose socket has become readable: it ended its stream, or sent more than one message.
 
-        Closes the client, unless a failing handshake can log the reason.
+        Closes the client, unless its first message may be no TLS. In that case, the handshake fails later, and its log
+        line has the reason.
         """
         try:
             ended = len(client.socket.recv(needed_bytes, socket.MSG_PEEK)) < needed_bytes

@@ -61,7 +61,9 @@ def load_keystore(context: ssl.SSLContext, settings: SecuritySettings) -> None:
 
 
 def check_key(settings: SecuritySettings) -> None:
-    """Checks that OpenSSL can decrypt the server's key and stores in a short time, because the event loop waits for it.
+    """Checks that OpenSSL can decrypt the server's key, key store and trust store in a short time.
+
+    The check is necessary, because the event loop waits for the decryption.
 
     Raises:
         ConfigError: the decryption would take too long. The function ignores files that it cannot read.

@@ -136,8 +136,8 @@ class UnservedMemory:
         limit_bytes: the limit; -1 for none.
 
     Attributes:
-        held_bytes: the number of these bytes. A connection counts from the time when it holds more than
-            `READ_AHEAD_LIMIT` bytes until it holds none.
+        held_bytes: the received bytes of all such requests. The bytes of a connection count from the time when it holds
+            more than `READ_AHEAD_LIMIT` bytes until it holds none.
         closed_connections: the number of connections closed because of the limit.
     """
 
