@@ -28,9 +28,9 @@ It keeps small groups working.
 """
 
 FEW_PROTOCOLS: Final = 4
-"""Number of a member's protocols for which only the bytes of their texts count.
+"""Number of a member's protocols of which only the texts count, in bytes.
 
-Each further protocol counts `PROTOCOL_BYTES` more.
+Each further protocol counts with `PROTOCOL_BYTES` and its texts.
 
 Clients usually have one or two protocols.
 """

@@ -1,7 +1,7 @@
 """The limit on the number of different topics to which the members of a consumer group or share group subscribe.
 
-Members may subscribe to topics that do not exist, so their number is not limited otherwise. Each change of the group's
-topics visits all of its topics in one slice.
+Members may subscribe to topics that do not exist, so nothing else limits the number of topics. Each change of the
+group's topics visits all of its topics in one slice.
 """
 
 from __future__ import annotations

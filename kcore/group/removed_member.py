@@ -19,7 +19,7 @@ class Client(Protocol):
 
     @property
     def client_host(self) -> str:
-        """Its address."""
+        """The client's IP address."""
 
 
 def log_removed_member(group_id: str, member_id: str, client: Client, reason: str) -> None:

@@ -509,9 +509,9 @@ cdef class OffsetFetchFastPath:
 
 
 cdef inline int add_entry(Construction* construction, object index, OffsetAndMetadata entry) except -1:
-    """Adds the offset of one partition to the fingerprint of the response that is built from it.
+    """Adds the offset of one partition to the fingerprint and to the entries of a response under construction.
 
-    If the partition has no offset, the function adds the partition's index instead.
+    If the partition has no offset, the fingerprint covers the partition's index instead.
     """
     if entry is None:
         construction.print = construction.print * MIX + <uint64_t>hash(index)
@@ -557,7 +557,7 @@ cdef inline bint is_equal(PyObject* one, PyObject* other) except -1:
 
 
 cdef inline bint belongs_to(OffsetAndMetadata entry, bytes topic_id) noexcept:
-    """Returns `OffsetAndMetadata.belongs_to` for an id that is not zeroes."""
+    """Computes `OffsetAndMetadata.belongs_to` faster, for a topic id that is not the zero UUID."""
     return (
         memcmp(entry.topic_uuid, <char*>topic_id, 16) == 0
         or memcmp(entry.topic_uuid, <char*>ZERO_UUID, 16) == 0

@@ -259,7 +259,7 @@ cdef class OffsetDecoder:
         return CommitKey(self.group, self.topic, read_int32(at + size - 4)), entry
 
     cdef bint _read_names(self, const uint8_t* at, Py_ssize_t size) except -1:
-        """Reads group and topic from a key of type 0 or 1; returns False for other keys and for unusual bytes."""
+        """Reads group and topic from a key of type 0 or 1; returns False if only the codec can decode the key."""
         cdef const uint8_t* known
         cdef bint decoded = True
         if size < 10 or <uint16_t>read_int16(at) > OFFSET_KEY:

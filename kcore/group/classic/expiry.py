@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 def expire_member(group: ClassicGroup, member: Member) -> list[Record]:
     """Removes a member whose session timeout has expired, and rebalances the group.
 
-    A member with a parked join or sync is not removed. The response to the parked request restarts the member's
-    session. A new member with a parked join is removed after five minutes without a response, because its client may be
-    gone.
+    A member with a parked join or sync is not removed, because the response to the parked request restarts the member's
+    session. A new member is an exception: it is removed if its first join is parked for five minutes, because its
+    client may be gone.
     """
     if group.members.get(member.member_id) is not member:
         return []

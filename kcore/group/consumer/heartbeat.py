@@ -53,7 +53,7 @@ def heartbeat(
         visible: returns True for a topic that the client may see; patterns match only these topics. None: all topics.
 
     Raises:
-        KafkaError: the request is refused. It writes no records and restarts no timer.
+        KafkaError: the request is refused. A refused request writes no records and restarts no timer.
     """
     epoch = request.member_epoch
     if epoch < JOIN:

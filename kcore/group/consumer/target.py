@@ -303,7 +303,7 @@ class AssignmentJob:
         return result
 
     def differing(self, assignment: GroupAssignment) -> Iterator[tuple[str, Target]]:
-        """Yields the members whose target is missing or differs, with their new targets.
+        """Yields the members whose target is missing or differs from `assignment`, with their new targets.
 
         The target of a member that replaces another member in this decision counts as missing, as in Kafka.
 

@@ -58,7 +58,7 @@ def run(shard: GroupShard) -> Iterator[Outcome | None]:
 
 
 def schedule_expiration(shard: GroupShard) -> None:
-    """Arms the timer of the next run, one interval from now. The first run after a load is delayed in the same way."""
+    """Arms the timer of the next run, one interval from now. The first run after a load also waits one interval."""
     # The interval may be as long as 2**63 - 1; the timer wheel has no later deadline.
     deadline_ms = min(shard.now.now_ms + shard.config.offsets_retention_check_interval_ms, INT64_MAX)
     shard.context.schedule(deadline_ms, ExpirationTimer())

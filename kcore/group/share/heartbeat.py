@@ -83,7 +83,7 @@ def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Respo
         stage: the request, and the work that this decision may do. The API has made the checks that need no group.
 
     Raises:
-        KafkaError: the request is refused. It writes no records and restarts no timer.
+        KafkaError: the request is refused. A refused request writes no records and restarts no timer.
     """
     request = stage.request
     if request.member_epoch < JOIN:

@@ -163,7 +163,7 @@ def _assign(group: StreamsGroup, configured: ConfiguredTopology, members: list[A
     """Runs the assignor.
 
     Raises:
-        KafkaError: UNKNOWN_SERVER_ERROR if it failed.
+        KafkaError: UNKNOWN_SERVER_ERROR if the assignor failed.
     """
     parts = {name: Subtopology(part.tasks, part.stateful) for name, part in (configured.subtopologies or {}).items()}
     assignor = group.shard.streams.assignor
