@@ -1,7 +1,7 @@
 """The assignor `kcore.balanced`, which computes the most balanced assignment as a minimum-cost flow.
 
-Partitions with the same subscribers, racks and earlier owner form one *group*. Its supply is their number. Groups with
-the same subscribers and racks have one *pool*. Each partition of a group flows directly to the earlier owner, or
+Partitions with the same subscribers, racks and earlier owner form one *group*, whose supply is the number of its
+partitions. Groups with the same subscribers and racks have one *pool*. Each partition of a group flows directly to the earlier owner, or
 through the pool to any subscriber:
 
     group --(miss)--> earlier owner          pool --(miss)--> subscriber
@@ -278,7 +278,7 @@ cdef int _send_all(Net* net) except -1 nogil:
 
 
 cdef int _rack_row(Problem p, int partition, int* row) noexcept nogil:
-    """Writes a partition's racks, ascending. Returns their number."""
+    """Writes a partition's racks to `row`, ascending. Returns the number of racks."""
     cdef int n = p.rack_first[partition + 1] - p.rack_first[partition]
     memcpy(row, p.rack_list + p.rack_first[partition], n * sizeof(int))
     sort_ints(row, n)

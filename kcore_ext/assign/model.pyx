@@ -316,7 +316,7 @@ cdef class Member:
     """One member of a group as an assignor sees it. Immutable; compares by value.
 
     Args:
-        member_id: the coordinator's id of the member.
+        member_id: the id that the coordinator uses for the member.
         topics: names (or, for server-side assignors, 16-byte ids) of its subscribed topics.
         owned: topic -> partitions: the owned partitions in the subscription (client side) or the current target
             assignment (server side). A `MemberAssignment` of an earlier result is read fastest.

@@ -137,7 +137,7 @@ cdef int _together(Problem p, Memory* memory, const int* topics, int count, cons
 
 
 cdef int _topics_of_classes(Problem p, Memory* memory, int** first, int** topics) except -1 nogil:
-    """Builds rows class -> topics that have partitions."""
+    """Builds a row for each class of topics: those topics of the class that have partitions."""
     cdef int* cursor
     cdef int t, c
     first[0] = zeros(memory, p.classes + 1)

@@ -390,7 +390,7 @@ cdef char* _usable(Lowered low, Memory* memory, object assignable) except NULL:
 
 
 cdef int _owners_as_claims(Problem p, Memory* memory) except -1:
-    """Converts an exclusive earlier assignment to claims."""
+    """Converts the earlier owners of partitions to claims. Each partition has at most one owner."""
     cdef int* cursor
     cdef int m, q
     p.has_owner = False

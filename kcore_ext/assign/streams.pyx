@@ -178,9 +178,11 @@ cdef void _fill_queue(Streams* s) noexcept nogil:
 
 
 cdef int _least_previous(Streams* s, int task, bint for_standby) noexcept nogil:
-    """Finds a member that had a standby of the task.
+    """Returns a member that had a standby of the task; -1 if no suitable member had one.
 
-    A later member replaces the first one only if the load of its process and its own number of tasks are both smaller.
+    If several members had a standby, the first one is chosen. A later member replaces the chosen member only if both
+    the load of its process and its own number of tasks are smaller. If `for_standby` is True, processes that have the
+    task are not suitable.
     """
     cdef int i, other, first, best
     if s.standby_first[task] == s.standby_first[task + 1]:
@@ -308,7 +310,7 @@ cdef class StreamsMember:
     """One member of a streams group. Immutable.
 
     Args:
-        member_id: the coordinator's id of the member.
+        member_id: the id that the coordinator uses for the member.
         process_id: the process in which the member runs; standbys of a task go to other processes.
         active, standby, warmup: the member's present target assignment, each as subtopology id -> partitions.
     """

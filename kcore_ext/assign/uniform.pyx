@@ -55,8 +55,9 @@ cdef int homogeneous(Problem p, Memory* memory, int* owner) except -1 nogil:
     """Lets members keep partitions up to their quota; gives the other partitions in blocks to members below their
     quota.
 
-    If the partitions do not divide evenly, some members get an extra partition. While more members than extra
-    partitions remain, only a member that already owns more than the lower quota gets one.
+    If the partitions do not divide evenly, the quota of some members is one partition higher than the quota of the
+    others. While more members than higher quotas remain, only a member that already owns more partitions than the lower
+    quota has the higher quota.
     """
     cdef int* load
     cdef int* limit = NULL
