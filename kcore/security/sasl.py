@@ -126,7 +126,7 @@ class SaslExchange:
         return 0 <= self.expires_at_ms < now_ms
 
     def negotiated(self) -> None:
-        """Handles a successful ApiVersions request; the state accepts no second such request."""
+        """Handles a successful ApiVersions request; a second ApiVersions request ends the exchange."""
         self._transition(SaslState.NEGOTIATED)
 
     def handshake(self, version: int, mechanism: str, now_ms: int) -> SaslHandshakeResponse:

@@ -74,11 +74,11 @@ class ScramMechanism(IntEnum):
         return hashlib.pbkdf2_hmac(self.hash_name, password, salt, iterations)
 
     def hash(self, data: bytes) -> bytes:
-        """Computes H()."""
+        """Computes the function H of RFC 5802: the mechanism's hash."""
         return hashlib.new(self.hash_name, data).digest()
 
     def hmac(self, key: bytes, data: bytes) -> bytes:
-        """Computes HMAC()."""
+        """Computes the function HMAC of RFC 5802 with the mechanism's hash."""
         return hmac.digest(key, data, self.hash_name)
 
 

@@ -205,7 +205,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         self._paused = self._unread = True
 
     def resume_writing(self) -> None:
-        """Resumes the peer's requests, because it reads again."""
+        """Resumes the peer's requests, because the peer reads its responses again."""
         self._paused = False
         self.report_unread()
         self._unread = self._must_wait()

@@ -12,7 +12,9 @@ _HTTP_METHODS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"CONN", 
 
 
 def other_protocol(size: int) -> str:
-    """Returns a hint for the error about an invalid frame length, whose bytes may begin a message of TLS or HTTP.
+    """Returns a hint for the error message about an invalid frame length.
+
+    The four bytes of the length may be the beginning of a TLS or HTTP message. If they are not, the hint is "".
 
     Args:
         size: the frame length.

@@ -310,10 +310,10 @@ class Handshakes:
         client.needed_bytes = received_bytes + 1
 
     def _look_again(self, client: _Client, needed_bytes: int) -> None:
-        """Checks a ready client whose socket has become readable: it ended its stream, or sent more than one message.
+        """Checks a ready client whose socket is readable: the client ended its stream, or sent more than one message.
 
-        Closes the client, unless its first message may be no TLS. In that case, the handshake fails later, and its log
-        line has the reason.
+        Closes the client in both cases. An exception is a client that sent more, and whose first message is perhaps not
+        TLS. Its handshake fails later, and the log line of the handshake has the reason.
         """
         try:
             ended = len(client.socket.recv(needed_bytes, socket.MSG_PEEK)) < needed_bytes

@@ -133,13 +133,13 @@ def format_address(host: str, port: int) -> str:
 
 
 def listen_error(name: str, host: str, port: int, error: OSError) -> OSError:
-    """Returns an error of the same class, whose `strerror` names the listener, its address, the cause and a remedy.
+    """Returns an error of the class of `error`. Its `strerror` names the listener, its address, the cause and a remedy.
 
     Args:
-        name: the listener, for people.
+        name: the listener in the message, for example "listener PLAINTEXT".
         host: the host to listen on.
         port: the port.
-        error: the error of the system.
+        error: the error of the operating system.
     """
     number = error.errno
     resolved = not isinstance(error, socket.gaierror)

@@ -35,7 +35,7 @@ CHECKED: Final = 1_000
 """Maximum number of connections that the server checks, pauses or resumes in one step of a few milliseconds."""
 
 FREE_DIVISOR: Final = 8
-"""Divisor of a memory limit. Full memory counts as full until the limit, divided by this number, is free.
+"""Divisor that determines when full memory is no longer full: when `limit / FREE_DIVISOR` bytes are free.
 
 Each change between full and not full pauses or resumes many connections. With this margin, a single request cannot
 cause such a change.

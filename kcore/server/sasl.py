@@ -69,8 +69,9 @@ class SaslConnection(SecureConnection):
         self._queue.set_max_frame_bytes(security.settings.sasl_server_max_receive_size)
 
     def data_received(self, data: bytes) -> None:
-        """Feeds received bytes to the request queue. Bytes of an unauthenticated client count towards the limit of all
-        such clients.
+        """Feeds received bytes to the request queue.
+
+        All unauthenticated clients together have a limit of received bytes.
         """
         super().data_received(data)
         if not (self._authenticated or self._closing):
@@ -217,7 +218,7 @@ class SaslConnection(SecureConnection):
             self._not_authenticated(slot, AuthenticationError("the server could not check the credentials"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Handles the loss of the connection: cancels its login."""
+        """Handles the loss of the connection: cancels a login that is in progress."""
         if not self._authenticated:
             self._queue.clear()  # no further request of the client is served
         super().connection_lost(exc)

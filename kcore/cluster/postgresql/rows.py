@@ -87,7 +87,7 @@ def _meta(key: PartitionKey, number: int, encoded: Any) -> PartitionMeta:
 
 
 def read_batches(key: object, rows: Sequence[Row]) -> list[tuple[int, bytes]]:
-    """Converts the rows of `SLICE` to batches.
+    """Converts the rows that the statement `SLICE` has returned to batches.
 
     Args:
         key: the partition, for errors.
