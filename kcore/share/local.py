@@ -245,7 +245,7 @@ class _Operation(Pending):
             if self._failed:
                 logger.warning(
                     "share coordinator: %s for %s of group %r (first: %s) failed with %s, even after %s; "
-                    " the sender of the request gets this error; look for errors of __share_group_state in the "
+                    "the sender of the request gets this error; look for errors of __share_group_state in the "
                     "log",
                     self.api.name,
                     counted(len(self._failed), "partitions"),

@@ -88,7 +88,7 @@ class Completion:
         """Writes the next missing markers, or completes the transaction if none is missing.
 
         If there are many markers, the method writes them in slices. If the commit of a round with markers fails, the
-        shard loads its log again, which restarts the marker phase. Without this, the coordinator could record the
+        shard loads its log again, which restarts the marker phase. Without the reload, the coordinator could record the
         completion of a transaction whose marker was lost.
 
         A partition gets no second marker before it has responded to the first marker. Otherwise the second marker could
