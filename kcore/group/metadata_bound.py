@@ -70,7 +70,8 @@ def has_room(group: Group, growth: int) -> bool:
     """Returns True if the limit `kcore.max.group.metadata.bytes` allows a group's metadata to grow.
 
     Args:
-        group: the group, which may be tentative and may then replace another group with the same id.
+        group: the group. A tentative group, which its shard does not contain yet, may replace another group with the
+            same id.
         growth: the growth, in bytes; metadata may always shrink.
     """
     shard = group.shard
@@ -89,7 +90,8 @@ def check_room(group: Group, growth: int) -> None:
     """Refuses the metadata of a member, or a topology, if the group or the node would then exceed its limit.
 
     Args:
-        group: the group, which may be tentative and may then replace another group with the same id.
+        group: the group. A tentative group, which its shard does not contain yet, may replace another group with the
+            same id.
         growth: the growth of the group's metadata, in bytes.
 
     Raises:

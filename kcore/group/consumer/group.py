@@ -117,7 +117,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         return self.shard.consumer.settings(self.group_id).session_timeout_ms
 
     def topics_seen(self, group_epoch: int) -> None:
-        """Registers that a decision has checked the group's topics. This is soft state.
+        """Registers in memory that a decision has checked the group's topics. No record stores this.
 
         `group_epoch` is the group epoch after that decision.
         """

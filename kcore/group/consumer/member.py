@@ -143,7 +143,7 @@ class ConsumerMember(GroupMember):
         member_id: its id.
         metadata: its metadata.
         current: its current assignment and epochs.
-        timer: its session timer; None in a tentative group and during replay.
+        timer: its session timer; None while the shard is loading, or does not contain the group yet.
         rebalance_timer: armed while it must revoke partitions.
         join_timer: armed while a classic member must send JoinGroup.
         sync_timer: armed while a classic member must send SyncGroup.

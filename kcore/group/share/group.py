@@ -33,7 +33,7 @@ NO_READERS: Final[dict[int, int]] = {}
 class ShareGroup(EpochGroup[ShareMember, Target]):
     """A share group.
 
-    See `EpochGroup` for the arguments and the other attributes.
+    See `EpochGroup` for the arguments and the other attributes. Soft state is in memory only: no record stores it.
 
     Attributes:
         names: for each topic name, the number of members that subscribe to it.

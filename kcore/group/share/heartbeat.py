@@ -40,7 +40,8 @@ class Change(NamedTuple):
     """The change of one member by its heartbeat.
 
     Attributes:
-        group: the member's group before the decision; a tentative group if the heartbeat creates the group.
+        group: the member's group before the decision. If the heartbeat creates the group, the shard does not contain it
+            yet.
         member: the existing member; None for a new member.
         member_id: its id.
         metadata: its metadata after the decision.

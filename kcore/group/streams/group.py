@@ -36,7 +36,7 @@ EMPTY, NOT_READY, ASSIGNING, RECONCILING, REACHED = GroupState  # looked up once
 class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
     """A group of Kafka Streams members.
 
-    See `EpochGroup` for the arguments and the other attributes.
+    See `EpochGroup` for the arguments and the other attributes. Soft state is in memory only: no record stores it.
 
     Attributes:
         validated_epoch: the topology epoch for which the topology was ready, or `NOT_VALIDATED`.

@@ -83,7 +83,7 @@ class StreamsMember(GroupMember):
         member_id: its id.
         metadata: its metadata.
         current: its current assignment and epochs.
-        timer: its session timer; None in a tentative group and during replay.
+        timer: its session timer; None while the shard is loading, or does not contain the group yet.
         revocation_timer: armed while it must revoke tasks.
         rest_epoch: the group epoch at its last heartbeat if that heartbeat changed nothing and its response had no
             status, else `NEVER`. The fast path serves the member while the group has the same `rest_epoch`. Soft state.
