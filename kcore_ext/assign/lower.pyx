@@ -204,7 +204,7 @@ cdef list _kinds(Lowered low, Memory* scratch):
 
 
 cdef int _read_subscriptions(Lowered low, Memory* scratch) except -1:
-    """Numbers the subscribed topics, and fills the problem with the topics of each kind of subscription."""
+    """Numbers the subscribed topics, and fills the problem with the topics of each different subscription."""
     cdef Problem p = low.problem
     cdef Topics topics = low.topics
     cdef list kinds = _kinds(low, scratch)
@@ -340,7 +340,7 @@ cdef int _read_claims(Lowered low, Source source) except -1:
 
 
 cdef int _read_previous(Lowered low, Memory* scratch, object previous) except -1:
-    """Reads the previous target: as an owner array if it is an assignment of this package, else as claims."""
+    """Reads the previous target: as an owner array if it is a GroupAssignment, else as partitions of each member."""
     cdef Problem p = low.problem
     cdef ClaimReader rows
     cdef GroupAssignment before

@@ -204,9 +204,9 @@ cdef class Problem:
         return 0
 
     cdef int _class_rows(self, Memory* scratch, const int* representative, const int* members_of) except -1 nogil:
-        """Fills two tables: the classes of topics in each kind of subscription, and the members of each class.
+        """Fills two tables: the classes of topics in each different subscription, and the members of each class.
 
-        `members_of` has the number of members of each kind.
+        `members_of` has the number of members with each subscription.
         """
         cdef int* cursor
         cdef int k, i, t, m, c, count = 0
@@ -357,7 +357,10 @@ cdef int* numbers_of(Memory* memory, object values, Py_ssize_t n, str complaint)
 
 
 cdef int checked_owner(Problem problem, object previous, int* owner) except -1:
-    """Copies an owner array and checks it; None stands for the claims, or for no owners. Raises ValueError."""
+    """Copies an owner array and checks it. Raises ValueError.
+
+    If `previous` is None, the owners are the members that report the partitions as owned.
+    """
     cdef const int[::1] view
     cdef int p, n = problem.partitions, m = problem.members
     cdef unsigned bad = 0

@@ -16,7 +16,10 @@ from kcore_ext.assign.result cimport GroupAssignment
 
 
 cdef int settle(Problem p, Memory* memory, Front* front) except -1 nogil:
-    """Resolves conflicting claims (KIP-792). The newer generation wins; two claims of one generation are invalid."""
+    """Resolves conflicting claims, in which several members report one partition as owned (KIP-792).
+
+    The newer generation wins; two claims of one generation are invalid.
+    """
     cdef int* marker
     cdef int* older_generation = NULL
     cdef int m, i, q, other, mine, largest = -1
@@ -68,7 +71,7 @@ cdef int settle(Problem p, Memory* memory, Front* front) except -1 nogil:
 
 
 cdef int _older_owners(Problem p, Memory* memory, Front* front) except -1 nogil:
-    """Fills `front.older` with the owners of an older generation, if no claims conflict."""
+    """Fills `front.older` with the owners whose generation is not the newest. Called only if no claims conflict."""
     cdef int m, q, largest = -1
     cdef bint differ = False
     if p.generation == NULL:
@@ -89,8 +92,8 @@ cdef int _older_owners(Problem p, Memory* memory, Front* front) except -1 nogil:
 cdef int _withhold(Problem p, Memory* memory, const int* before, int* owner, IntVec* withheld) except -1 nogil:
     """Withholds partitions that move between members, after the algorithm for unequal subscriptions (KIP-429).
 
-    `before` has the earlier owners. It is NULL if claims may conflict. Then several members may claim a partition, and
-    one of them may keep it while another loses it.
+    `before` has the earlier owners. It is NULL if several members may report one partition as owned. Then one of them
+    may keep the partition while another loses it.
     """
     cdef char* leaves
     cdef char* stays
@@ -145,8 +148,8 @@ cdef int solve(Problem p, Memory* memory, Front* front, bint cooperative, IntVec
 def run(Problem problem not None, previous=None, bint cooperative=False):
     """Runs the assignor `sticky` over arrays.
 
-    `previous` is an owner array, or None for the problem's claims. Returns the tuple (owner of every partition,
-    withheld partitions).
+    `previous` is an owner array; None: the partitions that the members report as owned. Returns the tuple (owner of
+    every partition, withheld partitions).
     """
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef IntVec withheld = IntVec(NULL, 0, 0)
@@ -167,7 +170,7 @@ def run(Problem problem not None, previous=None, bint cooperative=False):
 def assign(members, topics, bint cooperative, previous=None):
     """Runs the assignor `sticky` over value objects; returns a GroupAssignment.
 
-    `previous` replaces the members' claims.
+    `previous` replaces the partitions that the members report as owned.
     """
     cdef Lowered low = lower(members, topics, OWNED if cooperative else USER_DATA, True, previous)
     cdef Scratch scratch = Scratch.__new__(Scratch)

@@ -361,7 +361,8 @@ cdef int _solve(Problem p, Memory* memory, int* owner) except -1 nogil:
 def run(Problem problem not None, previous=None):
     """Runs the assignor `uniform` over arrays.
 
-    `previous` is the previous owner array (None: the problem's claims). Returns the new owner array.
+    `previous` is the previous owner array; None: the partitions that the members report as owned. Returns the new owner
+    array.
     """
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef int* owner
