@@ -179,7 +179,7 @@ class Decoys:
         return ScramCredential(mechanism, self._salt(name, mechanism, form), key, key, form.iterations)
 
     def _form(self, name: bytes, mechanism: ScramMechanism) -> SaltForm:
-        """Chooses the salt form of the decoy of a user name."""
+        """Chooses the form of the salt for the decoy of a user name."""
 
         def draw(label: bytes) -> int:
             return int.from_bytes(mechanism.hmac(self._secret, label + name)[:8], "big") >> 11

@@ -33,7 +33,7 @@ def server_context(settings: SecuritySettings, listener: str) -> ssl.SSLContext:
     if not (location or settings.ssl_keystore_key or settings.ssl_keystore_certificate_chain):
         raise ConfigError(f"listener {listener} uses TLS: ssl.keystore.location must name a PEM or PKCS12 file")
     context = BoundedContext(ssl.PROTOCOL_TLS_SERVER)
-    context.options |= ssl.OP_NO_RENEGOTIATION  # each would cost a signature, on a connection that is open
+    context.options |= ssl.OP_NO_RENEGOTIATION  # each renegotiation would cost a signature
     versions = [_VERSIONS[name] for name in settings.ssl_enabled_protocols]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     if settings.ssl_cipher_suites:

@@ -287,7 +287,7 @@ def test_a_stopped_writer_delays_others_but_no_renewal(pair: Pair, monkeypatch: 
     writer = FileLock(str(pair.shared.path / "cluster" / "writer"), 1.0)
     writer.acquire()
     record(pair.first)
-    with pytest.raises(StoreUnavailableError, match="may be stopped"):
+    with pytest.raises(StoreUnavailableError, match="may be suspended"):
         pair.first.commit()
     stored = contents(pair.log) + fill(pair.log, pair.second, 1)  # an entry of the journal
     assert pair.second_store.renew([pair.second_lease], TTL_MS) == [True]
@@ -305,7 +305,7 @@ def test_a_stopped_node_in_a_commit_delays_its_fencing(pair: Pair, monkeypatch: 
     assert renewed
     own = pair.first_store._locks._lock(2)  # type: ignore[attr-defined]
     monkeypatch.setattr(own, "_limit_s", 0.01)
-    with pytest.raises(StoreUnavailableError, match="may be stopped"):
+    with pytest.raises(StoreUnavailableError, match="may be suspended"):
         pair.first_store.fence(pair.second_lease, pair.controller)
     lock.close()
     assert pair.first_store.fence(pair.second_lease, pair.controller)

@@ -72,7 +72,7 @@ class FileLock:
         while not try_lock(self._fd, fcntl.LOCK_EX):
             if time.monotonic() >= until_s:
                 raise StoreUnavailableError(
-                    f"another process has kept {self.path} locked for {self._limit_s} s; that process may be stopped"
+                    f"another process has kept {self.path} locked for {self._limit_s} s; that process may be suspended"
                 )
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

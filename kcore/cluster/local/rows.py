@@ -152,7 +152,7 @@ class Rows:
         return None if value is None else ControllerRow(*_fields(_CONTROLLER, value, CONTROLLER_KEY))
 
     def put_controller(self, row: ControllerRow) -> None:
-        """Stores the holder of the lease `controller`. The folder's highest epoch becomes at least its epoch."""
+        """Stores the holder of the lease `controller`. The folder's highest epoch becomes at least the row's epoch."""
         self._put(CONTROLLER_KEY, _CONTROLLER.pack(*row))
         self.count_epoch(row.epoch)
 

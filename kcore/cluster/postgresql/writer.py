@@ -103,7 +103,7 @@ class TransactionWriter:
         except psycopg.Error as error:
             return self._failed(session, transaction, error)
         except BaseException:
-            # An interrupt, or memory is short: the statement may be sent.
+            # After an interrupt or a lack of memory, the statement may have been sent nevertheless.
             self._lose(session)
             raise
         if session.is_doubtful:
@@ -171,7 +171,7 @@ class TransactionWriter:
                     raise FencedWriteError(f"node {node_id} is fenced", node=True)
                 refused = [int(number) for (number,) in session.execute(sql.NOT_OWNED, transaction.checks()).fetchall()]
         except psycopg.Error:
-            # It is refused in any case, and any of its partitions may be the reason.
+            # The server has refused the transaction, and any of its partitions may be the reason.
             refused = list(transaction.owned)
             self._drop(session)
         keys = transaction.keys()
