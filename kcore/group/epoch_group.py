@@ -31,7 +31,7 @@ class GroupMember(ShardTimer):
     """A member of an epoch group. The object is also the `ShardTimer` of the member's session.
 
     Attributes:
-        member_id: its id.
+        member_id: identifies the member in the group.
     """
 
     __slots__ = ()
@@ -62,7 +62,7 @@ class EpochGroup(Group, Generic[Member, Assignment]):
 
     Args:
         shard: the state machine that contains the group.
-        group_id: its id.
+        group_id: its name.
         live: True if members have timers.
         registered: True if the shard contains the group. False for a tentative group, which a decision builds before
             its records are replayed. Changes of a tentative group do not affect watchers, metrics or topics.

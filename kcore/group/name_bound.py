@@ -27,7 +27,7 @@ def check_names(
     A change that adds no name to the group is always allowed.
 
     Args:
-        group_id: the group.
+        group_id: the group, for the error message.
         named: for each topic name, the number of members that subscribe to it.
         before: the current names of the member.
         after: its new names.

@@ -29,8 +29,8 @@ def log_removed_member(group_id: str, member_id: str, client: Client, reason: st
     the member's timer fires again later.
 
     Args:
-        group_id: the group.
-        member_id: the member's id.
+        group_id: the group that removes the member.
+        member_id: the removed member.
         client: the member's client.
         reason: the timeout, such as "it sent no heartbeat for 45000 ms".
     """

@@ -12,7 +12,7 @@ class ConsumerRecord:
 
     Attributes:
         record_type: the type of the key: 3, 5, 6, 7 or 8.
-        group_id: the group.
+        group_id: the group that the record changes.
         member_id: the member; None in records of types 3 and 6, which concern the whole group.
         content: type 5: the member's MemberMetadata. Type 7: the member's target, topic id -> partitions (ascending and
             not empty). Type 8: the member's CurrentAssignment. Other types: None.

@@ -14,7 +14,7 @@ class OffsetBlock(Generic[R]):
     take a fraction of the time.
 
     Args:
-        group_id: the group.
+        group_id: the group that commits the offsets.
         now_ms: time of the commit, milliseconds since the epoch.
         expire_ms: time of expiration, milliseconds since the epoch; -1: the group's retention time applies. A record
             with an expiration time has neither leader epoch nor topic id.
@@ -112,7 +112,7 @@ class CommitPlan:
     """An offset commit whose topics and partitions were checked. It contains the request and the results of the checks.
 
     Attributes:
-        request: the request.
+        request: the OffsetCommit or TxnOffsetCommit request.
         topics: the topics in request order, as tuples (request topic, topic info, codes). `codes` has an error code for
             each partition, or is None if no partition is refused. Iterating over the plan also yields these tuples,
             which are created at the first access.

@@ -12,7 +12,7 @@ class OffsetAndMetadata:
     Attributes:
         record_offset: the offset of its record in the shard's log, -1 before replay. Of two committed offsets of a
             partition, the one with the higher record offset is valid.
-        committed_offset: the committed offset.
+        committed_offset: the offset of the next record for the group.
         leader_epoch: the leader epoch of the record before the offset (KIP-320); -1 if unknown.
         metadata: the client's metadata; "" for none.
         commit_timestamp_ms: time of the commit, milliseconds since the epoch.

@@ -87,7 +87,7 @@ class GroupApi(Api[Request, Response]):
         Args:
             context: the request's context.
             operation: the operation that the client needs on the group.
-            group_id: the group.
+            group_id: the group id in the request.
             may_be_empty: True if "" is a valid group id. Clients may have committed offsets under this id.
         """
         if self._authorizer is not None and not self.allowed(context, operation, group_id):
@@ -105,7 +105,7 @@ class GroupApi(Api[Request, Response]):
 
         Args:
             context: the request's context.
-            group_id: the group.
+            group_id: the group whose shard runs the part.
             part: the request, reduced to that group.
             refusal: the error of earlier checks. The shard runs the part only if this error is NONE.
 

@@ -54,7 +54,7 @@ class RequestedTopic(NamedTuple):
 
     Attributes:
         name: the topic's name.
-        topic_id: its id.
+        topic_id: its id, 16 bytes.
         partitions: the requested partitions that exist.
         missing: the requested partitions that do not exist.
     """
@@ -110,7 +110,7 @@ class InitializedTopics(NamedTuple):
     """An internal request to a group's shard for the topics whose share-partition states are initialized.
 
     Attributes:
-        group_id: the group.
+        group_id: the group whose topics are requested.
     """
 
     group_id: str

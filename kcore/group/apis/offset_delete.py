@@ -38,7 +38,7 @@ class DeletePlan(NamedTuple):
     """An OffsetDelete request with the results of the checks that precede the group's shard.
 
     Attributes:
-        request: the request.
+        request: the OffsetDelete request.
         refusals: for each topic of the request, the error of all its partitions; NONE if `decide` must check them.
         partition_counts: number of partitions of each topic.
     """

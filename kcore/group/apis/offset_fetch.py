@@ -62,7 +62,7 @@ class GroupQuery:
     """One group of an OffsetFetch request, with the results of the checks of permissions and topics.
 
     Attributes:
-        group_id: the group.
+        group_id: the group whose offsets are read.
         member_id: the member id of the request, None for a client that is not a member (v9+).
         member_epoch: the member epoch of the request; -1 if it has none.
         requested: the topics of the request; None for all.

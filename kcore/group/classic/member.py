@@ -103,7 +103,7 @@ class PendingMember(ShardTimer):
 
     Attributes:
         group: the group that assigned it.
-        member_id: the id.
+        member_id: the assigned id.
         timer: removes the id after the session timeout.
     """
 

@@ -45,7 +45,7 @@ class CurrentAssignment:
     Attributes:
         member_epoch: the epoch that the member must send; -2 for a static member that left temporarily.
         previous_epoch: the previous member epoch, which a member that missed a response may still send.
-        state: its state.
+        state: its progress towards its target.
         assigned: the partitions it may use.
         revoking: the partitions it must revoke.
     """

@@ -26,11 +26,11 @@ class MemberView(NamedTuple):
     """A member at the time of an event.
 
     Attributes:
-        member_id: its id.
+        member_id: identifies the member in the group.
         instance_id: its instance id, None for a dynamic member.
         client_id: the client id of its requests.
         member_epoch: its epoch; -2 for a static member that left temporarily.
-        state: its state.
+        state: its progress towards its target.
         assigned: the partitions that the member may use. No other member may use them until the member has released
             them. A consumer of the event can fence the member with its `member_epoch`.
         revoking: the partitions it must revoke and has not confirmed; no other member may use them yet.
@@ -51,9 +51,9 @@ class GroupChanged(NamedTuple):
     """A group after a commit that changed it.
 
     Attributes:
-        group_id: the group.
+        group_id: the changed group.
         state: Kafka's name of its state; "Dead" if it is no longer a consumer group.
-        group_epoch: its epoch.
+        group_epoch: rises with each change that affects the assignment.
         assignment_epoch: the epoch of the targets.
         members: its members by id.
     """

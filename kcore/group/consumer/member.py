@@ -29,7 +29,7 @@ class ClassicMetadata:
     """The JoinGroup metadata of a member that uses the classic protocol. Immutable by convention.
 
     Attributes:
-        session_timeout_ms: its session timeout.
+        session_timeout_ms: maximum time without a heartbeat.
         protocols: (name, metadata), in order of preference.
     """
 
@@ -140,8 +140,8 @@ class ConsumerMember(GroupMember):
 
     Attributes:
         group: the group of the member.
-        member_id: its id.
-        metadata: its metadata.
+        member_id: identifies the member in the group.
+        metadata: its subscription, and its other data from its requests.
         current: its current assignment and epochs.
         timer: its session timer; None while the shard is loading, or does not contain the group yet.
         rebalance_timer: armed while it must revoke partitions.

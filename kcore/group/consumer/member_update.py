@@ -34,7 +34,7 @@ class MemberChange:
 
     Attributes:
         group: its group, before the decision.
-        member_id: its id.
+        member_id: identifies the member in the group.
         member: the existing member with this id; None for a new member, even if the new member replaces another.
         replaced: the static member that the new member replaces, or None.
         before: the metadata of `member` or `replaced` before the decision; None if both are None.

@@ -27,7 +27,7 @@ def topic_hash(topic: TopicInfo, racks: Iterable[str] = ()) -> int:
     """Returns the hash of one topic: its id, its name, its partitions, and the racks of each partition.
 
     Args:
-        topic: the topic.
+        topic: the topic with its id, name and partitions.
         racks: the racks that hold replicas; the function assumes that every partition has a replica in each of them.
 
     Returns:
@@ -65,13 +65,13 @@ class TopicMetadata:
     """The topics of the cluster with their hashes; one object for all shards of a node.
 
     Args:
-        topics: the topics.
+        topics: all topics of the cluster.
         version: returns the current version of the metadata, which grows with every change. A restart does not reset
             the version.
         rack: the rack of this node, None if unset.
 
     Attributes:
-        topics: the topics.
+        topics: all topics of the cluster.
         created_version: the version of the last topic creation. A pattern that was resolved in an older version must be
             resolved again.
         changes: the number of changes of topics since the start. It grows when a change is decided, before the version

@@ -110,7 +110,7 @@ def group_tombstones(group: ConsumerGroup, renamed: tuple[str, str] | None = Non
     """Returns the records that delete the whole group, in Kafka's order. Some tombstones may have no record to delete.
 
     Args:
-        group: the group.
+        group: the group to delete.
         renamed: the old and the new id of a member, if earlier records of the same decision give the member a new id.
     """
     group_id = group.group_id

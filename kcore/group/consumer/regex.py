@@ -170,10 +170,10 @@ class _Hashed(NamedTuple):
     """The hash of a group's topics, which a slice computes before the decision that needs the hash.
 
     Attributes:
-        topics: the topics.
+        topics: the names of the group's topics.
         changes: the value of `TopicMetadata.changes` when the hash was computed. The hash is valid until
             `TopicMetadata.changes` grows.
-        metadata_hash: the hash.
+        metadata_hash: the hash of `topics`.
     """
 
     topics: frozenset[str]

@@ -102,7 +102,7 @@ def preferred_assignor(group: ConsumerGroup, before: MemberMetadata | None, afte
     `group.consumer.assignors` decides. Kafka uses the order of a hash map.
 
     Args:
-        group: the group.
+        group: the group before the change.
         before: the current metadata of the member that changes; None for a new member, or if no member changes.
         after: the new metadata of this member; None if no member changes.
     """
@@ -156,12 +156,12 @@ class AssignmentJob:
     """One computation of a target, with a snapshot of the assignor's input.
 
     Args:
-        group: the group.
+        group: the group that receives the target.
         change: the member's change in the decision that starts the computation. If None, the job collects the members
             in slices between decisions.
 
     Attributes:
-        group: the group.
+        group: the group that receives the target.
         group_epoch: the epoch of the target.
         assignor_name: the assignor that computes it.
         members_count: number of members.

@@ -24,7 +24,7 @@ class MemberTimer(ShardTimer):
     """A timer that removes a member unless the member acts in time.
 
     Attributes:
-        member: the member.
+        member: the member that the timer removes.
         awaited: the action for which the timer waits.
         member_epoch: the epoch of the member when the timer was armed. A revocation timer has no effect if the member
             has another epoch when the timer fires.

@@ -96,7 +96,7 @@ def _with_classic_group(
         group: the consumer group.
         generation_id: the group epoch.
         remaining: the members, all classic, by id.
-        leader_id: the leader.
+        leader_id: the member that becomes the leader.
         targets: for each member that replaces another member and inherits its target: the id of the new member -> the
             id of the replaced member.
         rebalance: whether a join phase begins at once.

@@ -52,7 +52,7 @@ def join_consumer_group(
     """Decides a JoinGroup on a consumer group with members.
 
     Args:
-        group: the group.
+        group: the consumer group to join.
         context: version, client id and host.
         request: the request; group id and session timeout have been checked.
         visible: returns True for a topic that the client may see. If this request causes patterns of other members to
@@ -166,7 +166,7 @@ def update_timers_of_joined(member: ConsumerMember, metadata: MemberMetadata) ->
     Restarts its session, cancels its join timer, and arms its sync timer.
 
     Args:
-        member: the member.
+        member: the classic member that has joined.
         metadata: its new metadata.
     """
     group = member.group

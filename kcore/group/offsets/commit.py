@@ -81,7 +81,7 @@ def with_permissions(
     If there are many topics, slices check the permissions before the commit.
 
     Args:
-        api: the API.
+        api: the API that serves the request.
         context: the request's context.
         request: OffsetCommit or TxnOffsetCommit.
         topics: the cluster's topics.

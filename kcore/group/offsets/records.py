@@ -54,7 +54,7 @@ def tombstones_of_group(store: OffsetStore, group_id: str, max_bytes: int) -> tu
 
     Args:
         store: the offsets.
-        group_id: the group.
+        group_id: the group whose offsets are removed.
         max_bytes: maximum size of the records in the log. The result may exceed it by the size of the last record.
 
     Returns:

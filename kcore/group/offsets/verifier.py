@@ -27,8 +27,8 @@ class GroupVerifier(Protocol):
 
         Args:
             transactional_id: the producer's transactional id.
-            producer_id: its id.
-            producer_epoch: its epoch.
+            producer_id: the producer id in the request.
+            producer_epoch: the producer epoch in the request.
             topic: the internal topic of the group's shard.
             partition: the partition of this topic, which is the number of the shard.
             add: True to add the partition to the transaction if it is missing; False to verify only.

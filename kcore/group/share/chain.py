@@ -59,7 +59,7 @@ def chain(api: Api[Any, Any], context: RequestContext, request: Any, first: Any,
     Args:
         api: the API of the request. If a step returns a response of this API, usually an error, the chain ends.
         context: the context of the request.
-        request: the request.
+        request: the request that the steps serve.
         first: the result of the first step, or a `Pending` for it.
         steps: the remaining steps.
 

@@ -43,7 +43,7 @@ class Change(NamedTuple):
         group: the member's group before the decision. If the heartbeat creates the group, the shard does not contain it
             yet.
         member: the existing member; None for a new member.
-        member_id: its id.
+        member_id: identifies the member in the group.
         metadata: its metadata after the decision.
         resubscribes: whether its set of subscribed topics changes.
     """
@@ -65,7 +65,7 @@ class Stage(NamedTuple):
     """One decision about a heartbeat. A heartbeat with many topics has several stages, any other heartbeat has one.
 
     Attributes:
-        request: the request.
+        request: the ShareGroupHeartbeat request.
         computes_target: True if this stage computes a new target assignment when one is due.
         initializes_partitions: True if this stage starts the initialization of share partitions.
     """

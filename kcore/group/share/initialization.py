@@ -102,9 +102,9 @@ def initialize_request(
     """Returns the request that initializes share partitions.
 
     Args:
-        group_id: the group.
+        group_id: the share group.
         topics: the partitions to initialize, by topic id.
-        state_epoch: the epoch of the states.
+        state_epoch: the epoch of this initialization. Later requests with a lower state epoch are fenced.
         start_offsets: the start offsets by (topic id, partition); None: the reset policy determines them.
     """
     return InitializeShareGroupStateRequest(

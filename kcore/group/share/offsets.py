@@ -70,7 +70,7 @@ class BeginAlterInput(NamedTuple):
     """The input of the first decision of AlterShareGroupOffsets.
 
     Attributes:
-        group_id: the group.
+        group_id: the group whose start offsets are altered.
         topics: the existing partitions by topic id; a topic may have no partitions.
         offsets: the start offsets by (topic id, partition).
         responses: the topics of the response. Partitions without an error still need the share coordinator's result.
@@ -102,7 +102,7 @@ class FinishAlterInput(NamedTuple):
     """The input of the second decision of AlterShareGroupOffsets.
 
     Attributes:
-        group_id: the group.
+        group_id: the group whose start offsets are altered.
         topics: the partitions that the share coordinator has initialized.
         response: the response to the client.
     """
@@ -116,7 +116,7 @@ class BeginDeleteInput(NamedTuple):
     """The input of the first decision of DeleteShareGroupOffsets.
 
     Attributes:
-        group_id: the group.
+        group_id: the group whose states are deleted.
         topics: the requested names, each with its topic, or None if the topic does not exist.
     """
 
@@ -145,7 +145,7 @@ class FinishDeleteInput(NamedTuple):
     """The input of the second decision of DeleteShareGroupOffsets.
 
     Attributes:
-        group_id: the group.
+        group_id: the group whose states are deleted.
         topic_ids: the topics whose states the share coordinator has deleted.
         response: the response to the client.
     """

@@ -59,8 +59,8 @@ class ShareGroupServices(SettingsCache[ShareSettings]):
     Attributes:
         config: the node's settings.
         enabled: whether share groups are served.
-        assignor_name: the name of the assignor.
-        assignor: the assignor.
+        assignor_name: the name in the setting `group.share.assignors`.
+        assignor: computes the targets of all share groups.
         persister: the durable state of share partitions; set once the node has one.
         end_offsets: looks up the end offsets of partitions, for lags.
         on_left: called when a member has left its group, with the group id, the member id, and True if it was the last

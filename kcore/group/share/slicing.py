@@ -41,7 +41,7 @@ def in_slices(
         slices: runs the slices; None: all steps run without a pause.
         api: the API of the request.
         context: the context of the request.
-        request: the request.
+        request: the request that `work` serves.
         work: a generator that does a part of the request in steps.
         names: the number of groups, topics and partitions in the request.
         finish: called with the result of `work`; returns the response, or a `Pending` for it.

@@ -62,7 +62,7 @@ class Stage(NamedTuple):
     """One decision about a heartbeat. A heartbeat with a long topology has several stages, any other heartbeat has one.
 
     Attributes:
-        request: the request.
+        request: the StreamsGroupHeartbeat request.
         prepared: the topology of the request, if earlier slices have prepared it; else None.
         computes_target: True if this stage computes a new target assignment when one is due.
         moves_member: True if this stage may move the member towards a target assignment that it has computed.

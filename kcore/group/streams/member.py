@@ -80,8 +80,8 @@ class StreamsMember(GroupMember):
 
     Attributes:
         group: the group of the member.
-        member_id: its id.
-        metadata: its metadata.
+        member_id: identifies the member in the group.
+        metadata: its process, its topology epoch, and its other data from its requests.
         current: its current assignment and epochs.
         timer: its session timer; None while the shard is loading, or does not contain the group yet.
         revocation_timer: armed while it must revoke tasks.

@@ -34,7 +34,7 @@ class MemberChange:
 
     Attributes:
         group: its group, before the decision.
-        member_id: its id.
+        member_id: identifies the member in the group.
         member: the existing member with this id; None for a new member.
         metadata: its new metadata.
         current: its assignment before the decision.

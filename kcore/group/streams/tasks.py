@@ -70,7 +70,7 @@ class CurrentAssignment:
     Attributes:
         member_epoch: the epoch that the member must send.
         previous_epoch: the previous member epoch, which a member that missed a response may still send.
-        state: its state.
+        state: its progress towards its target.
         assigned: the tasks it may run.
         revoking: the tasks it must revoke.
     """

@@ -17,7 +17,7 @@ class RevocationTimer(ShardTimer):
     """The timer that removes a member that does not confirm a revocation in time.
 
     Attributes:
-        member: the member.
+        member: the member that the timer removes.
         member_epoch: its epoch when the timer was armed. The timer has no effect if the member has another epoch when
             it fires.
         timer: the scheduled timer.
@@ -56,7 +56,7 @@ class InitialDelay(ShardTimer):
     the next heartbeat computes the target, as in Kafka.
 
     Attributes:
-        group_id: the group.
+        group_id: the group that waits for more members.
         timer: the scheduled timer.
     """
 
