@@ -121,7 +121,7 @@ class RegisteredNode(NamedTuple):
     """A node that has registered at some time.
 
     Attributes:
-        node_id: its id.
+        node_id: the setting `node.id` of the node.
         lease: its lease. A node is alive while the lease has not expired and `fenced` is False.
         fenced: True if the store refuses the node's writes, because it was fenced or has unregistered.
         draining: True if an operator wants the node to lead no partition (`set_draining`).
@@ -142,7 +142,7 @@ class PartitionLeader(NamedTuple):
         number: the partition's number in the store.
         key: the partition.
         leader: the node; -1 for none.
-        leader_epoch: the leader epoch.
+        leader_epoch: rises with each new leader.
     """
 
     number: int
@@ -155,7 +155,7 @@ class Initialised(NamedTuple):
     """The result of `kcore cluster init`.
 
     Attributes:
-        cluster_id: the cluster's id.
+        cluster_id: identifies the new or existing cluster.
         before: the version of the schema before the call; 0 if there was none.
         after: the version of the schema after the call.
         warnings: texts about settings of the store that reduce durability or availability.

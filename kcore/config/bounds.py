@@ -17,7 +17,7 @@ def beyond_bounds(config: Config, name: str, value: Any) -> str | None:
     Args:
         config: the settings, which contain the bounds.
         name: the name of the group setting.
-        value: the value.
+        value: the value to check.
     """
     _, kind, rest = name.split(".", 2)
     low, high = f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"

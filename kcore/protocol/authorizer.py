@@ -86,7 +86,7 @@ class Authorizer(Protocol):
         Args:
             context: the request's context, with principal and client host.
             operation: the requested operation.
-            resource_type: the resource's type.
+            resource_type: the type of the resource, for example GROUP.
             resource_name: the resource's name; `CLUSTER_NAME` for the cluster.
         """
         ...
@@ -103,7 +103,7 @@ def authorized_operations(
         authorizer: the authorizer; None allows all.
         context: the request's context.
         resource_type: TOPIC, GROUP or CLUSTER.
-        resource_name: the resource.
+        resource_name: the resource's name; `CLUSTER_NAME` for the cluster.
     """
     bits = 0
     for operation in SUPPORTED_OPERATIONS[resource_type]:

@@ -30,7 +30,7 @@ class ListenerSecurity:
     only on nodes that use TLS or SASL.
 
     Args:
-        listener: the listener.
+        listener: has the listener's name and security protocol.
         engine: contains the users and the settings.
 
     Raises:

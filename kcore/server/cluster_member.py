@@ -42,7 +42,7 @@ class ClusterMember:
     """Successive incarnations of a node on the running event loop.
 
     Args:
-        open_store: opens the store.
+        open_store: returns the cluster's store; called for each incarnation.
         config: the node's settings; `node_id` and fixed ports are required.
         attach: called with each incarnation that has begun to serve. Returns a function that is called before the
             incarnation ends.

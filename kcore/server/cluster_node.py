@@ -43,7 +43,7 @@ class ClusterNode:
     """One incarnation of a node: its registration, engine, driver and server.
 
     Args:
-        open_store: opens the store.
+        open_store: returns the cluster's store.
         config: the node's settings; `node_id` and fixed ports are required.
         timing: the intervals of leases and polls; None: the settings determine them.
 

@@ -44,7 +44,7 @@ class Served(ApiEntry):
     `Dispatch.time_requests`.
 
     Args:
-        api: the API.
+        api: processes the requests.
         limit_bytes: as in `ApiEntry`.
         reserve_memory: as in `ApiEntry`.
         max_request_bytes: as in `ApiEntry`.
@@ -181,7 +181,7 @@ class Dispatch:
         Args:
             api: the API that processed the request.
             context: the context of the request.
-            request: the request.
+            request: the request with the oversized response.
             version: the version of the response.
 
         Raises:

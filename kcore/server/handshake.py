@@ -96,7 +96,7 @@ class _Client:
     """A client that has not finished its handshake.
 
     Attributes:
-        socket: its socket.
+        socket: the accepted socket.
         host: its address.
         since_s: the time on the loop's clock at which it was accepted, or at which its handshake began.
         needed_bytes: number of received bytes after which the loop reports the socket as readable; 0 while the loop

@@ -138,7 +138,7 @@ def listen_error(name: str, host: str, port: int, error: OSError) -> OSError:
     Args:
         name: the listener in the message, for example "listener PLAINTEXT".
         host: the host to listen on.
-        port: the port.
+        port: the port to listen on.
         error: the error of the operating system.
     """
     number = error.errno

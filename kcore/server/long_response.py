@@ -29,7 +29,7 @@ class LongResponse(NamedTuple):
         route: the API of the request.
         api: the API that processed the request.
         context: the context of the request.
-        request: the request.
+        request: the request that the API processed.
         version: the version of the request.
         correlation_id: the correlation id of the request.
     """

@@ -62,7 +62,7 @@ class RequestMemory:
     another frame.
 
     Args:
-        limit_bytes: the limit.
+        limit_bytes: number of bytes at which the server stops reading.
         connections: all open connections.
         loop: runs the slices.
     """
@@ -209,7 +209,7 @@ class ResponseMemory:
     object looks at it again.
 
     Args:
-        limit_bytes: the limit.
+        limit_bytes: maximum number of unread bytes, apart from the excess.
         stall_ms: time for which a peer may read nothing while memory is short.
         room: the memory budget of fetches; this object updates it.
         loop: schedules the checks.

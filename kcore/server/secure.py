@@ -22,7 +22,7 @@ class SecureConnection(Connection):
     """A connection on a TLS listener. It is created after the handshake.
 
     Args:
-        server: the server.
+        server: the server that accepted the connection.
         security: the security of its listener.
         connection_id: the connection's number.
     """

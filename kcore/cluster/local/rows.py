@@ -63,7 +63,7 @@ class LeaderRow(NamedTuple):
     Attributes:
         number: the partition's number.
         leader: the node; -1 for none.
-        leader_epoch: the leader epoch.
+        leader_epoch: rises with each new leader.
         node_epoch: the epoch of the incarnation that became the leader. The store refuses writes of other incarnations.
     """
 

@@ -324,7 +324,7 @@ class LocalStorage(LmdbReader, SharedStorage):
         """Writes a write set whose changes may take partitions from other nodes.
 
         Args:
-            write_set: the write set.
+            write_set: the batches and changes to store.
             owned: the partitions that this node must lead.
             losers: the other nodes whose locks the caller holds. The method adds nodes whose locks are missing.
 

@@ -91,7 +91,7 @@ def read_batches(key: object, rows: Sequence[Row]) -> list[tuple[int, bytes]]:
 
     Args:
         key: the partition, for errors.
-        rows: the rows.
+        rows: pairs (base offset, batch).
 
     Raises:
         CorruptLogError: a value in a row has the wrong type, because the row was changed.

@@ -33,7 +33,7 @@ class WriteTransaction:
     """A write set with the statements and parameters of its database transaction.
 
     Attributes:
-        write_set: the write set.
+        write_set: the batches and changes that the transaction stores.
         number: the number of this transaction; 0 if it only appends batches, so that one statement stores it.
         owned: the numbers of the partitions that the node must lead -> leader epoch.
     """
