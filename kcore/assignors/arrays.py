@@ -122,7 +122,7 @@ def sticky(group: Group, previous: Ints | None = None) -> Ints:
     """Runs the sticky assignor. Returns the owner of every partition.
 
     Args:
-        group: the group.
+        group: the members and topics.
         previous: the previous owner, -1 for none, shape (partitions,). None: a first assignment.
     """
     return _sticky.run(group.problem, previous, False)[0]
@@ -153,7 +153,7 @@ def share_simple(group: Group, previous: tuple[Ints, Ints] | None = None) -> tup
     In the results, member m has the partitions rows[first[m]:first[m + 1]].
 
     Args:
-        group: the group.
+        group: the members and topics.
         previous: the pair (first, rows) of the previous assignment. None: a first assignment.
 
     Returns:

@@ -44,7 +44,7 @@ def measure(
     """Measures an assignment.
 
     Args:
-        assignment: the assignment.
+        assignment: the assignment to measure.
         previous: the previous assignment: member id -> topic -> partitions.
         members: the members with their racks and subscriptions. A member may keep the partitions of the topics to which
             it subscribes. A member that is missing here may keep every partition that exists.

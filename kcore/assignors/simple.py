@@ -28,7 +28,7 @@ class SimpleAssignor:
         """Returns the next target assignment, in which partitions may have several readers.
 
         Args:
-            members: the members.
+            members: the members of the share group, in any order.
             topics: the topics that exist.
             previous: the previous target; None: the members' `owned`.
             assignable: topic -> partitions whose share state is initialised; None: all. Other partitions are not
