@@ -185,9 +185,9 @@ class _Operation(Pending):
     """A request with its retries. A retry has only the partitions that failed with a retriable code.
 
     Args:
-        persister: the persister.
+        persister: runs the request and its retries.
         api: the API of the request.
-        request: the request.
+        request: the request with all of its partitions.
         may_repeat: returns False once the request must not be repeated; None: the request may always be repeated.
     """
 

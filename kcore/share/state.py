@@ -24,7 +24,7 @@ class SharePartitionKey(NamedTuple):
     Attributes:
         group_id: the share group.
         topic_id: the topic's id, 16 bytes.
-        partition: the partition.
+        partition: the number of the topic's partition.
     """
 
     group_id: str
@@ -41,7 +41,7 @@ def apply_snapshot(state: ShareState, offset: int, value: ShareSnapshotValue, ma
     """Replaces a state by a snapshot.
 
     Args:
-        state: the state.
+        state: the state to replace.
         offset: the record's offset.
         value: the snapshot.
         max_updates: the number of updates after which a WriteShareGroupState request writes a snapshot. As in Kafka, a
@@ -73,7 +73,7 @@ def snapshot_of(state: ShareState, wall_ms: int, create_timestamp: int | None = 
     """Returns a snapshot of a state, with the next snapshot epoch.
 
     Args:
-        state: the state.
+        state: the state to store.
         wall_ms: the current time, in ms since the epoch.
         create_timestamp: the creation time in the record; None: `wall_ms`.
     """

@@ -37,7 +37,7 @@ class Completion:
 
     Args:
         machine: the shard's state machine.
-        transactional_id: the transactional id.
+        transactional_id: the id whose transaction ends.
 
     Attributes:
         outstanding: partitions without a marker.

@@ -58,7 +58,7 @@ class MarkerWriter(Protocol):
         """Writes a marker to each of `partitions`.
 
         Args:
-            marker: the marker.
+            marker: the same marker for all partitions.
             partitions: the partitions that get the marker.
             done: called with the code of each partition. If this node leads all partitions, `done` is called before
                 `write` returns, and the markers are part of the current round. Otherwise it is called later, possibly

@@ -166,7 +166,7 @@ class TransactionShard(TransactionShardCore):
         """Starts the marker phase of a prepared transaction that could not be completed in its own commit.
 
         Args:
-            transactional_id: the transactional id.
+            transactional_id: the id whose transaction ends.
             results: the codes of its partitions; None if no marker was written yet.
         """
         completion = self.completions[transactional_id] = Completion(self, transactional_id)

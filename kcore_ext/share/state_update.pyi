@@ -23,7 +23,7 @@ def replay_update(offset: int, producer_id: int, update: StateUpdate) -> None:
     Args:
         offset: not used.
         producer_id: not used.
-        update: the update.
+        update: the update to apply.
     """
 
 @final
@@ -58,7 +58,7 @@ class StateWriter:
 
         Args:
             state_epoch: the state epoch that the leader has read.
-            leader_epoch: the leader's epoch.
+            leader_epoch: the leader epoch of the writing leader.
             start_offset: the start offset of the share partition after the update.
             complete_count: the number of offsets from the start offset on whose delivery is complete.
             batches: the changed states, as tuples (first offset, last offset, delivery state, delivery count).

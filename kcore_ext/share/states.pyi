@@ -9,7 +9,7 @@ class ShareState:
     Attributes:
         group_id: the share group; None while the state is not in a `ShareStates` table. In that case, `topic_id` and
             `partition` are undefined.
-        topic_id: the topic's id.
+        topic_id: the topic's id, 16 bytes.
         partition: the partition's number.
         snapshot_epoch: the epoch of the last snapshot.
         state_epoch: increases when the group initializes the share partition.
@@ -75,7 +75,7 @@ class ShareState:
 
         Args:
             offset: the offset of the snapshot's record.
-            snapshot_epoch: the epoch of the snapshot.
+            snapshot_epoch: rises with each snapshot.
             state_epoch: the state epoch of the last initialization.
             leader_epoch: the last leader epoch that ReadShareGroupState has recorded.
             start_offset: the first offset that may be delivered; -1 if the group's reset policy decides.

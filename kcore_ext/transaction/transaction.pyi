@@ -91,7 +91,7 @@ class TransactionBlock(Generic[R]):
     """The record of one transition: a `RecordBlock` of one record.
 
     Args:
-        transactional_id: the transactional id.
+        transactional_id: the key of the record.
         value: the value after the transition.
         version: the version of the value in the log.
         make_record: makes the equivalent record from the other three arguments.

@@ -49,7 +49,7 @@ def _joined(
     """Joins the responses of the parts into the response to the request.
 
     Args:
-        request: the request.
+        request: the whole request.
         positions: for each part, the index of its marker in the request, and the index of its topic in the marker.
         parts: the responses of the parts.
     """
