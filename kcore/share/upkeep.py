@@ -28,8 +28,8 @@ The limit ensures that the snapshots of a slice fit into one log batch.
 class UpkeepTimer(ShardTimer):
     """The timer of a share shard's periodic work.
 
-    If the last snapshot of a share partition is older than `INTERVAL_MS`, the timer writes a new one (a *cold*
-    snapshot), so that older records can be deleted.
+    If the last snapshot of a share partition is older than `INTERVAL_MS`, the timer writes a new snapshot, called a
+    *cold* snapshot. Older records can then be deleted.
 
     Args:
         machine: the shard's state machine.

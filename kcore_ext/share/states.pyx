@@ -1,7 +1,7 @@
 """The states of share partitions, in little memory.
 
 A heartbeat of a few bytes creates a state for each partition of a topic, so states must be small. The table has no
-separate keys, and a state has no header for the garbage collector, because neither states nor tables can be in a cycle.
+separate keys. A state has no header for the garbage collector, because neither states nor tables can be in a cycle.
 """
 
 cimport cython

@@ -20,7 +20,7 @@ _MAGIC: Final = b"\x00"  # the version of the hash's input
 _INT64_SIGN: Final = 1 << 63
 
 MANY_NAMES: Final = 10_000
-"""Minimum number of names for which `in_order` filters the sorted list of all topics. It sorts shorter lists itself."""
+"""Minimum number of names for which `in_order` filters the sorted list of all topics. It sorts fewer names itself."""
 
 
 def topic_hash(topic: TopicInfo, racks: Iterable[str] = ()) -> int:

@@ -45,7 +45,7 @@ def compute(group: ShareGroup, member_id: str, metadata: MemberMetadata) -> tupl
 
     Returns:
         A pair: the targets that are new or differ from the group's current targets, and the new value of the group's
-        `last_target`, which applies when these targets have been replayed.
+        `last_target`. The new value applies when these targets have been replayed.
 
     Raises:
         KafkaError: UNKNOWN_SERVER_ERROR if the assignor failed; the group keeps its target, and the next heartbeat
