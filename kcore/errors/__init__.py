@@ -202,8 +202,8 @@ class ConcurrentCallError(KcoreError, RuntimeError):
     calls at the same time would therefore mark records that the program has not processed. Let one task or thread poll,
     and pass records to the others. Any task or thread may close the consumer.
 
-    An asynchronous node also raises this error for calls from other event loops and threads than its own. They must use
-    `asyncio.run_coroutine_threadsafe`.
+    An asynchronous node also raises this error for calls from other event loops and threads than its own. These callers
+    must use `asyncio.run_coroutine_threadsafe`.
     """
 
 

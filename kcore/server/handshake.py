@@ -57,8 +57,8 @@ A further client replaces the oldest client of the address that has the most suc
 SILENT_GRACE_S: Final = 1.0
 """Age at which the server may close a client without a complete first message, to free its connection.
 
-It does so only if no connection or file descriptor is left. For a client that waits for a handshake slot, the age is
-`HANDSHAKE_GRACE_S`.
+The server does so only if it has no connection slot or no file descriptor left. For a client that waits for a handshake
+slot, the age is `HANDSHAKE_GRACE_S`.
 """
 
 _NO_TLS: Final = "the client may not use TLS"
@@ -122,8 +122,8 @@ class Handshakes:
     - *ready* clients wait for a slot, in turns by address. The oldest and the newest client of an address start
       alternately: old clients are served in order, and stalled clients do not block a new client. A client that ends
       its stream while it waits is closed at once, which frees its descriptor and avoids its handshake.
-    - *running* handshakes have a slot. While all slots are taken and a client waits, the oldest handshake of the
-      address with the most running handshakes is aborted once it is old enough.
+    - *running* handshakes have a slot. If a client waits and no slot is free, one running handshake is aborted: the
+      oldest handshake of the address with the most running handshakes, once it is old enough.
     - Clients that demand a costly key exchange are closed. While `MAX_LATE` handshakes with a late signature run,
       further clients with a late signature are closed, too.
 

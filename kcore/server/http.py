@@ -278,8 +278,8 @@ class HttpConnection(asyncio.Protocol):
         """Returns True if a browser sent the request to this machine for the page of another site.
 
         Such a site resolves its own name to a loopback address, so that its page may read this server's responses (DNS
-        rebinding). The header Host then has the name of the site. Returns False for a connection to an address that is
-        not a loopback address, because all machines of the network can reach such an address anyway.
+        rebinding). The header Host then has the name of the site. Returns False for a connection to any other address
+        than a loopback address, because all machines of the network can reach the other addresses anyway.
         """
         local = self._transport.get_extra_info("sockname")
         if not local or not _is_loopback(local[0]):
