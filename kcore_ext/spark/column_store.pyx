@@ -245,7 +245,7 @@ cdef int make_room(Column* column, Py_ssize_t size) noexcept:
 
 # ---------------------------------------------------------------- values; the caller reserved room for them
 cdef int pad(Column* column, Py_ssize_t count, bint null) noexcept:
-    """Appends nulls; or, for the fields of a null struct, values without a meaning."""
+    """Appends `count` nulls, or `count` empty values if `null` is False, for the fields of a null struct."""
     cdef Py_ssize_t at = column.length
     cdef Py_ssize_t i
     cdef int child

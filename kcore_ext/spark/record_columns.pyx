@@ -124,7 +124,7 @@ cdef inline Py_ssize_t _length(Reader* reader, bint compact, bint wide, bint nul
 
 
 cdef inline int _put_raw(Column* column, Reader* reader, const unsigned char* at, Py_ssize_t size) noexcept:
-    """Appends bytes as `put_bytes` does, inline, because every text of a record needs it."""
+    """Appends bytes as `put_bytes` does. It is inline, because it runs for every text of every record."""
     if column.size + size > column.room and make_room(column, size) < 0:
         return _exhausted(reader)
     if size:  # a column without any bytes has no memory yet

@@ -272,7 +272,8 @@ class _Producer:
     def _expects_record_after(self, topic_partition: PartitionTuple, since_ms: int) -> bool:
         """Returns True if the audit expects a record of a partition after `since_ms`.
 
-        This is the case if the log has a record after `since_ms`, or if the grace period after `since_ms` is over.
+        The audit expects the record if the log has any record after `since_ms`, or if the grace period after
+        `since_ms` is over.
         """
         span = self._logs.spans.get(topic_partition)
         late = self._logs.now_ms - since_ms > self._logs.grace_ms

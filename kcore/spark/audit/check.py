@@ -14,8 +14,8 @@ class Log:
     """One partition's log under audit: the state that all of its checks share.
 
     Args:
-        topic: its topic.
-        partition: its number.
+        topic: the name of the log's topic.
+        partition: the number of the log's partition.
         history: tracks which parts of the log are missing.
         emit: receives findings and observations.
     """
@@ -74,7 +74,7 @@ class Check:
         """Checks a marker before it is replayed."""
 
     def forget(self) -> None:
-        """Drops all state after damage, so that later records are not compared with earlier records."""
+        """Drops all state. The audit calls it after damage, because it compares no later record with earlier ones."""
 
     def end(self) -> None:
         """Finishes the check at the end of the log."""

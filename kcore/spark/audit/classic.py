@@ -15,7 +15,7 @@ from kcore.spark.events.event import EventRow
 class Generations(Check):
     """The check that a generation only grows while its group exists.
 
-    Gaps are legal: failed rebalances write no record.
+    Skipped generations are legal, because a failed rebalance writes no record of its generation.
     """
 
     __slots__ = ("_last",)
@@ -51,7 +51,7 @@ class Generations(Check):
 class ClassicOwners(Check):
     """The check that a partition has one owner within a generation.
 
-    Assignments of other protocol types are opaque.
+    It covers only groups with the protocol type `consumer`. The assignments of other protocol types are opaque.
     """
 
     __slots__ = ()

@@ -98,13 +98,13 @@ class AuditObservation(NamedTuple):
             partitions), `marker`, `open` (a transaction without an end in its partition), `share-topic` (a topic that a
             share group lists), `share-state` (a live state of a share partition) or `log` (the completeness of a
             partition's log).
-        producer_id: the producer; -1 for `log`; `share_groups.group_number` for share groups.
+        producer_id: -1 for `log`. For share groups, the number that `share_groups.group_number` returns.
         target_topic: the topic that a decision, a marker or an open transaction is for; None if unknown.
-        target_partition: its partition.
+        target_partition: the number of this topic's partition.
         timestamp_ms: the timestamp of the record; for `log`: the time from which the log is complete.
         producer_epoch: the producer's epoch.
         topic: the topic of the log that was observed.
-        partition: its partition.
+        partition: the number of the log's partition.
         offset: the offset of the record.
         end_offset: `decision`: the offset of its completion, -1 if it was not completed.
         end_ms: `decision`: the time of its completion, -1 if it was not completed. `id`: the start of its transaction.

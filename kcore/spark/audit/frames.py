@@ -32,7 +32,7 @@ def results_of_logs(logs: EventLogs, parts: Sequence[Part]) -> DataFrame:
     """Returns the findings within each partition, and the observations to compare across partitions (`RESULTS_DDL`).
 
     Args:
-        logs: the logs.
+        logs: the logs that contain the partitions.
         parts: the partitions to audit.
     """
 
@@ -116,7 +116,7 @@ def audit_logs(results: DataFrame, logs: Logs, tasks: int | None = None) -> Data
 
 
 def frame_of(spark: SparkSession, findings: Iterable[Finding]) -> DataFrame:
-    """Returns a frame of findings that the driver has made, with the columns of the findings table."""
+    """Converts findings in the driver's memory to a frame with the columns of the findings table."""
     rows = [tuple({**finding._asdict(), "evidence": [*map(tuple, finding.evidence)]}.values()) for finding in findings]
     return spark.createDataFrame(rows, findings_ddl())
 
@@ -146,7 +146,7 @@ def results_of_part(source: Source, part: Part, hides_control: bool = False) -> 
 
 
 def look_at(batches: Iterable[pa.RecordBatch], cleaned_to: Mapping[tuple[str, int], int]) -> Iterator[pa.RecordBatch]:
-    """Audits sorted rows, one partition after another."""
+    """Audits rows that are sorted by partition and offset, one partition after another."""
     from kcore.spark.audit.partition import examine  # noqa: PLC0415
 
     def results() -> Iterator[Finding | AuditObservation]:
@@ -158,7 +158,7 @@ def look_at(batches: Iterable[pa.RecordBatch], cleaned_to: Mapping[tuple[str, in
 
 
 def compare_all(batches: Iterable[pa.RecordBatch], logs: Logs) -> Iterator[pa.RecordBatch]:
-    """Compares sorted observations, one producer after another."""
+    """Compares observations in the order of `across.SORTED`, one producer after another."""
     from kcore.spark.audit.across import compare  # noqa: PLC0415
 
     observations = (_observation(row) for batch in batches for row in batch.to_pylist())

@@ -102,6 +102,10 @@ def _has_every_partition(own: list[AuditObservation], empty: set[int]) -> bool:
 
     The partition numbers must be consecutive from 0 on. The hashes of the ids in the logs must match the partition
     count.
+
+    Args:
+        own: the observations of the topic's partitions with rows.
+        empty: the numbers of the topic's partitions without rows.
     """
     present = empty | {observation.partition for observation in own}
     count = max(present) + 1

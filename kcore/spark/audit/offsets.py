@@ -25,7 +25,7 @@ class OffsetsDecreased(Check):
     """The check that committed offsets do not decrease in log order. It covers transactional commits, too.
 
     Args:
-        log: the log.
+        log: the log of a partition of `__consumer_offsets`.
         groups: the replayed state before the checked record: committed offsets, and the members of each group.
     """
 

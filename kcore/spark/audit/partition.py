@@ -58,8 +58,8 @@ class PartitionAudit:
     """The audit of one partition.
 
     Args:
-        topic: its topic, internal or not.
-        partition: its number.
+        topic: the name of an internal topic or of a user's topic.
+        partition: the number of the partition.
         cleaned_to: the offset up to which compaction has run, if known.
     """
 
@@ -229,8 +229,8 @@ def examine(
     """Yields the findings of one partition, and the observations to compare across partitions.
 
     Args:
-        topic: its topic.
-        partition: its number.
+        topic: the name of an internal topic or of a user's topic.
+        partition: the number of the partition.
         rows: its log in offset order, with duplicates and reader faults at their positions.
         cleaned_to: the offset up to which compaction has run, if known.
     """

@@ -101,9 +101,9 @@ class ProducerEpochs(Check):
         )
 
     def _fenced(self, row: EventRow, producer: _Producer, current: Evidence, group_id: str | None) -> None:
-        """Reports a write by an older epoch.
+        """Reports a write with a lower producer epoch than an earlier write of the producer.
 
-        If an older epoch writes data several times before a newer epoch writes, reports only the first of these writes.
+        Reports only the first data batch of a fenced epoch, until a newer epoch writes.
         """
         kind, written = "fenced-write", "data"
         if row.control:

@@ -47,7 +47,7 @@ class Transitions(Check):
         return {TransactionLogKey: self._see}
 
     def forget(self) -> None:
-        """Drops all state after damage, but emits the decisions so far: they remain valid."""
+        """Implements `Check.forget`. Emits the decisions so far before it drops them, because they remain valid."""
         for transactional_id, state in self._ids.items():
             if state.prepared is not None:
                 self._decided(transactional_id, state.prepared, None)

@@ -55,8 +55,8 @@ class Range:
     """The part of a source to read.
 
     Attributes:
-        topics: the topics; None: all.
-        partitions: the partitions; None: all.
+        topics: names of the topics to read; None: all topics.
+        partitions: numbers of the partitions to read; None: all partitions.
         start: the first offset.
         stop: the offset before which to stop; None: the end.
         from_ms: rows with earlier timestamps are left out.
@@ -221,7 +221,7 @@ class KcoreDataSource(DataSource):
     def reader(self, schema: Any) -> DataSourceReader:
         """Returns the reader for `spark.read`.
 
-        Spark refuses a reader with filter pushdown unless its own setting allows pushdown. So pushdown is opt-in.
+        Filter pushdown is opt-in, because Spark refuses a reader with pushdown unless Spark's own setting allows it.
         """
         kind = PushingReader if truth(self.options, "pushFilters") else KcoreReader
         return kind(text(self.options, "path"), Range.of(self.options), self.options)

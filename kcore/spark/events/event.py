@@ -14,14 +14,14 @@ class EventRow(NamedTuple):
     """A record of a log, uninterpreted.
 
     Attributes:
-        key: its key, None for none.
-        value: its value, None for a tombstone.
-        topic: its topic.
-        partition: its partition.
-        offset: its offset.
-        timestamp_ms: its timestamp, in ms since the epoch; -1 for none.
+        key: the key's bytes, None for none.
+        value: the value's bytes, None for a tombstone.
+        topic: the name of the record's topic.
+        partition: the number of the record's partition.
+        offset: the record's position in the partition.
+        timestamp_ms: in ms since the epoch; -1 for none.
         timestamp_type: `CREATE_TIME` or `LOG_APPEND_TIME`.
-        headers: its headers in order.
+        headers: (name, value) of each header, in order.
         producer_id: the producer id of its batch, -1 for none.
         producer_epoch: the producer epoch of its batch, -1 for none.
         last_sequence: the sequence number of the last record originally in its batch, -1 for none.
@@ -51,8 +51,8 @@ class LogFault(NamedTuple):
     """An unreadable part of a log. The records before and after it were read.
 
     Attributes:
-        topic: the topic.
-        partition: the partition.
+        topic: the name of the log's topic.
+        partition: the number of the log's partition.
         offset: the damage is at or after this offset, -1 if unknown.
         kind: an identifier for programs: `truncated`, `corrupt`, `duplicate`, `decode`, `replay`, `missing` (a segment
             is missing), `front` (the start of the log is missing) or `absent` (the partition is missing).

@@ -41,8 +41,8 @@ class SegmentPartition(NamedTuple):
     """One partition of a log folder.
 
     Attributes:
-        topic: its topic.
-        partition: its number.
+        topic: the name of the partition's topic.
+        partition: the partition's number.
         paths: its segment files, oldest first.
         checkpoint: the offset in the cleaner's checkpoint file; None if there is no such file.
         missing: the missing segments, each as a pair: its base offset, and the name of a file that proves that the

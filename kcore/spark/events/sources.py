@@ -31,8 +31,8 @@ class Part(NamedTuple):
     """One partition of a source.
 
     Attributes:
-        topic: its topic.
-        partition: its number.
+        topic: the name of the partition's topic.
+        partition: the partition's number.
         start: the first available offset.
         end: the offset after the last record; None if the source does not know it without reading the log.
         cleaned_to: the offset up to which compaction has run; None if not known for certain. A broker's checkpoint is
@@ -160,7 +160,7 @@ class SegmentSource(Source):
 
     Args:
         path: the folder.
-        partitions: its partitions, if known.
+        partitions: the partitions in the folder; None: they are found by listing the folder.
         read: returns the content of a file by its path in `partitions`.
     """
 
@@ -292,8 +292,8 @@ def _around_damage(
 ) -> Iterator[tuple[int, bytes]]:
     """Yields the batches of a stored log. Skips missing or unreadable batches.
 
-    Reports each unreadable batch once, and missing batches if no batch follows them. Readers find other missing batches
-    by their offsets.
+    Reports each unreadable batch once. Reports missing batches only at the end of the log. The caller detects all other
+    missing batches as gaps between the offsets of the yielded batches.
     """
     from kcore.log import CorruptLogError  # noqa: PLC0415
 
@@ -406,7 +406,7 @@ def response_rows(
 
 
 def _check_order(header: Header, records: memoryview, at: int, position: int) -> None:
-    """Checks the base offset of a batch, which its CRC does not cover, with the offsets around it.
+    """Checks the base offset of a batch against the batches before and after it, because the CRC does not cover it.
 
     Args:
         header: the batch.
@@ -415,8 +415,8 @@ def _check_order(header: Header, records: memoryview, at: int, position: int) ->
         position: the offset after the previous batch, or the requested offset, which the first batch may contain.
 
     Raises:
-        BatchError: the batch begins before the end of the previous batch. Or it begins after that end, and ends after
-            the start of the next batch.
+        BatchError: the batch overlaps the previous batch. Or it leaves a gap to the previous batch, and overlaps the
+            next batch.
     """
     from kcore.spark.events.batches import BatchError  # noqa: PLC0415
 
@@ -435,9 +435,16 @@ def _next_base(records: memoryview, at: int) -> int | None:
 
 
 def _position_after(records: memoryview, at: int, size_bytes: int, position: int) -> int:
-    """Returns the offset after a damaged batch, as far as the header after it and its own header show this offset.
+    """Returns the offset at which to continue after a damaged batch.
 
-    The result is at least `position`, the offset after the previous batch. Later batches in the response raise it.
+    The offset follows from the header of the damaged batch, and from the base offset of the next batch, which limits
+    it.
+
+    Args:
+        records: the batches of a response.
+        at: the position of the damaged batch in `records`.
+        size_bytes: the size of the damaged batch.
+        position: the offset after the previous batch, which is the lower limit of the result.
     """
     base = int.from_bytes(records[at : at + 8], "big", signed=True)
     last_delta = max(int.from_bytes(records[at + 23 : at + 27], "big", signed=True), 0)

@@ -77,7 +77,7 @@ def export(
     An interrupted export resumes where the manifest ends; an unfinished file is discarded.
 
     Args:
-        source: the source.
+        source: the logs to export.
         out: the export's folder, a path or a URI; created if it does not exist.
         topic_filter: selects topics.
         start: the first offset of every partition.
@@ -290,7 +290,7 @@ class ExportSource(Source):
 
     Args:
         path: its folder, a path or a URI.
-        manifest: its manifest, if known.
+        manifest: the content of the export's manifest; None: it is read from the folder.
         opened: opens a file by its name in the manifest; None: files are opened in the folder.
     """
 

@@ -41,7 +41,7 @@ class ExportedFile:
         first_offset: the offset of its first row.
         last_offset: the offset of its last row.
         count: the number of rows.
-        size_bytes: its size.
+        size_bytes: the number of bytes in it.
         sha256: its checksum, in hexadecimal digits.
     """
 
@@ -82,8 +82,8 @@ class ExportedPartition:
     """One partition of an export.
 
     Attributes:
-        topic: its topic.
-        partition: its number.
+        topic: the name of the partition's topic.
+        partition: the partition's number.
         next_offset: the start of the next run.
         cleaned_to: the offset up to which compaction had run; None if the source of the last run did not know this
             offset.

@@ -27,7 +27,7 @@ def write_checkpoints(target: Output, checkpoints: DataFrame) -> None:
     """Writes checkpoints as Parquet, in a folder for each partition, and an index, which marks them as complete.
 
     Raises:
-        ConfigError: the output has no folder, or keeps rows of earlier runs.
+        ConfigError: the output has no folder, or its mode is `append`, which keeps the rows of earlier runs.
     """
     target.check_checkpoints()
     assert target.files is not None, "the check refuses an output without a folder"

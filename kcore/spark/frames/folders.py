@@ -99,7 +99,7 @@ def folder_checkpoints(
 
     Args:
         spark: a session.
-        logs: the logs.
+        logs: the logs to replay.
         previous: the checkpoints to continue from; None: replays the logs from their start.
         offsets: (topic, partition) -> the offset before which to stop.
         timestamp_ms: stop before the first record with a later timestamp.
@@ -180,7 +180,7 @@ def rebuilt_of(
     """Rebuilds one partition. Records the unreadable parts of its log as faults of its state.
 
     Args:
-        source: the source.
+        source: the logs that contain the partition.
         part: the partition.
         as_of: the offset or time up to which to replay the log.
         with_records: True to keep the records that make up the state.

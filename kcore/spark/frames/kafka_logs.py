@@ -49,8 +49,8 @@ class KafkaLogs(EventLogs):
 
     Args:
         spark: a session with the package of Spark's Kafka source.
-        cluster: the cluster.
-        topics: the topics.
+        cluster: its address and the settings of its clients.
+        topics: names of the internal topics to read.
 
     Raises:
         KcoreError: the package is not in the session, or the cluster cannot be reached.

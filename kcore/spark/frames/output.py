@@ -82,7 +82,7 @@ class Output:
     def folder(self) -> Path | None:
         """The folder to which local tasks may write Parquet files directly.
 
-        None if the output has another format, is not a local folder, or keeps earlier rows.
+        None unless the output is a local folder, has the format Parquet, and replaces the rows of earlier runs.
         """
         if not self._local or self.form != PARQUET or self._mode != OVERWRITE:
             return None

@@ -98,8 +98,9 @@ class _Segments(NamedTuple):
     partitions: tuple[SegmentPartition, ...]
 
     def ends_before(self, place: tuple[str, int], start: int) -> frozenset[str]:
-        """Returns the files of a partition that end before an offset, because the next file begins at or before this
-        offset.
+        """Returns the files of a partition with only offsets below `start`.
+
+        The next file shows the end of a file: it begins at or below `start`.
         """
         (paths,) = (one.paths for one in self.partitions if one[:2] == place)
         bases = [int(path.rpartition("/")[2].partition(".")[0]) for path in paths]
@@ -116,7 +117,7 @@ class _Export(NamedTuple):
     manifest: Manifest
 
     def ends_before(self, place: tuple[str, int], start: int) -> frozenset[str]:
-        """Returns the files of a partition that end before an offset."""
+        """Returns the files of a partition with only offsets below `start`."""
         return frozenset(one.path for one in self.manifest.partitions[place].files if one.last_offset < start)
 
     def __call__(self, read: Callable[[str], Any]) -> Source:
@@ -189,7 +190,7 @@ def sources_of(
 
     Args:
         batches: the files of the task.
-        log: the log.
+        log: the log in storage that consists of these files.
         parts: the partitions of all tasks.
         beside: the names of other files of partitions, which come before the files of the log.
     """

@@ -31,7 +31,7 @@ def placed_ids_of(state: DataFrame, counts: Mapping[str, int]) -> Iterator[Place
     """Yields ids and the partitions that contain them: two ids of each partition, and a sample of all ids.
 
     Args:
-        state: the state.
+        state: the rows of all tables, with the columns of `transforms.STATE_DDL`.
         counts: table -> number of its rows.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415

@@ -55,7 +55,7 @@ def committed_as_of(
         path: an export, a data folder, or a broker's log folder; or a cluster.
         offsets: (topic, partition) -> the offset before which to stop.
         timestamp_ms: stop before the first record with a later timestamp.
-        groups: the groups; empty: all.
+        groups: ids of the groups to return; empty: all groups.
 
     Returns:
         A pair: the offsets, and the history of each incomplete partition of the log, `COMPACTED` or `DAMAGED`. If an
@@ -88,7 +88,7 @@ def _offsets(
 
     Args:
         state: the result of `folder_state`.
-        groups: the groups; empty: all.
+        groups: ids of the groups to return; empty: all groups.
         histories: the histories to use; None: the histories in the state.
     """
     of_groups = state["table"] == "offsets"

@@ -72,7 +72,7 @@ def timeline(
         spark: a session.
         path: an export, a data folder, or raw segment files; or a cluster.
         out: a folder, whose earlier output is replaced, or an `Output`.
-        options: the options.
+        options: the bounds of the tables, and the groups to include.
 
     Returns:
         The content of the report.

@@ -271,7 +271,7 @@ def wait(queries: list[StreamingQuery], timeout_s: float | None) -> bool:
     """Waits until the queries end, at most `timeout_s`. Returns True if a query still runs.
 
     Args:
-        queries: the queries.
+        queries: the running queries of a stream.
         timeout_s: the time limit in seconds; None: no limit.
 
     Raises:

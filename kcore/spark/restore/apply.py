@@ -62,13 +62,13 @@ def apply(plan: Plan, node: Node, *, dry_run: bool = False, partial: bool = Fals
     """Applies a plan.
 
     All rows are checked before the first write. If the target no longer matches a row with the action `set`, no row is
-    written. With `partial`, only such rows are left out.
+    written. With `partial`, `apply` leaves out only the rows that no longer match, and writes the others.
 
     A second run changes no offset: it skips offsets that the target already has. Only rows that renew an unchanged
     offset are committed again.
 
     Args:
-        plan: the plan.
+        plan: the rows to write, with the target's offsets that the plan expects.
         node: its target.
         dry_run: True to check without writing.
         partial: True to write the rows without faults even if other rows have faults.

@@ -14,9 +14,9 @@ class CommittedAsOf(NamedTuple):
     """One committed offset as of the moment, as far as the log has its record.
 
     Attributes:
-        group: the group.
-        topic: the topic.
-        partition: its partition.
+        group: the group id.
+        topic: the name of the topic.
+        partition: the number of the partition.
         offset: the committed offset; None if unknown because of compaction or damage.
         metadata: the metadata committed with it.
         topic_id: the topic's id at the moment, 32 hexadecimal digits; "" if the record has none.

@@ -118,7 +118,7 @@ def committed_offsets(
 
     Args:
         node: the target.
-        group: the group.
+        group: the group id.
         partitions: partitions to check for open transactions. Kafka reports a pending offset without a committed one
             only for partitions that the request names.
 

@@ -29,9 +29,9 @@ class Absent(NamedTuple):
     """The missing partitions of a topic.
 
     Attributes:
-        topic: the topic.
-        partition_count: its partition count.
-        at_least: True if it may have more.
+        topic: the name of an internal topic.
+        partition_count: the given or inferred number of its partitions.
+        at_least: True if the topic may have more partitions than `partition_count`.
         partitions: the missing partitions, ascending; at least one.
     """
 

@@ -46,8 +46,8 @@ class BatchReplay:
     """The replay of one partition, batch by batch.
 
     Args:
-        topic: the internal topic.
-        partition: its partition.
+        topic: the name of an internal topic.
+        partition: the number of the partition to replay.
         as_of: the moment.
         cleaned_to: the offset up to which compaction has run, if known.
         with_records: True to keep the records that make up the state.

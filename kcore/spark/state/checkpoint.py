@@ -116,8 +116,8 @@ def resume(topic: str, partition: int, tables: Iterable[pa.Table], cleaned_to: i
     """Returns the state at a checkpoint.
 
     Args:
-        topic: the internal topic.
-        partition: its partition.
+        topic: the name of an internal topic.
+        partition: the number of its partition.
         tables: the checkpoint's rows, in any order.
         cleaned_to: the offset up to which compaction has run now, if known.
 

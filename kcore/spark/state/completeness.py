@@ -59,7 +59,7 @@ class Completeness:
         """Records the next row of the log.
 
         Args:
-            row: the row.
+            row: a record of the log.
             expected: the offset after the previous row, -1 before the first.
             beyond: True if the previous row was after the cut already.
         """

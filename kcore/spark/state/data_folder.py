@@ -61,7 +61,7 @@ def write_data_folder(folder: str | Path, partitions: Mapping[str, int], rows: I
     """Writes a data folder atomically.
 
     Args:
-        folder: the folder, which must be empty or not exist.
+        folder: the path of the new data folder, which must be empty or not exist.
         partitions: internal topic -> partition count. Groups and ids must be in the partitions that this count implies.
         rows: the results of `LiveRecords.rows`, one partition after another.
 

@@ -44,7 +44,7 @@ class Rebuilt(NamedTuple):
     """A rebuilt partition.
 
     Attributes:
-        state: its state.
+        state: the partition's state as of the moment.
         cut: True if the log continues after the moment.
         live: the records that make up the state; None if they were not requested.
     """
@@ -71,8 +71,8 @@ def rebuild(
     compaction has removed needed records. `rebuild_batches` gives the same result from record batches, and is faster.
 
     Args:
-        topic: the internal topic.
-        partition: its partition.
+        topic: the name of an internal topic.
+        partition: the number of its partition.
         rows: the log in offset order; a row is skipped if an earlier row has the same or a higher offset.
         as_of: the moment.
         cleaned_to: the offset up to which compaction has run, if known.

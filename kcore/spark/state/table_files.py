@@ -50,9 +50,9 @@ class WrittenFile(NamedTuple):
     """A file of a table.
 
     Attributes:
-        table: the table; for a checkpoint, the folder of its partition.
-        file: its name.
-        rows: its number of rows.
+        table: the name of the table; for a checkpoint, the folder of its partition.
+        file: the name of the file.
+        rows: the number of rows in the file.
         next_offset: the offset of a checkpoint; None for a table.
     """
 
@@ -225,7 +225,7 @@ class _OpenFile:
     """A file that is being written, batch by batch.
 
     Attributes:
-        path: its path.
+        path: the file's path in the staging folder.
         rows: the number of rows.
         next_offset: the offset of a checkpoint; None for a table.
     """

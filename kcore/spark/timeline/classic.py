@@ -91,8 +91,8 @@ def first_generation(group_id: str, now: Generation, whole: bool, inherited: fro
     """Returns the rebalance of a group's first record in the log; None for a group without a generation.
 
     Args:
-        group_id: the group.
-        now: the generation.
+        group_id: the id of the group.
+        now: the generation in the group's first record.
         whole: True if the log is complete up to the generation.
         inherited: members of the consumer group before a migration, by identity; None without a migration.
     """

@@ -43,8 +43,8 @@ class Deliveries:
     """The share partitions of a partition of `__share_group_state`.
 
     Args:
-        partition: the partition.
-        groups: only these groups; None: all.
+        partition: the number of the partition of `__share_group_state`.
+        groups: ids of the groups to include; None: all groups.
     """
 
     __slots__ = ("_groups", "_machine", "_partition")

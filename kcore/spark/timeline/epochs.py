@@ -81,7 +81,7 @@ class EpochGroup:
     """The live state of a group, and its epoch in progress.
 
     Args:
-        group_id: the group.
+        group_id: the id of the group.
         kind: `CONSUMER`, `SHARE` or `STREAMS`.
         partition: the partition of `__consumer_offsets`.
         session_timeout_ms: the session timeout of members of consumer groups, which is not in the log; None: unknown.
@@ -153,9 +153,9 @@ class EpochGroup:
 
         Args:
             part: the part of the group's state that the record changes: "Metadata", "MemberMetadata", ...
-            key: its key.
-            value: its value, None for a tombstone.
-            position: its position.
+            key: the decoded key of the record.
+            value: the decoded value of the record, None for a tombstone.
+            position: the offset and timestamp of the record.
             whole: True if the log is complete up to here.
 
         Returns:

@@ -58,7 +58,7 @@ def timeline_events(
 
     Args:
         events: as for `kcore.spark.frames.transforms.coordinator_events`; duplicates of an offset are skipped.
-        options: the options.
+        options: the groups to include, and the session timeout of consumer groups.
         logs: properties of the logs that their rows do not show.
         tasks: the number of tasks; None: Spark's number of shuffle partitions. More tasks than partitions cost
             time without a benefit.
@@ -250,7 +250,7 @@ def log_ends(events: DataFrame, topics: Sequence[str], window_ms: int) -> DataFr
 
     Args:
         events: rows with topic, partition, offset and `timestamp_ms`, including rows of users' topics.
-        topics: the topics.
+        topics: names of the topics whose ends are needed.
         window_ms: the width of a window.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415

@@ -44,7 +44,7 @@ class HistoryOptions(NamedTuple):
     """The options of a timeline's events.
 
     Attributes:
-        groups: only these groups; None: all.
+        groups: ids of the groups to include; None: all groups.
         session_timeout_ms: the session timeout of members of consumer groups, a setting that no log contains. With
             it, members that left can be distinguished from members that timed out. None: unknown.
     """
@@ -66,9 +66,9 @@ class History:
     """The history of one partition of an internal topic: reads its log and yields its events.
 
     Args:
-        topic: the internal topic.
-        partition: its partition.
-        options: the options.
+        topic: the name of an internal topic.
+        partition: the number of the partition to read.
+        options: the groups to include, and the session timeout of consumer groups.
         cleaned_to: the offset up to which compaction has run, if known.
     """
 

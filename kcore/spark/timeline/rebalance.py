@@ -58,8 +58,8 @@ class Rebalance:
     """One change of a group, from its first record on.
 
     Attributes:
-        group_id: the group.
-        group_type: its kind.
+        group_id: the id of the group.
+        group_type: the kind of the group.
         start: the first record of the change.
         epoch: the resulting generation or group epoch.
         previous_epoch: the previous generation or group epoch in the log; None if the log has none.
@@ -106,7 +106,7 @@ class Rebalance:
             members: the number of members afterwards.
             moves: gains and losses of members; None if assignments are opaque.
             labels: members by identity.
-            start_ms: its start, if known more precisely than by its first record.
+            start_ms: the start of the rebalance; None: the timestamp of its first record.
         """
         began_ms = self.start.timestamp_ms if start_ms is None else start_ms
         duration_ms = None if end is None or covers == "none" else max(0, end.timestamp_ms - began_ms)

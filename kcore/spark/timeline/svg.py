@@ -73,11 +73,11 @@ class Plots:
         """Renders stacked bars over time.
 
         Args:
-            title: the title.
+            title: the text that screen readers and tooltips show for the plot.
             series: names in stacking order; the n-th has the n-th colour.
             steps: start of a step in ms -> series -> count.
             axis: the time axis.
-            height: in pixels, at the plot's own width.
+            height: the height in pixels if the plot is shown `WIDTH` pixels wide.
             top: the upper end of the scale; None: the highest bar.
             unit: suffix of the numbers.
         """

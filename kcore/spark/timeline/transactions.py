@@ -31,11 +31,11 @@ class Open:
     Attributes:
         start: its first record.
         start_ms: its start by the coordinator's clock.
-        producer_id: the producer.
-        producer_epoch: its epoch while the transaction is open.
+        producer_id: the id of the transaction's producer.
+        producer_epoch: the epoch of the producer while the transaction is open.
         client_version: the `transaction.version` of its last Ongoing record.
-        timeout_ms: its timeout.
-        state: its state.
+        timeout_ms: the transaction timeout that the producer requested.
+        state: the transaction's state after its last record.
         prepare_ms: the time of the decision.
         cause: the cause of an abort.
         partitions: the number of its partitions.

@@ -82,7 +82,7 @@ def check_tables(checkpoints: HadoopFiles, query: str, tables: WatchTables) -> N
     Args:
         checkpoints: the folder of the checkpoints.
         query: the name of the query, a key of `TABLE_OF`.
-        tables: the tables.
+        tables: the output of the stream, which contains the tables in `TABLE_OF`.
 
     Raises:
         KcoreError: the tables have rows, and the checkpoints of the query are missing.

@@ -68,8 +68,8 @@ class ContinuedPartition:
     """One partition of an internal topic: state, history and audit continue with each micro-batch.
 
     Args:
-        topic: the internal topic.
-        partition: its partition.
+        topic: the name of an internal topic.
+        partition: the number of its partition.
         options: the options of the history. A later micro-batch may have another session timeout.
         hides_control: True if the rows lack transaction markers, so that any gap may be a marker.
         stored: the partition after the previous micro-batch; None: there was none.

@@ -125,8 +125,8 @@ def as_json(rows: DataFrame, table: str, key: str) -> DataFrame:
     """Returns rows as records of Kafka: the value is a JSON object with all columns, and the table's name.
 
     Args:
-        rows: the rows.
-        table: the name of their table.
+        rows: rows of one table, with all its columns.
+        table: the name of this table.
         key: an SQL expression for the key of the records.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415

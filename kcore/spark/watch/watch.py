@@ -73,7 +73,8 @@ class Watch:
         spark: a session; with the package of Spark's Kafka source for a cluster.
         source: a cluster, or a folder that an export fills.
         out: the output folder; CATALOG.NAMESPACE for Iceberg.
-        options: the options. A later stream with the same folder of checkpoints continues this stream.
+        options: the settings of the queries and alerts. A later stream with the same folder of checkpoints continues
+            this stream.
 
     Raises:
         KcoreError: the output cannot be reached or is inside the source, the options name no folder of checkpoints for
