@@ -100,7 +100,7 @@ def check_seconds(argument: str, value: float, longest: float) -> None:
 
     Args:
         argument: the argument's name.
-        value: its value, in seconds.
+        value: the time in seconds.
         longest: the longest plausible time; a longer time causes a warning.
 
     Raises:
@@ -118,7 +118,7 @@ def check_wait(argument: str, value: float | None, longest: float = LONG_WAIT_S)
 
     Args:
         argument: the argument's name.
-        value: its value, in seconds.
+        value: the time limit in seconds, or None.
         longest: the longest plausible time; a longer time causes a warning.
 
     Raises:
@@ -226,7 +226,7 @@ def check_number(argument: str, value: Any, maximum: int = MAX_OFFSET) -> None:
 
     Args:
         argument: the argument's name.
-        value: its value.
+        value: the number to check.
         maximum: the largest number, and the largest absolute value of a negative number.
 
     Raises:

@@ -20,9 +20,9 @@ class TrackedExit:
 
     Args:
         function: the `__exit__` of the class.
-        left: called with the object when its block has ended. If `__exit__` runs to its end, it sets the object's
-            attribute `_block` to None, which prevents the call. The call is avoided because Python ignores an exception
-            in it, so a KeyboardInterrupt during the call would be lost.
+        left: called with the object when its block has ended, unless the object's attribute `_block` is None.
+            `__exit__` sets `_block` to None at its end, to prevent the call. Python ignores an exception in this call,
+            so a KeyboardInterrupt during the call would be lost.
         is_open: returns True while the object is in its block.
     """
 

@@ -17,10 +17,10 @@ class BrokerDescription:
     """A broker of a cluster.
 
     Attributes:
-        id: its id.
+        id: the broker id.
         host: the host name or address for clients.
-        port: its port.
-        rack: its rack, or None.
+        port: the TCP port for clients.
+        rack: the name of the rack in which the broker runs, or None.
     """
 
     id: int
@@ -34,7 +34,7 @@ class ClusterDescription:
     """A cluster.
 
     Attributes:
-        cluster_id: its id; None if its brokers do not report one.
+        cluster_id: the id that the brokers report; None if they report none.
         controller: the id of the controller, or of a broker that forwards requests to the controller; None: unknown.
         brokers: the live brokers, by id.
     """
@@ -67,9 +67,9 @@ class QuotaEntity(NamedTuple):
     """The clients to which a quota applies. "<default>" stands for the clients without a quota of their own.
 
     Attributes:
-        user: the user; None: the quota does not depend on it.
-        client_id: the client id; None: the quota does not depend on it.
-        ip: the client's address; None: the quota does not depend on it.
+        user: the name of the user; None: the quota does not depend on the user.
+        client_id: the id that clients send; None: the quota does not depend on the client id.
+        ip: the client's address; None: the quota does not depend on the address.
     """
 
     user: str | None = None

@@ -27,7 +27,7 @@ def described_topics(response: MetadataResponse, missing_ok: bool) -> Sequence[T
     """Converts the topics of a MetadataResponse, sorted by name.
 
     Args:
-        response: the response.
+        response: the broker's response to a Metadata request.
         missing_ok: True to leave out topics that do not exist.
 
     Raises:

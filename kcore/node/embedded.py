@@ -53,7 +53,7 @@ class EmbeddedNode(Node):
     """A node with an engine in this process, for threads. `kcore.open` returns it.
 
     Attributes:
-        engine: the engine. Its own attributes are internal to kcore and may change.
+        engine: the engine that serves the requests. The engine's attributes are internal to kcore and may change.
     """
 
     send: EmbeddedSend
@@ -125,7 +125,7 @@ class AsyncEmbeddedNode(AsyncNode):
     """A node with an engine in this process, on an event loop. `kcore.open_async` returns it.
 
     Attributes:
-        engine: the engine. Its own attributes are internal to kcore and may change.
+        engine: the engine that serves the requests. The engine's attributes are internal to kcore and may change.
     """
 
     send: AsyncEmbeddedSend

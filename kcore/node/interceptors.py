@@ -24,11 +24,11 @@ class ProducerRecord:
     """A record that a producer is about to append.
 
     Attributes:
-        topic: the topic.
-        value: the value.
-        key: the key.
+        topic: the name of the topic.
+        value: bytes, a text or None, as in `append`.
+        key: bytes, a text or None, as in `append`.
         headers: names and values.
-        partition: the partition; None: the producer chooses it.
+        partition: the partition number; None: the producer chooses the partition.
         timestamp_ms: the timestamp in milliseconds since the epoch; None: now.
     """
 

@@ -123,7 +123,7 @@ class LoopThreadDriver:
     """A driver that runs an engine on an event loop in a separate thread, for callers on other threads.
 
     Args:
-        engine: the engine.
+        engine: the engine to run on the loop.
         previous: the driver that ran the engine until now.
     """
 

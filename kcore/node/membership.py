@@ -124,7 +124,7 @@ def _check_protocol(
     session_timeout: float | None,
     heartbeat_interval: float | None,
 ) -> None:
-    """Raises ConfigError if an argument belongs to the other protocol."""
+    """Raises ConfigError if an argument does not apply to `protocol`."""
     if protocol == "consumer" and (session_timeout is not None or heartbeat_interval is not None):
         raise ConfigError(
             "session_timeout and heartbeat_interval are only for protocol='classic'; in a consumer group, change the "

@@ -448,8 +448,8 @@ def read_fetched(
     Batches beyond `most_bytes` of decompressed records are left out; the next fetch returns them.
 
     Args:
-        partition: the partition.
-        row: its entry in a FetchResponse.
+        partition: the topic and the partition number.
+        row: the partition's entry in a FetchResponse.
         position: the first offset to return.
         committed: True to leave out the records of aborted transactions (KIP-98).
         most_bytes: the size of decompressed batches after which further batches are left out.
@@ -488,7 +488,7 @@ class AcquiredBatch(NamedTuple):
     """A record batch of a ShareFetchResponse, not decoded yet.
 
     Attributes:
-        partition: the partition.
+        partition: the topic and the partition number.
         data: the encoded batch; empty if the response has no batch with the acquired offsets.
         acquired: the acquired offsets in the range of the batch: disjoint ascending ranges.
     """
@@ -528,8 +528,8 @@ def acquired_batches(partition: TopicPartition, row: Any, acquired: Iterable[Acq
     The broker sends whole batches, so a batch may also have records that were not acquired.
 
     Args:
-        partition: the partition.
-        row: its entry in the response.
+        partition: the topic and the partition number.
+        row: the partition's entry in the response.
         acquired: the acquired offsets: disjoint ascending ranges.
     """
     data = row.records or b""

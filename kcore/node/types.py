@@ -79,7 +79,7 @@ class GroupMetadata(NamedTuple):
     """The identity with which a transaction commits offsets: a group, and the member that commits, if there is one.
 
     Attributes:
-        group_id: the group.
+        group_id: the id of the group.
         member_id: the member's id; "" for a group without members.
         epoch: the member epoch, or in a classic group the generation; -1 for a group without members.
         instance_id: the id of a static member, or None.
@@ -121,12 +121,12 @@ class Record(NamedTuple):
     """A record that was read.
 
     Attributes:
-        topic: its topic.
-        partition: its partition.
-        offset: its offset.
-        timestamp_ms: its timestamp, in milliseconds since the epoch; see also `timestamp`.
-        key: its key, or None.
-        value: its value; None is a tombstone.
+        topic: the name of the topic.
+        partition: the partition number.
+        offset: the record's position in the partition.
+        timestamp_ms: in milliseconds since the epoch; see also `timestamp`.
+        key: the key's bytes, or None.
+        value: the value's bytes; None is a tombstone.
         headers: names and values.
     """
 
@@ -153,10 +153,10 @@ class RecordMetadata(NamedTuple):
     """The partition, offset and timestamp of a record that was written.
 
     Attributes:
-        topic: its topic.
-        partition: its partition.
-        offset: its offset; -1 if the broker did not return it.
-        timestamp_ms: its timestamp in milliseconds since the epoch.
+        topic: the name of the topic.
+        partition: the partition number.
+        offset: the record's position in the partition; -1 if the broker did not return it.
+        timestamp_ms: in milliseconds since the epoch.
     """
 
     topic: str
@@ -175,8 +175,8 @@ class TopicListing:
     """A topic in a list.
 
     Attributes:
-        name: its name.
-        id: its id, sixteen bytes.
+        name: the topic's name.
+        id: the topic id, sixteen bytes.
         partitions: the number of its partitions.
         internal: True if the server uses it for its own state.
     """
@@ -209,9 +209,9 @@ class TopicDescription:
     """A topic with its partitions.
 
     Attributes:
-        name: its name.
-        id: its id, sixteen bytes; all zero if the server has no topic ids.
-        partitions: its partitions, by number.
+        name: the topic's name.
+        id: the topic id, sixteen bytes; all zero if the server has no topic ids.
+        partitions: the description of each partition, by number.
         internal: True if the server uses it for its own state.
     """
 
@@ -226,9 +226,9 @@ class GroupListing:
     """A group in a list.
 
     Attributes:
-        group_id: its id.
+        group_id: the id of the group.
         type: "classic", "consumer", "share" or "streams".
-        state: its state, for example "Stable".
+        state: Kafka's name of the group state, for example "Stable".
         protocol_type: the protocol type of a classic group, for example "consumer".
     """
 
@@ -260,7 +260,7 @@ class Topology:
     """The topology of a streams group.
 
     Attributes:
-        epoch: its epoch.
+        epoch: the topology epoch, which rises with each change of the topology.
         source_topics: the topics that it reads.
         internal_topics: its repartition and changelog topics.
     """
@@ -275,7 +275,7 @@ class MemberDescription:
     """A member of a group.
 
     Attributes:
-        member_id: its id.
+        member_id: the id of the member in the group.
         instance_id: its group instance id; None for a dynamic member.
         client_id: the client's id.
         host: the client's address.
@@ -285,7 +285,7 @@ class MemberDescription:
         target: the partitions that it will own after the rebalance; equal to `assignment` in a classic group.
         topics: the names that it subscribes to.
         pattern: the regular expression that it subscribes to, or None.
-        rack: its rack, or None.
+        rack: the name of the rack in which the member runs, or None.
         tasks: the active tasks of a streams member: subtopology and partition.
         assigned_tasks: all tasks that a streams member owns.
         target_tasks: all tasks that a streams member will own after the rebalance.
@@ -320,13 +320,13 @@ class GroupDescription:
     """A group.
 
     Attributes:
-        group_id: its id.
+        group_id: the id of the group.
         type: "classic", "consumer", "share" or "streams".
         state: its state: "Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling".
-        members: its members.
+        members: the description of each member.
         epoch: its group epoch; -1 for a classic group.
         assignment_epoch: the epoch of the target assignment; -1 for a classic group.
-        assignor: the assignor, or "".
+        assignor: the name of the assignor that computed the assignment, or "".
         protocol_type: the protocol type of a classic group.
         topology: the topology of a streams group.
     """
@@ -359,9 +359,9 @@ class TransactionListing:
     """A transactional id in a list.
 
     Attributes:
-        transactional_id: the id.
+        transactional_id: the id that the producer configured.
         producer_id: the id of its producer.
-        state: its state, for example "Ongoing".
+        state: Kafka's name of the transaction state, for example "Ongoing".
     """
 
     transactional_id: str
@@ -374,10 +374,10 @@ class TransactionDescription:
     """The state of a transactional id.
 
     Attributes:
-        transactional_id: the id.
+        transactional_id: the id that the producer configured.
         producer_id: the id of its producer.
         producer_epoch: the producer's epoch, by which older producers are fenced.
-        state: its state, for example "Ongoing".
+        state: Kafka's name of the transaction state, for example "Ongoing".
         timeout: the seconds after which the coordinator aborts the transaction.
         started: the start time of the transaction; None: no transaction is open.
         partitions: the partitions of the transaction.

@@ -35,7 +35,7 @@ class AsyncAcls:
             resource_type: the type of the resource.
             resource_name: the resource's name in the entry.
             principal: the client, for example "User:alice".
-            operation: the operation.
+            operation: the allowed or denied operation, for example "READ".
             permission: "ALLOW" or "DENY".
             host: the client's address.
             pattern_type: "LITERAL" or "PREFIXED". "MATCH" returns the entries that apply to the resource with

@@ -321,8 +321,8 @@ def start_request(transport: Any, request: Any, on_done: OnDone, **options: Any)
 
     Args:
         transport: sends the request; see `AsyncTransport`.
-        request: the request.
-        on_done: receives the result.
+        request: a typed request.
+        on_done: called with the response or the error.
         options: the options of `AsyncTransport.start`.
     """
     transport.start(request, on_done, **options)

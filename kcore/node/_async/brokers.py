@@ -64,7 +64,7 @@ class AsyncClusterBroker:
     """One broker: `node.brokers[1]`.
 
     Attributes:
-        id: its id.
+        id: the broker id.
     """
 
     def __init__(self, calls: AsyncCalls, broker_id: int) -> None:

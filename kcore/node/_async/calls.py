@@ -189,8 +189,8 @@ class AsyncCalls:
         turn.
 
         Args:
-            topic: the topic.
-            partitions: its number of partitions.
+            topic: the name of the topic.
+            partitions: the number of partitions of the topic.
         """
         turns = self._turns.get(topic)
         if turns is None:
@@ -227,7 +227,7 @@ class AsyncCalls:
             self._closings.leave(turn)
 
     def loop_has_ended(self) -> bool:
-        """Returns True if the node's event loop has ended. Returns False in a forked child, where it seems to run.
+        """Returns True if the node's event loop has ended. In a forked child, always returns False.
 
         Raises:
             ConcurrentCallError: the node's event loop is running in another thread.
@@ -260,7 +260,7 @@ class AsyncCalls:
         """Sends a request and reads its response.
 
         Args:
-            request: the request.
+            request: a typed request.
             read: converts the response, or raises its error.
             at_most: the highest version of the request to use; None: no limit.
             broker: the broker to send to; None: the broker that the request concerns.

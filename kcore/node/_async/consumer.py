@@ -78,7 +78,7 @@ class AsyncConsumer:
 
     Args:
         calls: the node's requests.
-        member: the member, not started yet.
+        member: a new member of the group, not started yet.
         positions: the positions that the member commits.
         read_settings: the isolation, the reset policy and the limits.
         interceptors: called with records before the program sees them, and with the offsets of successful commits.

@@ -201,7 +201,7 @@ class AsyncGroup:
     """One group: `node.group("workers")`.
 
     Attributes:
-        id: its id.
+        id: the group id.
     """
 
     def __init__(self, calls: AsyncCalls, group_id: str) -> None:
@@ -253,7 +253,7 @@ class AsyncGroup:
         """Returns committed offsets; partitions without a committed offset are left out.
 
         Args:
-            partitions: the partitions; None: all that the group has committed.
+            partitions: the partitions to look up; None: all partitions with a committed offset.
             stable: True to wait until open transactions that commit offsets of the group have ended. Without
                 `partitions`, the call waits only for partitions that already have a committed offset. So list a
                 partition in `partitions` if an open transaction may commit its first offset.

@@ -47,7 +47,7 @@ class AsyncJob:
     record to a worker again. After the last allowed delivery, by default the fifth, the group archives it.
 
     Attributes:
-        record: the record.
+        record: the locked record, which the program processes.
         delivery_count: the number of deliveries, including the current delivery.
         lock_timeout: the seconds after which the lock expires.
     """

@@ -268,7 +268,7 @@ class AsyncMember:
         return not self._started or self._calls.callbacks.require_outside(target, self, closing=self._closing)
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Waits for the end of the member. A program with only listeners needs this to detect that the member failed.
+        """Waits for the end of the member. A program with only listeners uses `wait` to detect that the member failed.
 
         Args:
             timeout: the time limit in seconds; None: no limit.

@@ -130,7 +130,7 @@ class AsyncNode:
         see `set_config` of groups.
 
         Args:
-            topics: the topics.
+            topics: the names of the topics whose records are the jobs.
             group: the share group, the same for all workers of the queue.
             auto_accept: True to accept a job when the program requests the next job; False if the program acknowledges
                 each job itself.

@@ -29,7 +29,7 @@ class AsyncPositionLookup:
     Args:
         calls: the node's requests.
         machine: the state machine of the consumer's member.
-        positions: the positions.
+        positions: the offset of the next record, for each partition of the consumer.
         read_settings: the isolation and the reset policy.
         guard: the lock of the positions.
         fail: called with an error that the next poll raises.

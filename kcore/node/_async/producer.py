@@ -43,8 +43,8 @@ class SentBatches(NamedTuple):
     """The batches of one request to a broker.
 
     Attributes:
-        broker: the broker.
-        request: the request.
+        broker: the leader that receives the request.
+        request: the Produce request.
         batches: for each partition, its queue and the batch that the request contains.
     """
 
@@ -152,12 +152,12 @@ class AsyncProducer:
         """Adds a record to a batch. Waits only while the buffer is full, or for the first lookup of the topic.
 
         Args:
-            topic: the topic.
-            value: the value; text is encoded as UTF-8; None is a tombstone.
-            key: the key; records with equal keys go to the same partition.
+            topic: the name of the topic.
+            value: bytes, or a text, which is encoded as UTF-8; None is a tombstone.
+            key: bytes, a text or None. Records with equal keys go to the same partition.
             headers: names and values.
-            partition: the partition; None: the key selects it. Records without a key go to one partition until a batch
-                is full.
+            partition: the partition number; None: the key selects the partition. Records without a key go to one
+                partition until a batch is full.
             timestamp: the time of the record, as a datetime or in seconds since the epoch; None: now.
 
         Raises:
@@ -598,7 +598,7 @@ class AsyncProducer:
         self._renew_after(order.note_failed(queue, batch))
 
     def _renew_after(self, ended: bool) -> None:
-        """Requests a new producer id before the next batch if `ended`: the sequence of a partition cannot continue."""
+        """Requests a new producer id before the next batch if `ended` is True: a partition's sequence cannot continue."""
         if ended:
             self._id = NO_PRODUCER
             self._wakeup.set()  # the send loop requests the id in its next turn

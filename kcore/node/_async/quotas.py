@@ -26,12 +26,13 @@ class AsyncQuotas:
     async def describe(
         self, *, user: str | None = None, client_id: str | None = None, ip: str | None = None
     ) -> dict[QuotaEntity, dict[str, float]]:
-        """Returns the quotas of clients, each as a dictionary Kafka's name of a quota -> value; without arguments, all
-        quotas.
+        """Returns the quotas of the clients that match every argument; without arguments, all quotas.
+
+        The value for each `QuotaEntity` is a mapping from Kafka's names of quotas to their limits.
 
         Args:
-            user: a user; "<default>" is the default user.
-            client_id: a client id; "<default>" is the default client id.
+            user: the name of a user; "<default>" is the default user.
+            client_id: the id that clients send; "<default>" is the default client id.
             ip: a client's address; "<default>" is the default address.
 
         Raises:
@@ -69,13 +70,13 @@ class AsyncQuotas:
             limits: quota -> its new value; None removes the quota. A user, a client id, or both can have
                 "producer_byte_rate", "consumer_byte_rate", "request_percentage" and "controller_mutation_rate". An
                 address can have "connection_creation_rate".
-            user: the user; "<default>" is the default user.
-            client_id: the client id; "<default>" is the default client id.
+            user: the name of a user; "<default>" is the default user.
+            client_id: the id that clients send; "<default>" is the default client id.
             ip: the client's address; "<default>" is the default address.
 
         Raises:
             ConfigError: the call names neither a user nor a client id nor an address.
-            InvalidRequestError: such an entity cannot have the quota, or the value of a quota is not valid.
+            InvalidRequestError: the named clients cannot have the quota, or the value of a quota is not valid.
             TypeError, ValueError: an argument or a quota has a wrong type.
         """
         check_mapping("limits", limits)

@@ -63,7 +63,7 @@ class TransactionalProducer:
 
     Args:
         calls: sends the requests of the node.
-        transactional_id: the transactional id. A new producer with the same id fences the earlier producer.
+        transactional_id: the id of the producer. A new producer with the same id fences the earlier producer.
         timeout_s: the time after which the coordinator aborts an open transaction.
 
     Attributes:

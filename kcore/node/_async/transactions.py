@@ -102,8 +102,8 @@ class AsyncTransaction:
         """Fences earlier producers of the id now, and waits until the coordinator has aborted their open transaction.
 
         Entering the block does the same. A program that consumes and then writes in transactions calls `init` before it
-        consumes. Otherwise the open transaction of a crashed predecessor may still have pending offsets. The group's
-        members wait for these offsets until the transaction ends, at its timeout.
+        consumes. Without this call, the open transaction of a crashed predecessor may still have pending offsets. The
+        group's members wait for these offsets until the transaction ends, at its timeout.
 
         Raises:
             ProducerFencedError: another producer of the transactional id has fenced this producer.
@@ -184,11 +184,12 @@ class AsyncTransaction:
         record after the commit.
 
         Args:
-            topic: the topic.
-            value: the value; text is encoded as UTF-8; None is a tombstone.
-            key: the key.
+            topic: the name of the topic.
+            value: bytes, or a text, which is encoded as UTF-8; None is a tombstone.
+            key: bytes, a text or None. Records with equal keys go to the same partition.
             headers: names and values.
-            partition: the partition; None: the key selects it; records without a key go to each partition in turn.
+            partition: the partition number; None: the key selects the partition. Records without a key go to each
+                partition in turn.
             timestamp: the time of the record, as a datetime or in seconds since the epoch; None: now.
 
         Raises:
@@ -324,8 +325,8 @@ class AsyncTransaction:
         Args:
             group: the consumer or member that read the records, or its `group_metadata` from the time of the read. The
                 coordinator refuses the offsets of a fenced member. If the group has no members, pass the group or its
-                id. For a group with members, do not pass these: the coordinator would accept the offsets, because the
-                request names no member that it could check.
+                id. For a group with members, do not pass the group or its id: the request would name no member, so the
+                coordinator would accept the offsets without a check of the member.
             offsets: partition -> the offset of the next record to read, for example `consumer.positions()`.
 
         Raises:

@@ -65,7 +65,7 @@ class ClusterBroker:
     """One broker: `node.brokers[1]`.
 
     Attributes:
-        id: its id.
+        id: the broker id.
     """
 
     def __init__(self, calls: Calls, broker_id: int) -> None:

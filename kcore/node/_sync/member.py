@@ -269,7 +269,7 @@ class Member:
         return not self._started or self._calls.callbacks.require_outside(target, self, closing=self._closing)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for the end of the member. A program with only listeners needs this to detect that the member failed.
+        """Waits for the end of the member. A program with only listeners uses `wait` to detect that the member failed.
 
         Args:
             timeout: the time limit in seconds; None: no limit.

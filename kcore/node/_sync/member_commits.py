@@ -25,7 +25,7 @@ class MemberCommits:
     because the member can lose its partitions and join again in the background.
 
     Args:
-        member: the member, which waits for the end of the callbacks before it is closed.
+        member: waits for the end of the commits' callbacks before it closes.
         calls: the node's requests.
         machine: the state machine of the member.
         guard: the lock of the state machine.

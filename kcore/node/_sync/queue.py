@@ -57,8 +57,8 @@ class Queue:
 
     Args:
         calls: the node's requests.
-        topics: the topics.
-        group: the share group.
+        topics: the names of the topics whose records are the jobs.
+        group: the id of the share group.
         auto_accept: True to accept a job when the program requests the next job.
         max_jobs: the largest number of jobs that one request fetches.
         rack: the worker's rack.
@@ -353,11 +353,11 @@ class Queue:
             job._acknowledged = True
 
     def _exchange(self, link: ShareLink, request: Any, *, implicit: bool = True) -> Any:
-        """Sends a request of a share session, whose lock the caller holds.
+        """Sends a request of a share session.
 
         Args:
-            link: the session.
-            request: the request.
+            link: the session, whose lock the caller holds.
+            request: a ShareFetch or ShareAcknowledge request.
             implicit: True if the request can contain automatic acceptances of jobs. If this request fails, the method
                 logs the number of jobs whose acceptance may be lost.
         """

@@ -36,7 +36,7 @@ def config_of(
     Args:
         calls: the node's requests.
         resource_type: the type of the resource.
-        name: its name.
+        name: the name of the resource.
         own: True to leave out settings from other sources, such as defaults.
         broker: the broker that has the settings; None: any broker.
     """
@@ -65,7 +65,7 @@ def change_config(
     Args:
         calls: the node's requests.
         resource_type: the type of the resource.
-        name: its name.
+        name: the name of the resource.
         config: setting -> value.
         broker: the broker that has the settings; None: any broker.
 

@@ -104,7 +104,7 @@ class Topics:
         """Creates a topic.
 
         Args:
-            name: its name.
+            name: the name of the new topic.
             partitions: the number of partitions; None: the server's default.
             replication: the number of replicas; None: the server's default.
             config: settings by Kafka's names, for example `{"cleanup.policy": "compact"}`.
@@ -192,7 +192,8 @@ class Topics:
         """Returns the offset after the last record of partitions.
 
         Args:
-            partitions: the partitions. The result leaves out partitions that do not exist or have no leader.
+            partitions: pairs of topic and partition number. The result leaves out partitions that do not exist or have
+                no leader.
             isolation: "read_committed": the last stable offset, which is at most the start of the first open
                 transaction; "read_uncommitted": the high watermark.
         """
@@ -242,7 +243,7 @@ class Topic:
     """One topic: `node.topics["jobs"]`.
 
     Attributes:
-        name: its name.
+        name: the topic's name.
     """
 
     def __init__(self, calls: Calls, name: str) -> None:
@@ -378,10 +379,11 @@ class Topic:
         `node.producer()` prevents such duplicates, and sends records in batches.
 
         Args:
-            value: the value; text is encoded as UTF-8; None is a tombstone.
-            key: the key. Records with equal keys go to the same partition, as with Java's producer.
+            value: bytes, or a text, which is encoded as UTF-8; None is a tombstone.
+            key: bytes, a text or None. Records with equal keys go to the same partition, as with Java's producer.
             headers: names and values.
-            partition: the partition; None: the key selects it, and records without a key go to each partition in turn.
+            partition: the partition number; None: the key selects the partition. Records without a key go to each
+                partition in turn.
             timestamp: the time of the record, as a datetime or in seconds since the epoch; None: now.
 
         Raises:
@@ -486,7 +488,7 @@ class Topic:
         """Reads records of a partition from an offset on.
 
         Args:
-            partition: the partition.
+            partition: the number of the partition.
             offset: the offset of the first record.
             max_records: the largest number of records to return.
             wait: the time in seconds to wait for a first record.
@@ -526,7 +528,7 @@ class Topic:
         it. The last batch may be incomplete.
 
         Args:
-            partition: the partition.
+            partition: the number of the partition.
             offset: the offset from which to read.
             max_bytes: the maximum size of the result in bytes; the first batch may exceed it.
 

@@ -55,7 +55,7 @@ class Users:
 
         Args:
             user: the user's name.
-            password: the password.
+            password: the new password, as a text.
             mechanisms: "SCRAM-SHA-256", "SCRAM-SHA-512"; None: all.
             iterations: the number of iterations of the salted password.
 
