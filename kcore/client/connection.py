@@ -35,8 +35,8 @@ class Connection:
     """A blocking connection to one server. Not thread-safe.
 
     Args:
-        host: the server's host.
-        port: its port.
+        host: the server's host name or IP address.
+        port: the server's TCP port.
         client_id: the client id in every request.
         timeout_s: time limit of one response.
         security: TLS and SASL; None: neither.

@@ -4,10 +4,10 @@ Several batches of a partition may be sent before the first response. A broker s
 follows the last stored one. So the records keep their order even if requests are lost or overtake each other. A
 repeated batch keeps its sequence, by which the broker recognizes it.
 
-If a batch fails, the broker may or may not have stored the batches after it. Each of these is repeated with its old
-sequence until the broker stores it, recognizes it, or refuses it as out of order. If the broker refuses the first batch
-in the queue, neither this batch nor any batch after it can be stored with the old sequence. Then these batches begin a
-new sequence, under a new producer id.
+If a batch fails, the broker may or may not have stored the batches after it. The producer repeats
+each of these batches with its old sequence until the broker stores the batch, recognizes it, or refuses it as out of
+order. If the broker refuses the first batch in the queue, neither this batch nor any batch after it can be stored with
+the old sequence. Then these batches begin a new sequence, under a new producer id.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class FetchPosition:
         not_before_ms: the end of a pause after an error.
         buffer: fetched records that the user's code has not received yet, or None.
         version: a number that changes with each assignment and each seek, so that late responses are recognized.
-        initial: True until a seek or a reset. The lookup of such a position uses the committed offset, if there is one.
+        initial: True until a seek or a reset. While it is True, a lookup uses the committed offset, if there is one.
         timestamp: the timestamp in ms by which the position is looked up, EARLIEST or LATEST; None: the reset policy
             decides.
     """
@@ -89,8 +89,8 @@ class FetchPosition:
     def following(self) -> int | None:
         """The offset to commit; None if no record was consumed.
 
-        If every fetched record is consumed, the result is the fetch position. It lies after transaction markers and
-        aborted records, which no poll returns. Otherwise these records would count as lag of the group forever.
+        If every fetched record is consumed, the result is the fetch position, which lies after transaction markers and
+        aborted records. No poll returns these records, so after a lower offset they would count as lag forever.
         """
         if self.buffer is None and self.taken == self.consumed and (self.consumed is not None or self.skipped):
             return self.fetch
@@ -145,7 +145,7 @@ class FetchPositions:
 
         Args:
             partition: an assigned partition.
-            offset: the offset; None: the position is looked up again.
+            offset: the offset of the next record; None: the position is looked up again.
             epoch: the leader epoch of the record before the offset, by which the leader validates the position.
         """
         state = self.by_partition[partition]
@@ -174,7 +174,7 @@ class FetchPositions:
         """Handles a lookup by timestamp that found no record: the next lookup sets the position to the end of the log.
 
         Args:
-            partition: the partition.
+            partition: the partition of the position.
             version: the version of the position at the time of the lookup.
 
         Returns:
@@ -231,7 +231,7 @@ class FetchPositions:
         new records.
 
         Args:
-            partition: the partition.
+            partition: the partition of the position.
             version: the position's version at the time of the request.
             offset: the offset of the next record.
             epoch: the leader epoch of the record before it; None: unknown.
@@ -295,7 +295,7 @@ class FetchPositions:
         """Stores the leader's response about a position.
 
         Args:
-            partition: the partition.
+            partition: the partition of the position.
             sent: the position in the request.
             epoch: the largest epoch of the leader's log that is not above the position's epoch; -1: there is none.
             end_offset: the offset after that epoch's records; -1: none.
@@ -330,10 +330,10 @@ class FetchPositions:
         """Buffers the records of a response, unless the position has changed since the request.
 
         Args:
-            partition: the partition.
+            partition: the partition that was fetched.
             version: the position's version at the time of the request.
             offset: the requested offset.
-            records: the records.
+            records: the fetched records, from `offset` on.
         """
         state = self.by_partition.get(partition)
         if state is None or state.version != version or state.fetch != offset or records.following <= offset:

@@ -33,7 +33,7 @@ def malformed(broker: Broker | None, request: Any, error: Exception | str) -> Ka
 
     Args:
         broker: the broker that sent the response; None: unknown.
-        request: the request.
+        request: the request that the broker responded to.
         error: the exception of the code that read the response, or the fault.
     """
     from kcore.errors.malformed import MalformedResponseError  # noqa: PLC0415 - only a failed request needs it

@@ -1,5 +1,5 @@
-"""A client's TLS and SASL, configured by Kafka's settings. Where librdkafka has other names, these are accepted,
-too.
+"""A client's TLS and SASL, configured by Kafka's settings. If librdkafka has another name for a setting, this name is
+accepted, too.
 """
 
 from __future__ import annotations

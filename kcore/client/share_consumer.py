@@ -79,14 +79,14 @@ class ShareMembership:
     heartbeat interval. A new group assigns partitions only after it has initialized their state.
 
     Args:
-        group_id: the group.
+        group_id: the id of the group.
         topics: the topics to subscribe to.
         rack: the member's rack, or None.
 
     Attributes:
         member_id: the member's id, which the client chooses.
         epoch: the member epoch.
-        state: the state.
+        state: the present state of the membership.
         assignment: the assigned partitions.
         version: counts changes of the assignment.
         heartbeat_at_ms: the time of the next heartbeat.
@@ -111,8 +111,8 @@ class ShareMembership:
     def request(self) -> ShareGroupHeartbeatRequest:
         """Returns the next heartbeat; a heartbeat with epoch 0 joins the group.
 
-        After a failure the heartbeat has all fields again. The coordinator then repeats the assignment, which it
-        otherwise sends only when it changes.
+        After a failure, the heartbeat has all fields again, so that the coordinator repeats the assignment. In response
+        to other heartbeats, the coordinator sends the assignment only after a change.
         """
         joins = self.epoch == JOIN_EPOCH or (self._lost and self.epoch != LEAVE_EPOCH)
         self._sent = True
@@ -189,8 +189,8 @@ class ShareSession:
     """The share session of a member with one broker. The driver sends one request at a time.
 
     Args:
-        group_id: the group.
-        member_id: the member.
+        group_id: the id of the group.
+        member_id: the id of the member.
 
     Attributes:
         number: the number of the session; records of earlier sessions cannot be acknowledged.
@@ -213,10 +213,10 @@ class ShareSession:
         """Adds an acknowledgement. The next ShareFetch, or the request that ends the session, carries it.
 
         Args:
-            partition: the partition.
-            first: the first offset.
-            kind: the type.
-            last: the last offset; None: `first`.
+            partition: the partition of the acknowledged records.
+            first: the first acknowledged offset.
+            kind: the type of the acknowledgement.
+            last: the last acknowledged offset; None: `first`.
         """
         self.pending.setdefault(partition, []).append(Acknowledged(first, first if last is None else last, kind))
 

@@ -33,7 +33,7 @@ cdef class ProducerBatch:
         done: an event, which is set when the batch is stored or has failed.
         error: the reason of the failure.
         base_offset: the offset of the first record; -1: unknown.
-        log_time_ms: the time of the append, if the topic's records have it; -1 otherwise.
+        log_time_ms: the broker's time of the append in ms, if the topic has append times; else -1.
         sequence: the producer id, epoch and first sequence; None: not sent yet.
         attempts: the number of failed attempts to send it.
         may_be_stored: True if the result of an attempt is unknown.
@@ -372,12 +372,12 @@ cdef class Accumulator:
         """Adds a record to the open batch of its partition.
 
         Args:
-            topic: the topic.
+            topic: the topic's name.
             value, key: bytes, text or None.
             headers: names and values.
-            partition: the partition; None: by the key, or for records without a key the same partition until a batch is
-                full.
-            timestamp_ms: the timestamp; None: now.
+            partition: the partition number; None: the key selects the partition. Records without a key go to one
+                partition until a batch is full.
+            timestamp_ms: in ms since the epoch; None: now.
 
         Returns:
             The record's delivery. None: the record was not added. The topic or the partition is unknown, the buffer is

@@ -19,8 +19,9 @@ from kcore_ext.batch.records import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 cdef extern from *:
     """
-    /* Memory of freed records for the next ones. A poll frees as many records as it makes, and each would otherwise
-       pass through the general allocator and count as an allocation that makes the garbage collector run. */
+    /* Keeps the memory of freed records for new records. A poll frees about as many records as it makes. Without this
+       reuse, each record would pass through the general allocator, and would count as an allocation that makes the
+       garbage collector run. */
     #ifdef Py_GIL_DISABLED
     #define KCORE_KEPT 0
     #else

@@ -10,8 +10,8 @@ class Broker(NamedTuple):
 
     Attributes:
         node_id: the broker's id; -1: a bootstrap address.
-        host: its host.
-        port: its port.
+        host: the host name or IP address.
+        port: the TCP port.
     """
 
     node_id: int

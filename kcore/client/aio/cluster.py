@@ -151,9 +151,9 @@ class AsyncCluster:
             request: a request message.
             version: the version of the request; None: the newest that the client and the broker support.
             at_most: the highest version to choose if `version` is None; None: no limit.
-            broker: the broker; None: the broker of the route that `route_of` returns.
+            broker: the broker to send to; None: the broker of the route that `route_of` returns.
             channel: requests of different channels use different connections.
-            timeout_s: the time limit of the response, and before of the connection; None: the cluster's `timeout_s`.
+            timeout_s: the time limit for a new connection, and then for the response; None: the cluster's `timeout_s`.
 
         Raises:
             KafkaError: the lookup of the broker failed, for example because a partition does not exist. Or the client
@@ -591,7 +591,7 @@ def _metadata_fault(response: MetadataResponse, names: list[str] | None) -> str 
     """Describes the fault of a response, or returns None. A response must have a row for each topic of the request.
 
     Args:
-        response: the response.
+        response: the response to a Metadata request.
         names: the topics of the request, without repetitions; None: all.
     """
     for topic in response.topics:

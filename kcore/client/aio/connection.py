@@ -47,7 +47,7 @@ class _Waiting(NamedTuple):
         future: receives the response; None: `on_done` receives it.
         on_done: called with the response; None: `future` receives it.
         request_type: the request's class.
-        version: its version.
+        version: the version in which the request was sent.
         deadline_s: the event loop's time at which the response is overdue; infinity: never.
         timeout_s: the time limit of the response, for the error text.
         views: True if the records of the response may be views of the received bytes.
@@ -118,8 +118,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """Connects, performs the TLS handshake and SASL, and requests the served versions.
 
         Args:
-            host: the broker's host.
-            port: its port.
+            host: the broker's host name or IP address.
+            port: the broker's TCP port.
             client_id: the client id in every request.
             timeout_s: the time limit of the connection, and of each response.
             security: TLS and SASL; None: neither.
@@ -223,9 +223,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """Sends a request. The returned future receives the response, or an error that `send` describes.
 
         Args:
-            request: the request.
-            version: its version.
-            timeout_s: the time limit of its response.
+            request: a request message.
+            version: the version in which to encode the request.
+            timeout_s: the time limit of the response.
             views: True if the records of the response may be views of the received bytes. They keep the memory of the
                 whole response.
         """

@@ -24,8 +24,8 @@ class AutoCommitLog:
         """Logs the error of a completed commit, unless the previous commit failed with the same error.
 
         Args:
-            commit: the commit.
-            member_id: the member's id.
+            commit: a completed automatic commit.
+            member_id: the member's id; "" if it has none.
         """
         failure = "" if commit.error is None else f"{type(commit.error).__name__}: {commit.error}"
         changed, self._logged = failure != self._logged, failure

@@ -46,7 +46,7 @@ class GroupMemberMachine(MemberRequests):
         consumed: returns the consumed positions, for automatic commits.
 
     Attributes:
-        settings: the settings.
+        settings: the member's settings.
         metadata: the topics that the member knows.
         ownership: the partitions that the member owns, and the partitions that it has lost.
         revoking: the owned partitions that must not be fetched now. The member is giving them up, or the user's code
@@ -134,7 +134,9 @@ class GroupMemberMachine(MemberRequests):
 
     @abstractmethod
     def _commit_refused(self, code: int, identity: tuple[str, int, str | None], now_ms: int) -> Exception | None:
-        """Returns the error for a commit that `code` refused; None: the member repeats it with the current epoch."""
+        """Returns the error for a commit that the coordinator refused with the error `code`.
+
+        Returns None if the member repeats the commit with its current epoch."""
 
     # ---- inputs
 

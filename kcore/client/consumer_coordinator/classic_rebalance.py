@@ -50,7 +50,7 @@ class ClassicRebalance(GroupMemberMachine):
     """The rebalances of a classic member: the base class of `ClassicMember`.
 
     Attributes:
-        state: the state.
+        state: the present state of the member.
         generation: the generation that the member is in.
         is_leader: True if the member assigns the partitions of its generation.
     """
@@ -337,7 +337,7 @@ class ClassicRebalance(GroupMemberMachine):
         """Returns the pause in ms before a repeated join.
 
         The first `FREE_REPETITIONS` repetitions have no pause. Later pauses grow until an assignment arrives. Kafka's
-        clients never pause before such a join.
+        clients never pause before a repeated join.
         """
         self._repetitions += 1
         late = self._repetitions - FREE_REPETITIONS

@@ -46,9 +46,9 @@ def commit_request(
     """Builds the request that commits offsets.
 
     Args:
-        group_id: the group.
+        group_id: the id of the group.
         identity: member id, generation or member epoch, and instance id.
-        offsets: the offsets.
+        offsets: partition -> the offset of the next record to read.
     """
     member_id, epoch, instance_id = identity
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}

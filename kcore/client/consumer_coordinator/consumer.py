@@ -61,7 +61,7 @@ class ConsumerMember(GroupMemberMachine):
     then computes the assignment when it receives the first heartbeat after this interval.
 
     Attributes:
-        state: the state.
+        state: the present state of the member.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ class MemberSettings:
     """The settings of a member.
 
     Attributes:
-        group_id: the group.
+        group_id: the id of the group.
         topics: the topic names to subscribe to.
         pattern: a regular expression that selects topics, instead of names. Classic members match it against all
             topics that they may see; in a consumer group the broker matches it (RE2 syntax).
@@ -113,7 +113,7 @@ class Revoked(_PartitionEvent):
     """Partitions that the member gives up. It owns them until the event is handled, and may commit their offsets.
 
     Attributes:
-        partitions: the partitions, sorted.
+        partitions: the revoked partitions, sorted.
         epoch: the member epoch or generation in which the member owned them.
     """
 
@@ -124,7 +124,7 @@ class Lost(_PartitionEvent):
     owners already.
 
     Attributes:
-        partitions: the partitions, sorted.
+        partitions: the lost partitions, sorted.
         epoch: the last member epoch or generation in which the member owned them.
     """
 
@@ -151,9 +151,9 @@ class Outgoing:
     """A request that the driver sends.
 
     Attributes:
-        request: the request.
-        broker: the broker; None: any.
-        timeout_ms: the time limit of its response.
+        request: a request message.
+        broker: the broker that receives the request; None: any broker.
+        timeout_ms: the time limit of the response.
         at_most: the newest version to use; None: the newest that the client and the broker support.
         handle: called with the response; returns True if the machine is idle until its next timer.
         refuse: called with the error if no response arrived.
@@ -175,7 +175,7 @@ class Commit:
     """A commit of a member. It is completed once the coordinator has accepted or refused it.
 
     Attributes:
-        offsets: the offsets.
+        offsets: partition -> the offset of the next record to read.
         retry: True to repeat it after retriable errors, until `deadline_ms`.
         deadline_ms: the end of the repetitions.
         seen_losses: the value of `Ownership.losses` that the user's code had seen when it computed the offsets.

@@ -135,7 +135,7 @@ def assign(assignor: Any, members: Sequence[Member], counts: Mapping[str, int]) 
 
     Args:
         assignor: the chosen assignor.
-        members: the members.
+        members: the members of the generation, with their subscriptions.
         counts: the number of partitions of each existing topic.
 
     Returns:

@@ -24,7 +24,7 @@ class MemberRequests(ABC):
         now_ms: the time.
 
     Attributes:
-        settings: the settings.
+        settings: the member's settings.
         metadata: the topics that the member knows.
     """
 
