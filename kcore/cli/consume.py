@@ -143,8 +143,8 @@ def first_offset(topic: Topic, partition: int, start: tuple[str, int], end: int)
     """Returns the offset of a partition at which reading begins.
 
     Args:
-        topic: the topic.
-        partition: the partition.
+        topic: the topic that is read.
+        partition: the number of the partition.
         start: the start position, as returned by `parse_start`.
         end: the current end of the partition.
     """
@@ -162,7 +162,7 @@ class Reader:
 
     Args:
         node: the cluster.
-        selected: the partitions.
+        selected: the partitions to read.
         start: the start position, as returned by `parse_start`.
     """
 
@@ -211,7 +211,7 @@ class MemberOffsets:
 
     Args:
         node: the cluster.
-        group_id: the group.
+        group_id: the id of the group.
         start: the start position, as returned by `parse_start`.
 
     Attributes:

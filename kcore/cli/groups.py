@@ -98,7 +98,7 @@ def _rows(group: GroupDescription, fault: str | None) -> list[dict[str, Any]]:
     """Returns the rows of a group.
 
     Args:
-        group: the group.
+        group: the description of the group.
         fault: the missing or wrong topics of a streams group that is not ready; None for other groups.
     """
     of_group: dict[str, Any] = {

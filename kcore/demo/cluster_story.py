@@ -130,7 +130,7 @@ class ClusterStory(SparkStory):
         """Compares the tables of a local run with the tables of a run on the cluster.
 
         Args:
-            cluster: the cluster.
+            cluster: the Spark cluster, which reads its own tables.
             name: the folder of the local tables.
             stored: the folder of the tables on S3.
         """

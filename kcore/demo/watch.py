@@ -29,7 +29,7 @@ class GroupWatch:
 
     Args:
         bootstrap: the server.
-        group: the group.
+        group: the id of the group.
     """
 
     def __init__(self, bootstrap: str, group: str) -> None:

@@ -224,7 +224,7 @@ def _append_metadata(plan: Plan, records: list[Record]) -> None:
 
 
 def contents(loss: Loss, topic: str | None, limit: int) -> list[str]:
-    """Describes the readable records of a damaged batch: keys of coordinator records, otherwise key and value."""
+    """Describes the readable records of a damaged batch. The text of a coordinator record has only its key."""
     found: list[str] = []
     for name, value in _entries(loss.batch):
         if len(found) == limit:

@@ -21,10 +21,10 @@ class Event(NamedTuple):
     """One record of a log.
 
     Attributes:
-        topic: the record's topic.
-        partition: its partition.
-        offset: its offset.
-        timestamp_ms: its timestamp.
+        topic: the name of the record's topic.
+        partition: the number of the record's partition.
+        offset: the record's position in the partition.
+        timestamp_ms: in ms since the epoch; -1 for none.
         type: the record's type, such as `GroupMetadata`. Other values are `marker` for the end of a transaction,
             `record` for a record of a user topic, and `unknown` for a type that this version does not know. A record of
             an internal topic is `unreadable` if its coordinator cannot decode or load it.

@@ -18,9 +18,9 @@ class OffsetRow(NamedTuple):
     """A committed offset in a listing.
 
     Attributes:
-        group: its group.
-        topic: its topic.
-        partition: its partition.
+        group: the id of the group.
+        topic: the name of the topic.
+        partition: the partition number.
         offset: the committed offset. For a share group, the start offset: all records before this offset are
             acknowledged or archived. None: no member of the share group has fetched yet.
         end: the offset after the last record of the partition; None: the partition does not exist.
@@ -73,8 +73,8 @@ def all_offset_rows(node: Node, group_ids: Iterable[str]) -> list[OffsetRow]:
     """Returns the rows of groups of all types, sorted by group and partition.
 
     Args:
-        node: the node.
-        group_ids: the groups; empty: all.
+        node: an embedded engine or a cluster.
+        group_ids: ids of the groups to include; empty: all groups.
 
     Raises:
         KafkaError: the server refused a group.

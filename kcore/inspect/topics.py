@@ -15,9 +15,9 @@ class TopicPartitionRow(NamedTuple):
     """A partition in a listing.
 
     Attributes:
-        topic: its topic.
-        partition: its number.
-        leader: its leader's node id, None without a leader.
+        topic: the name of the topic.
+        partition: the partition number.
+        leader: the node id of the partition's leader, None without a leader.
         start_offset: the first offset of its log.
         end_offset: the offset of the next record.
         settings: the settings that were set for the topic, as `name=value`; "" if none was set.
@@ -35,8 +35,8 @@ def describe_topics(node: Node, names: Sequence[str] = ()) -> list[TopicPartitio
     """Returns every partition of the topics, with the first and last offsets of its log.
 
     Args:
-        node: the node.
-        names: the topics; empty: all except internal ones.
+        node: an embedded engine or a cluster.
+        names: names of the topics; empty: all topics except internal ones.
 
     Raises:
         KafkaError: a topic does not exist or cannot be described.

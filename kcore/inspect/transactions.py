@@ -1,7 +1,7 @@
 """The offsets that open transactions hold back, read through a node.
 
 A read_committed reader sees a partition up to its *last stable offset*: the first record of the earliest open
-transaction. Such a transaction holds back the offsets from there to the end.
+transaction. This transaction holds back the offsets from its first record to the end of the partition.
 """
 
 from __future__ import annotations

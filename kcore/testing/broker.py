@@ -84,10 +84,10 @@ class Broker(Checks):
     Args:
         settings: settings by Kafka's names; they override `FAST_SETTINGS`.
         topics: the topics to create: names, or a mapping from names to numbers of partitions.
-        port: the port; 0 selects a free port, which `restart` keeps.
+        port: the TCP port for clients; 0 selects a free port, which `restart` keeps.
 
     Attributes:
-        groups: the groups, their state and the faults of their coordinator: `broker.groups["workers"]`.
+        groups: the state of each group, and the faults of its coordinator: `broker.groups["workers"]`.
         clock: the broker's clock.
     """
 
@@ -518,7 +518,7 @@ class Broker(Checks):
         On an event loop use `wait_for_async`: this method blocks the loop, and with it the clients on the loop.
 
         Args:
-            condition: the condition.
+            condition: a function that receives the broker.
             timeout: the maximum time in seconds, of the system's clock.
             message: a name for the condition in the error text; "": the name of the function.
 

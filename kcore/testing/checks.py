@@ -108,7 +108,7 @@ class Checks:
         """Asserts the committed offsets of some partitions of a group; other partitions are not checked.
 
         Args:
-            group: the group.
+            group: the id of the group.
             offsets: the expected offsets by (topic, partition). A consumer that has processed offset 4 commits 5.
 
         Raises:
@@ -158,7 +158,7 @@ class Checks:
 
         Args:
             processed: the processed records, of any Python client, or tuples (topic, partition, offset).
-            group: the group.
+            group: the id of the group whose committed offsets are checked.
 
         Raises:
             AssertionError: a record is committed and was not processed.

@@ -77,7 +77,7 @@ class BrokerClock:
     """The controls of a broker's clock: `broker.clock`.
 
     Args:
-        clock: the clock.
+        clock: the clock that the broker reads.
         advance: moves the clock forward by a number of milliseconds, and fires the broker's due timers.
     """
 

@@ -239,13 +239,13 @@ class ActiveFault:
     """A fault that was injected, with the numbers of requests that it matched and changed.
 
     Args:
-        fault: the fault.
+        fault: the fault to apply.
 
     Raises:
         TypeError: `fault` is not a `Fault`.
 
     Attributes:
-        fault: the fault.
+        fault: the fault to apply.
         seen: number of matching requests.
         applied: number of requests to which it was applied.
     """
@@ -279,9 +279,10 @@ class RandomFaults:
     """Random faults. Equal seeds and an equal order of requests give equal faults.
 
     Args:
-        seed: the seed; None: a new seed. To repeat a run, print the attribute `seed` and pass it here.
-        probability: the probability of a fault for each request of these APIs.
-        apis: the APIs.
+        seed: the start of the random numbers; None: a new seed. To repeat a run, print the attribute `seed` and pass it
+            here.
+        probability: the probability of a fault for each request of `apis`, from 0 to 1.
+        apis: names of the APIs whose requests may have faults.
         faults: the faults to choose from; None: retriable errors, short delays, and lost connections and responses.
             Their `times` and `skip` have no effect.
 
@@ -290,9 +291,9 @@ class RandomFaults:
         ValueError: a value is not valid, or an API is unknown.
 
     Attributes:
-        seed: the seed.
-        apis: the APIs.
-        keys: their keys.
+        seed: the passed or new seed.
+        apis: names of the APIs whose requests may have faults.
+        keys: the API keys of `apis`.
         injected: descriptions of the injected faults, in order.
     """
 

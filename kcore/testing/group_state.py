@@ -27,10 +27,10 @@ class MemberState:
     """A member of a group.
 
     Attributes:
-        member_id: its id.
-        instance_id: its instance id; None for a dynamic member.
+        member_id: the id of the member in the group.
+        instance_id: the group instance id; None for a dynamic member.
         client_id: the client id of its requests.
-        epoch: its epoch; the group's generation in a classic group.
+        epoch: the member epoch; in a classic group the group's generation.
         partitions: the partitions that it owns.
         joining: True while its JoinGroup request is parked (classic groups).
     """

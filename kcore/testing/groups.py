@@ -42,7 +42,7 @@ class TestGroup:
 
     Args:
         broker: the broker or node.
-        group_id: the group.
+        group_id: the id of the group.
     """
 
     __test__ = False  # pytest collects classes by their names

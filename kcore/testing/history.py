@@ -33,8 +33,8 @@ class Event:
 
     Attributes:
         at: seconds since the broker was created, on the broker's clock.
-        kind: the kind; see `Kind`.
-        member_id: the member, if the event concerns one.
+        kind: one of the words that `Kind` describes.
+        member_id: the id of the member that the event concerns, if any.
         client_id: the client id of the member or of the request.
         epoch: the generation or epoch after the event.
         partitions: the partitions that the event concerns.
@@ -65,8 +65,8 @@ class Ownership:
     """The time for which a member owned a partition.
 
     Attributes:
-        partition: the partition.
-        member_id: its owner.
+        partition: the topic and the partition number.
+        member_id: the id of the owner.
         since: the time at which the member became the owner, in seconds since the broker was created.
         until: the time at which the ownership ended, like `since`; None while the member owns the partition.
         ended_by: the cause of the end of the ownership.
@@ -83,12 +83,12 @@ class History(Sequence[Event]):
     """The events of one group, the oldest first. `str(history)` is a table.
 
     Args:
-        group_id: the group.
-        events: its events.
+        group_id: the id of the group.
+        events: the events of the group, the oldest first.
         dropped: the number of older events that were not kept.
 
     Attributes:
-        group_id: the group.
+        group_id: the id of the group.
         dropped: the number of older events that were not kept.
     """
 

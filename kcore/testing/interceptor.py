@@ -63,7 +63,7 @@ class HeldRequest:
 
     Args:
         context: the context of the request.
-        request: the request.
+        request: the typed request.
         go: continues the request, on the engine's thread.
 
     Attributes:

@@ -252,9 +252,9 @@ class ObservedEngine(Engine):
     """An engine whose groups have a history.
 
     Args:
-        log: the log.
+        log: the log that stores the engine's records.
         config: the settings.
-        clock: the clock.
+        clock: the source of time.
         recorder: records the history.
     """
 

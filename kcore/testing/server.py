@@ -29,7 +29,7 @@ class ServerProcess:
         stderr: the file to which the server appends its log; None: only the error of a failed start shows the log.
 
     Attributes:
-        port: the port; the first start selects it, and later starts use the same port.
+        port: the TCP port for clients. The first start selects a free port, and later starts use the same port.
         recovered: text with the numbers of topics, groups and records that the last start recovered.
     """
 

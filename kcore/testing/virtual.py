@@ -234,7 +234,7 @@ class LoopClock:
     """The clock of an engine on a `VirtualTimeLoop`.
 
     Args:
-        loop: the loop.
+        loop: the loop whose virtual time the engine follows.
     """
 
     def __init__(self, loop: VirtualTimeLoop) -> None:
@@ -256,8 +256,8 @@ class Repetition:
 
     Args:
         node: sends the request.
-        request: the request; the same object each time.
-        version: its version; None: the newest.
+        request: a typed request, of which the same object is sent each time.
+        version: the version of the request; None: the newest.
         every_s: the interval in seconds.
 
     Attributes:
@@ -309,7 +309,7 @@ class VirtualNode(Checks):
 
     Attributes:
         loop: the event loop.
-        groups: the groups, their state and the faults of their coordinator.
+        groups: the state of each group, and the faults of its coordinator.
     """
 
     def __init__(
@@ -428,7 +428,7 @@ class VirtualNode(Checks):
         """Sends a request once per interval, for scenarios with many members. An interval precedes the first request.
 
         Args:
-            request: the request, as for `AsyncNode.send`.
+            request: a typed request, as for `AsyncNode.send`.
             every: the interval in seconds.
             version: the version of the request; None: the newest.
 

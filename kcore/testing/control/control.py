@@ -63,7 +63,7 @@ class Control:
         broker: the running broker.
 
     Attributes:
-        broker: the broker.
+        broker: the running broker.
         faults: the injected faults by id.
         random: the random faults; None if none were injected.
     """

@@ -30,9 +30,9 @@ class Field:
     """A field of a JSON object.
 
     Attributes:
-        name: its name.
+        name: the name of the field.
         type: the valid type of a value in JSON Schema, or several valid types.
-        doc: its meaning, for the OpenAPI description.
+        doc: the meaning of the field, for the OpenAPI description.
         required: True if an object must have it.
         nullable: True if null is valid.
         enum: the valid values; empty for no limit.
@@ -74,7 +74,7 @@ class Field:
         """Checks a value.
 
         Args:
-            value: the value.
+            value: the field's value in the request.
             path: the field's position in the request, for the error.
 
         Raises:

@@ -131,7 +131,7 @@ class Operation:
 
     Attributes:
         method: the HTTP method.
-        path: the path; `{name}` is a parameter.
+        path: the path of the URL, in which `{name}` is a parameter.
         doc: the effect, in a sentence.
         run: carries the request out.
         body: the fields of the request's body.

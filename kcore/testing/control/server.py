@@ -49,7 +49,7 @@ class RefusedRequestError(Exception):
     """A request that is refused with a status other than 400.
 
     Args:
-        status: the status.
+        status: the HTTP status code.
         message: the reason.
     """
 
