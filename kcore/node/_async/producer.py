@@ -598,7 +598,7 @@ class AsyncProducer:
         self._renew_after(order.note_failed(queue, batch))
 
     def _renew_after(self, ended: bool) -> None:
-        """Requests a new producer id before the next batch if `ended` is True: a partition's sequence cannot continue."""
+        """Requests a new producer id before the next batch if the sequence of a partition has ended."""
         if ended:
             self._id = NO_PRODUCER
             self._wakeup.set()  # the send loop requests the id in its next turn
