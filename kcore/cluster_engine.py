@@ -76,7 +76,7 @@ class ClusterEngine(Engine):
     errors.
 
     Args:
-        store: the store, with which this node has registered.
+        store: the cluster's store, in which this node has registered.
         lease: the node's lease.
         register_sent_ms: the monotonic time in ms before the registration was sent.
         config: the node's settings; `node_id` is the registered id.

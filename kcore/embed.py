@@ -53,7 +53,7 @@ class _Caller:
         """Calls `watcher` after each durable change of a consumer group (KIP-848), so that callers need not poll.
 
         Args:
-            group_id: the group; it need not exist yet.
+            group_id: the id of the group, which need not exist yet.
             watcher: called with the epochs and the assigned, revoked and target partitions of each member. It runs
                 inside the engine and must not call the engine (`ReentrantCallError`); it may only pass the event to
                 other code.

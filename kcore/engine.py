@@ -88,14 +88,14 @@ class Engine:
 
     Attributes:
         apis: the served APIs by key; each is created at its first use.
-        client_quotas: the quotas of clients, and their measured rates.
+        client_quotas: the configured quotas of clients, and the measured rates.
         fetch_memory_budget: the limit on the memory of Fetch responses.
-        fetch_sessions: the fetch sessions; `connection_closed` ends the sessions of a connection.
+        fetch_sessions: the open sessions by connection; `connection_closed` ends the sessions of a connection.
         pipeline: commits the decided records.
         now: the clock, which the driver reads once per round.
         slices: the queue of long work, of which the driver runs a short part at a time.
         cluster: this node and its addresses.
-        topics: the topics.
+        topics: the directory of topics by name and by id.
         authorizer: checks the permissions of principals; None: everything is allowed.
         partitions: the partitions of the topics.
         log_dirs: the sizes of the data folder, for DescribeLogDirs.
@@ -264,7 +264,8 @@ class Engine:
 
         Raises:
             DataFolderError: the folder is damaged, locked, of an unknown version, or not a kcore folder.
-            ConfigError: no folder is set, but the durability needs one; or a folder is set that it would not use.
+            ConfigError: no folder is set, although the durability is not `memory`; or a folder is set, although the
+                durability is `memory`.
         """
         path, durability = config.kcore_data_dir, config.kcore_durability
         if not path and config.source("kcore.durability") == "default":
@@ -477,7 +478,7 @@ class Engine:
 
         Args:
             context: the client and the version of the request.
-            request: the request; its API must be in `apis`.
+            request: a typed request, whose API must be in `apis`.
 
         Returns:
             The response; a `Pending` if the response comes later; None if the protocol has no response.

@@ -30,23 +30,23 @@ after the loop has read them.
 MAX_READS: Final = 10
 """Maximum number of successive reads that were late. After that, timers fire even if the last read was late.
 
-Otherwise a flood of requests could block timers."""
+Without this limit, a flood of requests could block timers."""
 
 
 MAX_WAITS: Final = 100
 """Maximum number of turns for which timers wait for requests that were read but not served.
 
-Otherwise a flood of requests could block timers. A turn serves requests for 20 ms.
+Without this limit, a flood of requests could block timers. A turn serves requests for 20 ms.
 """
 
 
 class LateTimers:
     """The timers of an event loop. They fire immediately, or after a read of all sockets if the loop was late.
 
-    The loop counts as late if no round began for more than `LONG_PAUSE_MS`. It still counts as late for that time after
-    such a pause, until all sockets have been read. The reason: the first request after the pause begins a round, but
-    other requests of the same turn are not served yet. An idle loop also counts as late; the two turns for the read
-    then cost only a few microseconds.
+    The loop counts as late in two cases. First, if no round has begun for more than `LONG_PAUSE_MS`. Second, during the
+    next `LONG_PAUSE_MS` after this pause, until all sockets have been read: the first request after the pause begins a
+    round, but other requests that were sent during the pause may not be read yet. An idle loop also counts as late; the
+    two turns for the read then cost only a few microseconds.
 
     Args:
         loop: the event loop.

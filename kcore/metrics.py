@@ -43,7 +43,7 @@ class Metric(NamedTuple):
     """One metric.
 
     Attributes:
-        name: the name. It ends with the unit; the name of a counter ends with `_total`.
+        name: the metric's name in the output. It ends with the unit; the name of a counter ends with `_total`.
         kind: the metric's type.
         doc: the meaning, in a sentence.
         collect: returns pairs of label values and value. The value is a number, or a `Histogram` if the kind is
@@ -202,7 +202,7 @@ def exposition(metrics: Iterable[Metric], source: Any) -> Generator[None, None, 
     """Makes the text of a scrape in slices.
 
     Args:
-        metrics: the metrics.
+        metrics: the metrics to output, in order.
         source: the argument of their `collect` functions.
 
     Returns:

@@ -35,7 +35,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def escaped(letter: str) -> str:
-    r"""Returns a character as `\x1b`, `\u202e` or `\U000e0001`."""
+    r"""Returns the escape sequence of a character: `\x1b`, `\u202e` or `\U000e0001`."""
     code = ord(letter)
     if code < 0x100:
         return f"\\x{code:02x}"

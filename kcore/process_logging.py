@@ -123,8 +123,8 @@ def log_failure(logger: logging.Logger, error: BaseException, message: str, *val
 
     Args:
         logger: the component's logger.
-        error: the error; its traceback is logged with the message.
-        message: the message, with `%` placeholders.
+        error: an exception, whose traceback is logged with the message.
+        message: the text of the line, with `%` placeholders.
         values: the values of the placeholders.
     """
     try:  # noqa: SIM105 - `suppress` would need memory
@@ -143,9 +143,9 @@ def next_step(error: BaseException) -> str:
 def log_name(subject: object) -> str:
     """Returns the name of a function, a generator or another object for log lines, such as `Periodic._run`.
 
-    An object of kcore whose class defines `__repr__` has this text as its name. Any other object has the name of its
-    class, because the text of a user's object may contain credentials. The function never raises an `Exception`:
-    handlers of errors call it.
+    The name of an object of kcore is its `repr` if its class defines `__repr__`. The name of any other object is the
+    name of its class, because the `repr` of a user's object may contain credentials. The function never raises an
+    `Exception`: handlers of errors call it.
 
     Args:
         subject: the object.
@@ -217,7 +217,7 @@ def configure(stream: IO[str], level: str, form: str = "text") -> None:
     """Sends the log of the whole process to a stream.
 
     Args:
-        stream: the stream.
+        stream: a text stream, such as `sys.stderr`.
         level: the lowest level that is written: debug, info, warning or error.
         form: "text" or "json".
     """

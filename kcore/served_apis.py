@@ -268,7 +268,7 @@ def apis_of(node: Node, served: Iterable[ServedApi] = SERVED_APIS) -> list[Defer
     """Returns the APIs of a node. Each API object is created at its first use.
 
     Args:
-        node: the node.
+        node: the node whose services the APIs use.
         served: the rows of the table.
     """
     return [DeferredApi(row.key, row.versions, partial(row.make, node)) for row in served]
