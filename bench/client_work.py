@@ -255,7 +255,7 @@ async def aiokafka_commit(address: str, topic: str, size: int, records: int) -> 
 
 
 async def aiokafka_heartbeat(address: str, topic: str, size: int, records: int) -> float:
-    """Idles as a member that sends heartbeats often. Its partitions are paused, because it would otherwise fetch."""
+    """Idles as a member that sends heartbeats often. Its partitions are paused, so that the client does not fetch."""
     async with _aiokafka_consumer(address, topic, heartbeat_interval_ms=HEARTBEAT_MS) as consumer:
         while not consumer.assignment():
             await asyncio.sleep(0.1)
@@ -356,7 +356,7 @@ def kafka_python_commit(address: str, topic: str, size: int, records: int) -> fl
 
 
 def kafka_python_heartbeat(address: str, topic: str, size: int, records: int) -> float:
-    """Idles as a member that sends heartbeats often. Its partitions are paused, because it would otherwise fetch."""
+    """Idles as a member that sends heartbeats often. Its partitions are paused, so that the client does not fetch."""
     consumer = _kafka_python_consumer(address, topic, heartbeat_interval_ms=HEARTBEAT_MS)
     while not consumer.assignment():
         consumer.poll(timeout_ms=500)
@@ -466,7 +466,7 @@ def librdkafka_commit(address: str, topic: str, size: int, records: int) -> floa
 
 
 def librdkafka_heartbeat(address: str, topic: str, size: int, records: int) -> float:
-    """Idles as a member that sends heartbeats often. Its partitions are paused, because it would otherwise fetch."""
+    """Idles as a member that sends heartbeats often. Its partitions are paused, so that the client does not fetch."""
     consumer = _librdkafka_consumer(address, topic, **{"heartbeat.interval.ms": HEARTBEAT_MS})
     while not consumer.assignment():
         consumer.poll(0.5)

@@ -42,7 +42,7 @@ def measure_flush(folder: str, seconds: float, rate: float = 0.0, size_bytes: in
     """Measures flushes on the device of a folder.
 
     Args:
-        folder: the folder.
+        folder: a folder on the device.
         seconds: the time of the measurement.
         rate: flushes per second; 0 for flushes back to back.
         size_bytes: the size of a write.

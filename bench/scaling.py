@@ -229,7 +229,7 @@ def measure(generator: Path, seats: Seats, kind: str, servers: Servers, seconds:
         generator: the compiled `pipelines.c`.
         seats: the groups.
         kind: `heartbeats` or `commits`.
-        servers: the servers.
+        servers: the running servers of a variant.
         seconds: the time of the run.
     """
     requests = [encode_request(request, version, 7, "bench").hex() for request, version in getattr(seats, kind)()]

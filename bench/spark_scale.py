@@ -249,10 +249,10 @@ def report(name: str, events: int, usage: Usage, where: str, shares: Mapping[str
     """Prints a line of the output.
 
     Args:
-        name: the job.
-        events: the number of events.
+        name: the name of the job.
+        events: the number of events in the log.
         usage: the resources of the job.
-        where: where the job ran.
+        where: the Spark master of the job, or `cluster`.
         shares: processor seconds by the parts of the work, if known.
     """
     line = {

@@ -15,7 +15,7 @@ class Pipeline:
 
     Args:
         port: the server's port on this machine.
-        request: the request, which is sent repeatedly.
+        request: a typed request, which is sent repeatedly.
         version: its API version.
         depth: the number of outstanding requests.
     """

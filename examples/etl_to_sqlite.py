@@ -30,7 +30,7 @@ def square(node: kcore.Node, source: str, target: str, fail_after: int | None = 
     """Copies squares until the source is read.
 
     Args:
-        node: the node.
+        node: an embedded engine or a cluster.
         source: the topic to read.
         target: the topic to write.
         fail_after: the number of records after which a transaction fails; None if none fails.

@@ -28,9 +28,9 @@ class Row:
     """The lag of a group.
 
     Attributes:
-        group_id: the group.
+        group_id: the id of the group.
         type: "classic", "consumer", "share" or "streams".
-        state: its state, for example "Stable".
+        state: Kafka's name of the group state, for example "Stable".
         lag: the number of records that the group has not processed, in all partitions.
         worst: the partition with the largest lag; None without a lag.
         time_s: the time of the measurement, in seconds of a monotonic clock.
