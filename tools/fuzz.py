@@ -150,7 +150,7 @@ def fuzz(name: str, seed: int, count: int | None, seconds: float | None) -> tupl
     """Runs mutated inputs, at least one. Returns the number of inputs, and the last input with its error or None.
 
     The time begins when the target is ready: on a build with sanitizers, some targets take longer to prepare than to
-        run.
+    run.
     """
 
     def work(shared: Shared) -> None:

@@ -4,7 +4,7 @@
 
 Each seed generates one program: a list of steps. A step is a request of one of a few clients, with valid or invalid
 arguments. If the responses to a program differ, the tool removes steps as long as the difference remains, and prints
-the shortened program. It counts the differences that `docs/differences.md` describes separately (`known.py`).
+the shortened program. It counts the documented differences separately (`known.py`).
 
 With `--logs`, the tool also compares the records in the logs after a program without a difference (`records.py`).
 Several programs run at the same time, because a program waits most of the time. With `--restart`, each program pauses

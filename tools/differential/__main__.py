@@ -153,7 +153,8 @@ class MiddleBarrier:
     def __call__(self) -> None:
         """Waits at the barrier at the first call. Later calls do nothing.
 
-        A program that ends early calls this at its end, so that the other programs do not wait for it in vain.
+        A program that ends before its middle step calls the object at its end, so that the other programs do not wait
+        for it in vain.
         """
         if not self._reached:
             self._reached = True
@@ -201,7 +202,8 @@ def run_seed(
     """Generates and runs the program of a seed over separate connections. Shortens a program that finds a difference.
 
     Args:
-        barrier: the barrier for a run in which the servers restart. Such a program is not shortened.
+        barrier: the barrier for a run in which the servers restart; None: the servers do not restart. In a run with a
+            restart, programs are not shortened.
     """
     restarts = barrier is not None
     sides = [Side(name, bootstrap, hides_leader_epochs=restarts) for name, bootstrap in servers.items()]

@@ -1,4 +1,4 @@
-"""The differences that `docs/differences.md` describes and that programs can find. The tool counts them separately."""
+"""The documented differences that programs can find (see `docs/differences.md`). The tool counts them separately."""
 
 from __future__ import annotations
 

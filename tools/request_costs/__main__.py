@@ -170,8 +170,9 @@ async def converse(state: State, case: Case) -> dict[str, Any]:
 
 
 def own_memory() -> None:
-    """Copies the pages that this process shares with its parent. Otherwise the first access to each page would copy the
-    page, and this time would count for the request.
+    """Copies the memory pages that this process shares with its parent.
+
+    Without this step, the first access to each page would copy the page, and this time would count for the request.
     """
     with open("/proc/self/maps") as maps:
         regions = [line.split() for line in maps]

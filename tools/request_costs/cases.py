@@ -114,8 +114,9 @@ class Cases:
     def partitions(
         self, key: ApiKey, what: str, path: str, *, version: int = -1, top: Any = None, **entry: Any
     ) -> Case:
-        """Yields requests for as many partitions of the topic "wide" as fit. Partitions beyond the topic's last one do
-        not exist.
+        """Yields a request about as many partitions of the topic "wide" as fit in 1 MB.
+
+        The request also names partitions that the topic does not have.
         """
         request = request_class(key)
         topic_field, partition_field = path.split(".")

@@ -58,7 +58,7 @@ class State:
     """An engine, filled without sockets.
 
     Attributes:
-        engine: the engine.
+        engine: the engine that serves the requests.
         names: the names of its small topics.
         groups: the ids of its groups.
         big_group: a group whose description has 900 KB.

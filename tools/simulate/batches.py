@@ -17,9 +17,9 @@ class LogRecord(NamedTuple):
     """A record in the log.
 
     Attributes:
-        offset: its offset.
-        key: its key, or None.
-        value: its value, or None.
+        offset: the record's position in the partition.
+        key: the key's bytes, or None.
+        value: the value's bytes, or None.
         producer_id: the producer id of the batch; -1 if it has none.
         epoch: the producer epoch of the batch.
         transactional: True for records of transactions and for markers.

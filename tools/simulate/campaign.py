@@ -1,6 +1,9 @@
-"""Simulates consecutive seeds and adds their results to the record file: `python -m tools.simulate.campaign --seconds
-600`. Each line of the file is one batch: the seeds from a random start, the version of the code, the number of events,
-and the failures. A campaign that is stopped loses at most its unfinished batch; the next one adds to the same record.
+"""Simulates consecutive seeds and adds their results to the record file.
+
+    python -m tools.simulate.campaign --seconds 600
+
+Each line of the file is one batch: the seeds from a random start, the version of the code, the number of events, and
+the failures. A campaign that is stopped loses at most its unfinished batch. The next campaign adds to the same file.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ class Batch:
 
     Attributes:
         commit: the version of the code.
-        first_seed: the first seed.
+        first_seed: the lowest seed of the batch.
         seeds: the number of seeds, which are consecutive.
         events: the number of simulated events.
         virtual_s: the simulated time.
@@ -58,7 +61,7 @@ def run_batch(
 
     Args:
         commit: the version of the code, for the record file.
-        first_seed: the first seed.
+        first_seed: the lowest seed of the batch.
         seconds: the batch ends with the seed that exceeds this time.
         most_seeds: the largest number of seeds.
         cluster: True to simulate clusters.

@@ -125,7 +125,7 @@ class Channel:
             self._wire.stalled_until_ms = self._kernel.now_ms + duration_ms
 
     def cut(self, server_after_ms: int = 0) -> None:
-        """Cuts the connection."""
+        """Cuts the connection. The server is notified `server_after_ms` later than the client."""
         if self._wire is not None:
             self._wire.cut(0, server_after_ms)
 

@@ -96,8 +96,8 @@ class Disk:
         full: True while every write that needs space fails.
         failure: the kind of the next failure, from `FAILURES`, or None.
         failed: True if an operation has failed since the folder was opened.
-        readable: the number of reads that still succeed before the `unreadable` ones.
-        unreadable: the number of reads that fail after that.
+        readable: the number of reads that still succeed before reads begin to fail.
+        unreadable: the number of reads that then fail.
         crash: the crash in the next write: a moment from `CRASHES`, and True for a power failure. None: no crash.
     """
 

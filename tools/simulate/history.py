@@ -21,12 +21,12 @@ class Write:
 
     Attributes:
         value: the record's value, unique in the simulation.
-        partition: its partition.
-        client: the producer.
+        partition: the topic and partition number.
+        client: the name of the producer.
         transaction: the producer's transaction, or None.
-        result: its result so far.
+        result: the result of the write so far.
         offset: the offset in the response; -1 if it is unknown.
-        key: its key, or None.
+        key: the record's key, or None.
         tombstone: True if the record has no value; `value` is then only the name of the write.
         timestamp_ms: the record's timestamp; -1: unknown.
     """
@@ -66,10 +66,10 @@ class OffsetWrite:
     """An offset that a client committed.
 
     Attributes:
-        offset: the offset.
+        offset: the committed offset.
         sent_ms: the time of the request.
         done_ms: the time of the response.
-        result: its result so far.
+        result: the result of the commit so far.
         transaction: the transaction that contains it, or None.
     """
 

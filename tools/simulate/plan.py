@@ -135,9 +135,9 @@ class Plan:
         weather: the rates of the network; see `Weather`.
         round_ms: the longest time for which a round collects requests.
         background: the probability that a round is written in the background.
-        topics: the topics.
-        clients: the clients.
-        faults: the faults, in the order of their times.
+        topics: name -> the topic's partitions and settings.
+        clients: the client processes of the run.
+        faults: the faults to inject, in the order of their times.
     """
 
     seed: int

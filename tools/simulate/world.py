@@ -69,7 +69,7 @@ class World:
     """A simulation.
 
     Args:
-        plan: the plan.
+        plan: the clients, faults and rates of the run.
         sink: receives the lines of the trace, or None.
 
     Attributes:
@@ -169,8 +169,8 @@ class World:
     def outcome(self, code: int, sent_ms: int) -> str:
         """Returns the result of a write request whose response has the error code `code`.
 
-        The result of a failed request is unknown if, since it was sent, the log could not determine the result of a
-        write.
+        A failed request has the result UNKNOWN if a write has failed since the request was sent, and the log does not
+        know if this write is durable.
         """
         if not code:
             return ACKNOWLEDGED
@@ -318,7 +318,7 @@ class World:
         self._schedule_rounds(1, 0.0)
 
     def restart_client(self, name: str, life: int) -> None:
-        """Restarts a client process that has ended by itself, unless a newer one already runs."""
+        """Restarts a client process that has ended by itself, unless a newer process of the client already runs."""
         if not self.ended and self.clients[name].life == life:
             for plan in self.plan.clients:
                 if plan.name == name:

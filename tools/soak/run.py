@@ -50,7 +50,7 @@ class _Administrator(Client):
         return topic_id
 
     def find_transaction_coordinator(self) -> None:
-        """Finds a coordinator. The first such request creates the internal topic of transactions."""
+        """Looks up a transaction coordinator. The first look-up makes the server create `__transaction_state`."""
         (response,) = self.call("FindCoordinator", 4, {"key_type": 1, "coordinator_keys": ["any"]})["coordinators"]
         self.checked("FindCoordinator", response["error_code"])
 

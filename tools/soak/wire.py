@@ -85,7 +85,7 @@ class Client:
         """Returns the code if it is 0 or one of `expected`.
 
         Raises:
-            RetryError: the code is another one. If it is not retriable, it is also recorded as a violation.
+            RetryError: any other code. A code that is not retriable is also recorded as a violation.
         """
         if code == 0 or code in expected:
             return code

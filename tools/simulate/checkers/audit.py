@@ -18,7 +18,7 @@ def audit(log: LogEngine, names: Mapping[bytes, str], across: bool) -> list[Find
     """Returns the findings that must not occur in a log.
 
     Args:
-        log: the log.
+        log: the final log of the node.
         names: the names of its topics by id; partitions of other topics are left out.
         across: True to compare partitions with each other by timestamp. Must be False if the wall clock was stepped.
     """

@@ -21,11 +21,12 @@ requests.
 
 
 def reachable_types(root: Any, stop: tuple[str, ...] = ("tools.simulate",)) -> Counter[type]:
-    """Returns the number of objects, by type, that an object references directly or indirectly. Leaves out modules,
-    types and globals of functions.
+    """Returns the number of objects, by type, that an object references directly or indirectly.
+
+    Leaves out modules, types, texts, bytes, integers, and the globals of functions.
 
     Args:
-        root: the object.
+        root: the object, which also counts.
         stop: packages. References from objects whose type is in one of these packages are not followed.
     """
     counts: Counter[type] = Counter()

@@ -79,7 +79,7 @@ class ClusterSimNode(Node):
     network.
 
     Attributes:
-        node_id: its id.
+        node_id: the id of the node in the cluster.
         stopped: True while it must not start again.
     """
 

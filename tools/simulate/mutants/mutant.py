@@ -24,7 +24,7 @@ class Finding(NamedTuple):
 
     Attributes:
         checker: the checker that finds the defect.
-        seed: the seed.
+        seed: the seed of the simulation.
         steps: the number of events until the checker finds the defect.
         processor_s: the CPU time until then, in seconds.
     """
@@ -45,7 +45,7 @@ class Mutant:
     """A planted defect.
 
     Attributes:
-        name: its name.
+        name: the name of the defect on the command line.
         defect: the defect in a few words.
         patches: returns the replacements of attributes.
         cluster: True if the defect needs a simulation of a cluster.
