@@ -5,10 +5,10 @@ paused.
     python examples/sharded_service.py HOST:PORT    the same against kcore serve, or against Apache Kafka
 
 Sixty-four shards are the partitions of a virtual topic, which has no data. Ten workers share them as members of a
-group. A worker writes the state of its shards to a store, with a fence: the epoch in which it got the shard, and its
-member id. The store refuses an epoch that is older than the shard's newest epoch, and the newest epoch with another
-member id. One worker freezes for longer than its session: its shards move to other workers, and when it wakes up, the
-store refuses its writes.
+group. A worker writes the state of its shards to a store, with a fence. The fence has two parts: the epoch in which the
+worker got the shard, and the worker's member id. The store refuses an epoch that is older than the shard's newest
+epoch, and the newest epoch with another member id. One worker freezes for longer than its session: its shards move to
+other workers, and when it wakes up, the store refuses its writes.
 
 The epochs must never decrease. A group without members and without committed offsets is deleted, and a new one begins
 at epoch 1. So each worker commits an offset that has no other use, and keeps the group for `offsets.retention.minutes`

@@ -459,7 +459,7 @@ class ClusterEngine(Engine):
     def submit(self, context: RequestContext, request: Any) -> Any:
         """Handles a request like `Engine.submit`, if this node's lease is valid before and after the call.
 
-        Otherwise, refuses the request with a retriable error.
+        If the lease is not valid, refuses the request with a retriable error.
         """
 
         def decide(context: RequestContext, request: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 MAX_DEPTH: Final = 100
-"""Maximum nesting of lists and objects. Recursive code can process such a document without a RecursionError."""
+"""Maximum nesting of lists and objects. Recursive code can process this depth without a RecursionError."""
 
 TOO_DEEP: Final = f"the JSON has more than {MAX_DEPTH} nested levels"
 

@@ -193,7 +193,7 @@ def _folder(path: str | Path) -> str:
     """Returns the path of the data folder as a text.
 
     Raises:
-        ConfigError: the path is empty. It must not open an engine in memory, which would lose the data.
+        ConfigError: the path is empty. An engine in memory, which None opens, would lose the data.
         TypeError: the path has another type.
     """
     folder = os.fspath(path)

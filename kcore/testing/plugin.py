@@ -45,7 +45,7 @@ class PlainImports:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests() -> None:
-    """Installs `PlainImports` before pytest loads the conftest files, because these may import modules of kcore."""
+    """Installs `PlainImports` before pytest loads conftest files, because a conftest file may import kcore."""
     if PlainImports not in sys.meta_path:
         sys.meta_path.insert(0, PlainImports)
 

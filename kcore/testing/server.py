@@ -132,7 +132,7 @@ class ServerProcess:
         return False
 
     def kill(self) -> int:
-        """Sends SIGKILL; returns the former process id."""
+        """Sends SIGKILL; returns the id of the killed process."""
         return self._end(signal.SIGKILL)[0]
 
     def stop(self) -> int | None:

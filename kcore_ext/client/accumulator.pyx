@@ -381,7 +381,7 @@ cdef class Accumulator:
 
         Returns:
             The record's delivery. None: the record was not added. The topic or the partition is unknown, the buffer is
-            full, the sending thread must run first, the producer is closed, or its event loop is another one.
+            full, the sending thread must run first, the producer is closed, or the caller runs on another event loop.
 
         Raises:
             TypeError: an argument has the wrong type.

@@ -198,7 +198,7 @@ cdef class FetchedRecords:
             aborted: pairs (first offset, producer id) of the aborted transactions whose records are left out, by
                 descending offset; the function removes elements from the list. None: all records are returned.
             decompress: `decompress(codec, data, max_size_bytes) -> bytes`.
-            most_bytes: the size of decompressed batches after which the rest is left out.
+            most_bytes: the size of decompressed batches after which further batches are left out.
 
         Raises:
             CorruptBatchError: a batch is invalid. The batches before it were added.

@@ -383,8 +383,8 @@ cdef void discard(ColumnNode node) noexcept:
 cdef object finish(ColumnNode node):
     """Returns a column's (length, null count, buffers, child columns) in Arrow's order, and clears the column.
 
-    The column is cleared even if there is no memory for the result: after a partial transfer, its length would differ
-    from those of its children.
+    The column is cleared even if there is no memory for the result. After a partial transfer, the length of the column
+    would differ from the lengths of its children.
     """
     try:
         return _finished(node)

@@ -214,7 +214,7 @@ def _session(state: LargeState) -> Any:
 
 
 def _of_a_user(request: Callable[[LargeState], Any]) -> Callable[[LargeState], Any]:
-    """Makes the node's clients ordinary users before a request. They are super users otherwise."""
+    """Makes the node's clients ordinary users before a request. For all other requests, the clients are super users."""
 
     def made(state: LargeState) -> Any:
         authorizer: Any = state.engine.authorizer

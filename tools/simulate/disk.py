@@ -1,7 +1,7 @@
 """A simulated disk under a real data folder: unsynced writes are lost, torn or reordered, and operations fail.
 
 The folder's files are the page cache. The device is a second copy in memory. The journal's writes reach the device
-at the journal's next flush. An LMDB transaction flushes its pages before it writes its meta page, so the pages that
+at the journal's next flush. An LMDB transaction flushes its pages before it writes its meta page. So the pages that
 differ from the device after a commit are the pages that the transaction wrote.
 """
 

@@ -59,8 +59,8 @@ class AsyncMember:
     A commit, also in a transaction, belongs to the membership that the program has seen last. The program sees the
     membership when its listener or its loop over `events` receives an event. With a consumer, the program sees it at
     each poll. Without listeners and loop, the program sees it when it reads `assignment`. A commit raises
-    CommitFailedError if the group has removed the member since then, or if the member gave the partition up. This also
-    holds if the member has joined again in the background.
+    CommitFailedError if the group has removed the member since then, or if the member gave the partition up. It raises
+    this error even if the member has joined again in the background.
 
     The member logs a background error, for example of a listener, at once. The next call of `start`, `commit`,
     `events`, `poll` or `wait`, or the end of the `with` block, also raises the error. If the coordinator has refused
@@ -255,8 +255,8 @@ class AsyncMember:
     def _may_close(self) -> bool:
         """Returns False if `close` must do nothing.
 
-        This holds if other code closes the member, in a forked child, after the end of the event loop, and while the
-        interpreter shuts down.
+        `close` must do nothing in a forked child, after the end of the event loop, and while the interpreter shuts
+        down. It must also do nothing if the caller runs a callback while another call closes the member.
 
         Raises:
             ReentrantCallError: the caller runs a callback of the member, and `close` would wait for its end.
@@ -331,7 +331,7 @@ class AsyncMember:
 
         Args:
             offsets: partition -> the offset of the next record to read, or an `OffsetAndMetadata`.
-            wait: False to return at once. The member does not repeat such a commit after an error.
+            wait: False to return at once. The member then does not repeat the commit after an error.
             on_done: called with the error, or None, when the commit is completed.
 
         Raises:
@@ -559,8 +559,8 @@ class AsyncMember:
     def _informs_of_losses(self) -> bool:
         """True if an `Assigned` event without a listener updates the membership that the user's code has seen.
 
-        This holds if the user's code receives `Lost` events. It also holds before the first assignment, because the
-        member then has no partitions to lose.
+        The event updates the membership if the user's code receives `Lost` events. Before the first assignment, the
+        event always updates the membership, because the member has no partitions to lose.
         """
         return self._listeners[Lost] is not None or not self._joined.is_set()
 

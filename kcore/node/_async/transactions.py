@@ -319,14 +319,14 @@ class AsyncTransaction:
     ) -> None:
         """Commits offsets of a group with the transaction (KIP-447).
 
-        This method sends no request if the group has removed the member since its last poll or event, or if the member
-        gave up one of the partitions. This also holds if the member has joined again meanwhile.
+        This method fails without a request if the group has removed the member since its last poll or event. It also
+        fails without a request if the member gave up one of the partitions. A later rejoin does not change this.
 
         Args:
             group: the consumer or member that read the records, or its `group_metadata` from the time of the read. The
                 coordinator refuses the offsets of a fenced member. If the group has no members, pass the group or its
-                id. For a group with members, do not pass the group or its id: the request would name no member, so the
-                coordinator would accept the offsets without a check of the member.
+                id. For a group with members, do not pass the group or its id. The request would then name no member, so
+                the coordinator would accept the offsets without a check of the member.
             offsets: partition -> the offset of the next record to read, for example `consumer.positions()`.
 
         Raises:

@@ -176,7 +176,7 @@ class Queue:
 
     @property
     def _close_timeout_s(self) -> float:
-        """The time limit of a request of `close`. After a silent broker, the other requests get at least a second."""
+        """The time limit in seconds of a request that `close` sends: its remaining time, but at least 1."""
         return max(1.0, (self._close_by_ms - now_ms()) / 1000) if self._closed else CLOSE_TIMEOUT_S
 
     def _close_session(self, link: ShareLink) -> None:

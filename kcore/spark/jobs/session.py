@@ -119,8 +119,9 @@ def check_java() -> None:
 def prepare_local_workers() -> None:
     """Makes local workers use this interpreter and this kcore.
 
-    Otherwise, workers would run the first `python3` on the path. Spark finds data sources by listing the folders of the
-    module path, which lacks the folders of an editable install. `worker_start` shortens the start of the workers.
+    Without this function, workers would run the first `python3` on the path. Spark finds data sources by listing the
+    folders of the module path, which lacks the folders of an editable install. `worker_start` shortens the start of the
+    workers.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     package = Path(kcore.__file__).parent

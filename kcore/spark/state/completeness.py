@@ -1,8 +1,8 @@
 """Tracks whether a log still contains all records of an earlier state.
 
 The replay of a whole compacted log gives the state at its end. A replay may also stop at an earlier offset, called the
-*cut*. The state at the cut may be wrong: compaction may have removed a key's last record before the cut, because the
-key has a newer record after the cut.
+*cut*. The state at the cut may be wrong. If a key has a newer record after the cut, compaction may have removed the
+key's last record before the cut.
 
 The state at a cut is correct if compaction has not passed the last stable offset of the log as of the cut. The cut
 itself is not a sufficient bound, because a transaction that was open at the cut may have ended before the cleaner ran.

@@ -30,9 +30,9 @@ MAX_FAULTS = 1_000
 class PartitionState:
     """The state of one partition of an internal topic as of the last applied row.
 
-    Rows arrive in offset order, each offset at most once; the reader ensures that. A row that cannot be decoded or
-    that contradicts earlier rows is recorded as a fault and changes nothing, so that one bad record does not hide the
-    others.
+    Rows arrive in offset order, each offset at most once; the reader ensures that. A row that cannot be decoded, or
+    that contradicts earlier rows, is recorded as a fault and changes nothing. So one bad record does not hide the other
+    records.
 
     Args:
         topic: one of `COORDINATOR_TOPICS`.

@@ -67,8 +67,9 @@ def rebuild(
 ) -> Rebuilt:
     """Returns the state of one partition as of a moment.
 
-    The log is read to its end, even if the moment is earlier, because only the later part of the log shows if
-    compaction has removed needed records. `rebuild_batches` gives the same result from record batches, and is faster.
+    The log is read to its end, even if the moment is earlier. Only the later part of the log shows whether compaction
+    has removed records that the state needs. `rebuild_batches` gives the same result from record batches, and is
+    faster.
 
     Args:
         topic: the name of an internal topic.

@@ -1,7 +1,7 @@
 """Derives rebalances of classic groups from their generations.
 
 The log contains only stable and empty generations, and no records of joins, leaves and timeouts. A comparison of a
-generation with the previous one shows these.
+generation with the previous generation shows which members joined and left.
 """
 
 from __future__ import annotations

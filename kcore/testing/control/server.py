@@ -367,7 +367,7 @@ class ControlHandler(BaseHTTPRequestHandler):
         return body
 
     def _check_origin(self) -> None:
-        """Refuses the requests of web pages, because any page in a browser of this machine could send such requests."""
+        """Refuses the requests of web pages, because any page in a browser of this machine could control the broker."""
         host = self.headers.get("Host", "127.0.0.1").rpartition(":")
         name = host[0] if host[2].isdigit() and host[0] else "".join(host)
         if self.headers.get("Origin") is not None or not _is_loopback(name.lower().strip("[]")):
