@@ -74,7 +74,10 @@ class Check:
         """Checks a marker before it is replayed."""
 
     def forget(self) -> None:
-        """Drops all state. The audit calls it after damage, because it compares no later record with earlier ones."""
+        """Drops all state.
+
+        The audit calls this method after damage, and compares no later record with earlier records.
+        """
 
     def end(self) -> None:
         """Finishes the check at the end of the log."""

@@ -1,8 +1,8 @@
 """Tracks which parts of a log are complete, to distinguish faults from the effects of compaction.
 
-Compaction removes a record only if a newer record of its key lies below the cleaner's offset. Therefore, a record that
-still exists below that offset was valid from its own offset up to the next existing record of its key. This rule has
-two consequences for the checks:
+Compaction removes a record only if a newer record of its key lies below the cleaner's offset, which is the offset up to
+which compaction has run. Therefore, a record that still exists below that offset was valid from its own offset up to
+the next existing record of its key. This rule has two consequences for the checks:
 
 - A check can always compare two existing records, for example two assignments of a partition or two epochs of a group.
 - A missing record shows a fault only beyond the cleaner's offset, and only if the log still has its first records.

@@ -59,7 +59,7 @@ class LogOrder(Check):
     def add(self, row: EventRow) -> None:
         """Processes a row with a higher offset than all earlier rows.
 
-        Reports the run of duplicates before it, if that run has ended.
+        Reports the previous run of duplicates, unless the row directly follows this run.
         """
         if self._duplicates is not None and row.offset > self._duplicates[1].offset + 1:
             self._twice()

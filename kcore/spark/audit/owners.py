@@ -1,4 +1,4 @@
-"""Checks ownership in consumer and streams groups: a partition has one owner until that member releases it (KIP-848).
+"""Checks ownership in consumer and streams groups: a partition has one owner, which must release it first (KIP-848).
 
 If a member must revoke a partition, the member still owns the partition until it confirms the revocation. Share groups
 share partitions and are not checked.

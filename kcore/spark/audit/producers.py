@@ -1,6 +1,6 @@
 """Checks of the producers of one partition from its batch headers: a fenced epoch writes no further batch (KIP-98).
 
-Epochs only grow, so any two remaining batches can be compared, even if compaction removed others in between.
+Epochs only grow, so any two remaining batches can be compared, even if compaction removed batches between them.
 """
 
 from __future__ import annotations

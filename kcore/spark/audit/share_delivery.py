@@ -104,7 +104,7 @@ class ShareDelivery(Check):
     def _check_batches(self, row: EventRow, share_partition: SharePartitionKey, batches: Sequence[Batch]) -> bool:
         """Checks that the batches of a record ascend without overlaps; returns False if they do not.
 
-        The other checks need ascending batches, so the caller then skips them.
+        If they do not ascend, the caller skips the other checks, which need ascending batches.
         """
         end = -1
         for first, last, _, _ in batches:

@@ -118,9 +118,10 @@ def compare_share(observations: Iterable[AuditObservation], logs: Logs) -> Itera
 
 
 def _would_be_listed(state: AuditObservation, logs: Logs) -> bool:
-    """Returns True if the group's log would show that the group lists a state.
+    """Returns True if a state that its group does not list is a fault.
 
-    The log must be complete. It must also continue after the creation of the state, or the grace period must be over.
+    The state is no fault if the log of the group's partition is incomplete, or may end before the group lists the
+    state.
     """
     if not logs.group_partitions:
         return False

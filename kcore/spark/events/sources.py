@@ -70,7 +70,7 @@ class Part(NamedTuple):
 
 
 def no_files(part: Part) -> list[Any]:
-    """Returns an empty list: the default of `Source.beside`, for sources without other files."""
+    """Returns an empty list: the default of `Source.beside`, for sources that have only the log itself."""
     return []
 
 

@@ -42,8 +42,8 @@ def checkpoints_at(spark: SparkSession, logs: EventLogs, previous: str | Path) -
     """Returns the checkpoints in the output of an earlier run.
 
     Raises:
-        KcoreError: the output has no checkpoints, the checkpoints are incomplete, or only one of output and logs is on
-            this machine.
+        KcoreError: the output has no checkpoints, or the checkpoints are incomplete. Or the output is on this machine
+            and the logs are elsewhere, or the reverse.
     """
     local = is_local(spark, previous)
     if local != isinstance(logs, LocalLogs):

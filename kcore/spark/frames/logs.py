@@ -84,9 +84,9 @@ class EventLogs(ABC):
         """Runs a function on partitions, and returns its results.
 
         Args:
-            parts: the partitions.
-            give: the function.
-            ddl: the columns of its results.
+            parts: the partitions to pass to the function.
+            give: the function, which runs on executors (see `Give`).
+            ddl: the columns of the function's results.
             beside: other files that the function needs; None: the function needs no other files.
         """
 

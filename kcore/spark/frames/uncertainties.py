@@ -62,8 +62,8 @@ def doubts_of_frames(
     """Returns the number of partitions, and the uncertainties that the tables `partitions` and `faults` show.
 
     Args:
-        partitions: the table.
-        faults: the table; None if it has no rows.
+        partitions: the table `partitions`.
+        faults: the table `faults`; None if it has no rows.
         offsets: (topic, partition) -> the offset before which to stop, for partitions whose log end is unknown.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415

@@ -20,5 +20,5 @@ JOBS: Final = {
 
 
 def job(name: str) -> ModuleType:
-    """Imports the module of a job and returns it. Importing `JOBS` does not need the dependencies of this module."""
+    """Imports the module of a job and returns it. `JOBS` can be imported without the dependencies of the job."""
     return import_module(f"{__name__}.{name.replace('-', '_')}")

@@ -121,7 +121,7 @@ def plan_restore(committed: list[CommittedAsOf], node: Node | None, where: str, 
 
     Args:
         committed: the offsets from `committed_as_of`.
-        node: the target; None: none.
+        node: the target to check against; None: the plan is not checked.
         where: the target's name.
         include_same: True to commit offsets again that the target already has.
 

@@ -168,7 +168,7 @@ def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
 
 
 CLASS_NAME: Final = re.compile(r"^kcore\.errors\.\w+: ")
-"""The class of an error of kcore, which precedes the text of the error in Python's traceback."""
+"""A pattern for the class name of a kcore error, which precedes the error's text in Python's traceback."""
 
 FULL_DISK: Final = os.strerror(errno.ENOSPC)
 """The text for a full disk in the errors of Java, of pyarrow and of Python."""

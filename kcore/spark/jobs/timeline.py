@@ -44,8 +44,8 @@ REPORT = "timeline.html"
 class TimelineOptions(NamedTuple):
     """The options of a timeline.
 
-    `Bounds` and `HistoryOptions` document the attributes that have no comment here. `window_ms` is None if the width is
-    derived from the covered time.
+    `Bounds` and `HistoryOptions` document the attributes with equal names. `window_ms` is None if the width is derived
+    from the covered time.
     """
 
     from_ms: int | None = None

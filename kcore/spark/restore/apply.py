@@ -136,7 +136,7 @@ def _verified(row: PlanRow, target: TargetState) -> Applied:
 
 
 def _moved_log(row: PlanRow, log: Log | None) -> str | None:
-    """Returns the difference between a partition's log and the log in the plan; None if they agree."""
+    """Returns the reason why a partition's log no longer fits a row of the plan; None if it fits."""
     assert row.to_offset is not None, "a row without an offset is not to be set"
     if log is None:
         return NO_LOG

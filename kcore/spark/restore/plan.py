@@ -133,7 +133,10 @@ class Plan:
         return f'{head[:-2]},\n "rows": {body}\n}}\n'
 
     def as_csv(self) -> str:
-        """Returns the plan as CSV: a comment with the head, the column names, the rows. Null values are empty."""
+        """Returns the plan as CSV: a comment with the attributes other than `rows`, the column names, and the rows.
+
+        Null values are empty.
+        """
         out = io.StringIO(newline="")
         out.write(f"# {json.dumps(self._head())}\r\n")
         writer = csv.DictWriter(out, NAMES)  # the line ends of RFC 4180: values that contain them are quoted

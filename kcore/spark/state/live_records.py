@@ -28,7 +28,7 @@ The cleanup removes the records of ended transactions.
 """
 
 TOMBSTONES: Final = 1_000
-"""Maximum number of tombstones that `LiveRecords` keeps. A new tombstone then replaces the oldest one.
+"""Maximum number of tombstones that `LiveRecords` keeps. Beyond it, a new tombstone replaces the oldest one.
 
 A replay of the live records may need the last tombstones. For example, the coordinator removes a member with several
 records: first a tombstone for its assignment, later a tombstone for the member. A rebuild may stop between the two. The

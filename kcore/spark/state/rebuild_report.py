@@ -190,5 +190,5 @@ def uncertainties(
 
 
 def _are(count: int) -> str:
-    """Returns a number of partitions as the beginning of a sentence."""
+    """Returns the beginning of a sentence about some partitions: "1 partition is" or "3 partitions are"."""
     return f"{counted(count, 'partitions')} {'is' if count == 1 else 'are'}"

@@ -1,8 +1,8 @@
 """The tables of a rebuild: names, columns and their meanings, as data for tests and documentation.
 
-Types are Spark's, in its DDL. Every table begins with `coordinator_partition`, the partition of the internal topic
-that contains the records of the row. Ids of topics are strings of 32 hexadecimal digits, which are easy to join, unlike
-the base64 that clients print. Ids of processes are the texts that the clients sent. Opaque bytes stay bytes.
+Types are Spark's, in its DDL. Every table begins with `coordinator_partition`, the partition of the internal topic that
+contains the records of the row. Ids of topics are strings of 32 hexadecimal digits, which are easy to join, unlike the
+base64 that clients print. Process ids of streams members are texts, as the clients sent them. Opaque bytes stay bytes.
 """
 
 from __future__ import annotations

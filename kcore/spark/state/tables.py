@@ -39,8 +39,8 @@ def table_rows(state: PartitionState, cut: bool = False, *, offsets: bool = True
     """Yields every row of a partition's state.
 
     Args:
-        state: the partition.
-        cut: True if its log continues after the last applied row.
+        state: the state of the partition.
+        cut: True if the partition's log continues after the last applied row.
         offsets: True to include the table `offsets`.
     """
     partition = state.partition

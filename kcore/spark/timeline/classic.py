@@ -33,7 +33,7 @@ class Member(NamedTuple):
 
 
 class Generation(NamedTuple):
-    """A record of a classic group: its members by identity, the time of its state, and its position."""
+    """A record of a classic group: its members by `Label.identity`, the time of its state, and its position."""
 
     number: int
     protocol_name: str | None

@@ -56,7 +56,7 @@ class Step:
     Attributes:
         start: the position of the first record.
         last_offset: the offset of the last record.
-        joined: members that joined, by identity.
+        joined: members that joined, by `Label.identity`.
         left: the cause and the evidence for each member that left, by identity.
         before: the previous partitions of members whose target changed.
         causes: other changes.

@@ -301,7 +301,7 @@ def share_windows(deliveries: DataFrame, names: DataFrame, ends: DataFrame | Non
 
 
 def commit_gaps(commits: DataFrame, rebalances: DataFrame, logs: DataFrame, bounds: Bounds) -> DataFrame:
-    """Returns periods of at least `gap_ms` without a commit of a group to a topic that it had committed to before.
+    """Returns periods of at least `gap_ms` in which a group committed no offset of a topic, after an earlier commit.
 
     Counts the rebalances in the gaps in one pass over time, because a group may have many gaps and many rebalances.
     """

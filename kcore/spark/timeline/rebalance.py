@@ -44,7 +44,7 @@ class Move(NamedTuple):
 
 
 def moves_between(before: Mapping[str, TopicPartitions], after: Mapping[str, TopicPartitions]) -> list[Move]:
-    """Returns the gains and losses of members by identity; unchanged members are left out."""
+    """Returns the gains and losses of members by `Label.identity`; unchanged members are left out."""
     moves = []
     for identity in sorted(before.keys() | after.keys()):
         had, has = before.get(identity, NOTHING), after.get(identity, NOTHING)
@@ -66,8 +66,8 @@ class Rebalance:
         whole: True if the log is complete at its start.
         causes: the known causes.
         detail: the evidence for them.
-        joined: identities of members that joined.
-        left: identities of members that left.
+        joined: the identities (`Label.identity`) of members that joined.
+        left: the identities of members that left.
         before: the previous partitions of members whose assignment changed, by identity.
     """
 

@@ -58,7 +58,7 @@ class Open:
 
 
 class Transactions:
-    """The transactional ids of a partition that have an open transaction.
+    """The transactional ids with an open transaction, in one partition of `__transaction_state`.
 
     Args:
         partition: a partition of `__transaction_state`.

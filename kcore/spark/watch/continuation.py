@@ -33,7 +33,10 @@ TABLE_OF: Final = {"watch": f"{STATE}/partitions", EVENTS: EVENTS}
 
 
 def topic_ids(source: LogSource) -> dict[str, str]:
-    """Returns the ids of the internal topics in a folder, by name. A live cluster and some folders do not have them."""
+    """Returns the ids of the internal topics in a folder, by name.
+
+    Leaves out unknown ids, such as those of a live cluster.
+    """
     if isinstance(source, KafkaCluster):
         return {}
     with open_source(source) as logs:
@@ -41,7 +44,7 @@ def topic_ids(source: LogSource) -> dict[str, str]:
 
 
 def check_stream(checkpoints: HadoopFiles, form: str, out: str | None, ids: Mapping[str, str]) -> None:
-    """Checks that checkpoints belong to these logs, and to tables of this format and place.
+    """Checks that checkpoints belong to logs with these topic ids, and to tables of this format and place.
 
     It records the ids, the format and the place in the folder of the checkpoints, for the checks of later runs.
 
