@@ -30,7 +30,7 @@ class Environment:
     """A virtual environment.
 
     Args:
-        folder: where to create it.
+        folder: the folder of the environment, which is created.
     """
 
     def __init__(self, folder: Path) -> None:

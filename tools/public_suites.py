@@ -33,7 +33,7 @@ class Suite:
     """The test suite of a project.
 
     Attributes:
-        names: the names of the project's folder, without a version.
+        names: the possible names of the project's folder, without a version.
         tests: the tests that need Kafka, and arguments of pytest.
         packages: the packages that the tests need beside those of the project.
         extras: the extras of the project that the tests need.

@@ -57,7 +57,7 @@ AREAS: Final[dict[str, Area]] = {
     )
 }
 JOBS: Final = 6
-"""Number of programs that run at the same time. They spend most of their time waiting."""
+"""Number of programs (lists of random requests) that run at the same time. They mostly wait."""
 RESTART_S: Final = 120.0
 """Maximum time in seconds that a program waits at its middle step for the other programs and the servers' restart."""
 OF_LEADER_EPOCHS: Final = frozenset({"epoch_end"})
@@ -86,7 +86,7 @@ KCORE_SETTINGS: Final = {
 
 
 class Servers(NamedTuple):
-    """The two servers.
+    """The two compared servers, kcore and Apache Kafka.
 
     Attributes:
         addresses: name -> HOST:PORT.

@@ -1,4 +1,6 @@
-"""The area of access control lists. Programs run as a super user, so the authorizer refuses no request."""
+"""Random requests about access control lists, for the comparison with Apache Kafka.
+
+The requests come from a super user, so the authorizer refuses none of them."""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def _delete(side: Side, rows: list[dict[str, Any]], version: int) -> tuple[Any, 
 
 
 class Acls:
-    """Programs that create, describe and delete ACLs of two principals."""
+    """Lists of random requests that create, describe and delete ACLs of two principals."""
 
     NAME = "acls"
     CALLS: Mapping[str, Call] = {

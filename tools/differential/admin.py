@@ -1,4 +1,6 @@
-"""The area of administration: topics with their settings and partitions, settings of groups, and client quotas."""
+"""Random requests of administrators, for the comparison with Apache Kafka.
+
+They change topics with their settings and partitions, settings of groups, and client quotas."""
 
 from __future__ import annotations
 
@@ -159,7 +161,7 @@ def _topic_partitions(side: Side, names: list[str], limit: int) -> tuple[Any, in
 
 
 class Admin:
-    """Programs that change three topics, a group and client quotas."""
+    """Lists of random requests that change three topics, a group and client quotas."""
 
     NAME = "admin"
     CALLS: Mapping[str, Call] = {

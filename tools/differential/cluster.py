@@ -1,4 +1,4 @@
-"""The area of requests about the servers themselves.
+"""Random requests about the servers themselves, for the comparison with Apache Kafka.
 
 They are requests about coordinators, brokers, reassignments, log folders, users, features and transaction markers, and
 logins that the server refuses.
@@ -186,7 +186,7 @@ def _authenticate(side: Side, version: int) -> tuple[Any, int]:
 
 
 class ClusterArea:
-    """Programs that use one topic and two users, and send requests about the servers themselves."""
+    """Lists of random requests about the servers themselves, with one topic and two users."""
 
     NAME = "cluster"
     CALLS: Mapping[str, Call] = {

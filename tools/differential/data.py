@@ -1,6 +1,7 @@
-"""The area of records in ordinary topics.
+"""Random requests about records in ordinary topics, for the comparison with Apache Kafka.
 
-Programs write valid, damaged and unusual batches, read by offset and by time, delete records, and use leader epochs.
+The requests write valid, damaged and unusual batches, read by offset and by time, delete records, and use leader
+epochs.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def _epoch_end(side: Side, topic: str, partition: int, current: int, epoch: int,
 
 
 class Data:
-    """Programs that write, read and delete records of two topics with different settings."""
+    """Lists of random requests that write, read and delete records of two topics with different settings."""
 
     NAME = "data"
     CALLS: Mapping[str, Call] = {

@@ -1,4 +1,4 @@
-"""The area of classic groups, consumer groups, and committed offsets."""
+"""Random requests of classic groups and consumer groups, for the comparison with Apache Kafka."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _delete(side: Side, groups: list[str], version: int) -> tuple[Any, int]:
 
 
 class Groups:
-    """Programs that run up to four members in two groups."""
+    """Lists of random requests of up to four members in two groups."""
 
     NAME = "groups"
     CALLS: Mapping[str, Call] = {

@@ -10,7 +10,7 @@ from tools.differential.program import Step
 
 
 class Known(NamedTuple):
-    """A documented difference.
+    """A documented difference between kcore and Apache Kafka.
 
     Attributes:
         area: the name of the area whose programs find the difference.

@@ -1,4 +1,4 @@
-"""Programs: lists of steps drawn from a seed, and the areas that draw them."""
+"""Programs: lists of random requests, each drawn from a seed, and the areas (parts of the protocol) that draw them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONG: Final = re.compile(r"(.)\1{30,}")
 
 
 class Step(NamedTuple):
-    """One request of one client.
+    """One request of a program, from one client.
 
     Attributes:
         client: the number of the client.
@@ -40,7 +40,7 @@ def _short(value: Any) -> str:
 
 
 class Call(NamedTuple):
-    """A kind of step.
+    """A kind of request that programs send.
 
     Attributes:
         build: builds the request and selects its version. Its parameters are the side and the step's arguments.

@@ -32,7 +32,10 @@ topics.
 WRITTEN_S: Final = 1.5
 """Maximum time in seconds until a server has written the records that it writes only after a response."""
 LEARN_S: Final = 0.15
-"""Delay in seconds until Kafka's coordinators know a new topic. Its metadata responses contain the topic earlier."""
+"""Delay in seconds until Kafka's coordinators know a new topic.
+
+Kafka's metadata responses contain the topic earlier.
+"""
 INDEX: Final = re.compile(r"\[\d+\]")
 REPEATS: Final = 3
 """Maximum number of runs that try to reproduce a difference before a program is shortened."""
@@ -41,13 +44,17 @@ START_S: Final = 30.0
 NOT_LOADED: Final = frozenset({14, 15, 16})
 """Error codes of a coordinator that is not loaded yet."""
 PROBES: Final = 12
-"""Number of group ids and of transactional ids to probe. Their hashes cover all partitions of both coordinators."""
+"""Number of group ids and of transactional ids whose coordinators the tool looks up, to check that all are loaded.
+
+The hashes of these ids cover all partitions of both internal topics."""
 SHARE_PARTITIONS: Final = 24
-"""Number of share partitions to probe. Their hashes very probably cover all partitions of the share coordinator."""
+"""Number of share partitions whose coordinators the tool looks up, to check that all are loaded.
+
+The hashes very probably cover all partitions of `__share_group_state`."""
 GROUP: Final = 0
 TRANSACTION: Final = 1
 SHARE: Final = 2
-"""Key type of share partitions in FindCoordinator, after those of groups and of transactional ids."""
+"""FindCoordinator's key type for share partitions. The types 0 and 1 are those of groups and of transactional ids."""
 LISTS: Final = (
     ("groups", "group_id"),
     ("transaction_states", "transactional_id"),
@@ -70,7 +77,7 @@ class Difference(NamedTuple):
 
 
 class Pair:
-    """Two servers that get the same requests.
+    """The two compared servers, which receive the same requests.
 
     Args:
         sides: the servers; the first one is the reference.

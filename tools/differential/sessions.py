@@ -1,6 +1,6 @@
-"""The area of fetch sessions (KIP-227).
+"""Random requests of fetch sessions (KIP-227), for the comparison with Apache Kafka.
 
-Programs add partitions to a session, change and forget them, and delete and recreate their topics.
+The requests add partitions to a session, change and forget them, and delete and recreate their topics.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _delete_records(side: Side, topic: str, partition: int, offset: int) -> tupl
 
 
 class Sessions:
-    """Programs that read two topics in the fetch sessions of two clients."""
+    """Lists of random requests that read two topics in the fetch sessions of two clients."""
 
     NAME = "sessions"
     CALLS: Mapping[str, Call] = {

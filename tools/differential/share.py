@@ -1,4 +1,6 @@
-"""The area of share groups (KIP-932): membership, reading and acknowledging records, and start offsets."""
+"""Random requests of share groups (KIP-932), for the comparison with Apache Kafka.
+
+They cover membership, reading and acknowledging records, and start offsets."""
 
 from __future__ import annotations
 
@@ -189,7 +191,7 @@ def _delete(side: Side, group: str) -> tuple[Any, int]:
 
 
 class Share:
-    """Programs that run up to four members of a share group, and use two topics with one partition each."""
+    """Lists of random requests of up to four members of a share group with two topics, each with one partition."""
 
     NAME = "share"
     CALLS: Mapping[str, Call] = {

@@ -1,4 +1,6 @@
-"""The area of the share coordinator, which stores states of share partitions for group coordinators and leaders."""
+"""Random requests to the share coordinator (KIP-932), for the comparison with Apache Kafka.
+
+The share coordinator stores the states of share partitions for group coordinators and partition leaders."""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ def _delete(side: Side, group: str, topic: str, numbers: list[int]) -> tuple[Any
 
 
 class ShareState:
-    """Programs that read and write the states of share partitions of one share group.
+    """Lists of random requests that read and write the states of share partitions of one share group.
 
     The share partitions belong to an existing topic and to a topic that does not exist.
     """

@@ -72,7 +72,7 @@ class ClosedError(Exception):
 
 
 class Side:
-    """A server with the connections of a program's clients.
+    """One of the two compared servers, with the connections of a program's clients.
 
     Args:
         name: the server's name in reports.

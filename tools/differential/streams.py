@@ -1,4 +1,6 @@
-"""The area of streams groups (KIP-1071): topologies, tasks, endpoints, and offsets of their members."""
+"""Random requests of streams groups (KIP-1071), for the comparison with Apache Kafka.
+
+They contain topologies, tasks, endpoints and committed offsets."""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ def _describe(side: Side, groups: list[str]) -> tuple[Any, int]:
 
 
 class Streams:
-    """Programs that run up to two members of a streams group, with tasks of up to two subtopologies."""
+    """Lists of random requests of up to two members of a streams group, with tasks of up to two subtopologies."""
 
     NAME = "streams"
     CALLS: Mapping[str, Call] = {

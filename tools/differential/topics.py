@@ -1,4 +1,4 @@
-"""Calls that several areas use: create topics and append records."""
+"""Kinds of requests that several parts of the comparison use: create topics and append records."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The area of transactional and idempotent producers: their ids, partitions and offsets of transactions, and the
-records that consumers see.
+"""Random requests of transactional and idempotent producers, for the comparison with Apache Kafka.
+
+They cover producer ids, partitions and offsets of transactions, and the records that consumers see.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ def _list(side: Side, states: list[str], version: int) -> tuple[Any, int]:
 
 
 class Transactions:
-    """Programs that use three transactional ids, an idempotent producer, two topics and a group."""
+    """Lists of random requests that use three transactional ids, an idempotent producer, two topics and a group."""
 
     NAME = "transactions"
     CALLS: Mapping[str, Call] = {

@@ -19,7 +19,9 @@ CHECK_EVERY = 10  # faults between two checks of the reopened folder
 
 
 def run(path: Path, step: str, first: int, last: int, span: int) -> Counter[str]:
-    """Runs a step repeatedly. In each run, `span` consecutive allocations fail, beginning one allocation later.
+    """Runs a step repeatedly. In each run, `span` consecutive allocations fail.
+
+    The first failing allocation is one later than in the previous run.
 
     Args:
         path: the data folder.

@@ -143,7 +143,7 @@ class Cases:
         return self.of(key, what, build, 300_000, version)
 
     def read(self) -> Iterator[Case]:
-        """Yields the cases of Fetch and of other APIs that read partitions."""
+        """Yields the measured requests of Fetch and of other APIs that read partitions."""
         fetch = request_class(ApiKey.FETCH)
         yield self.partitions(
             ApiKey.FETCH, "most partitions, no session", "topics.partitions", partition_max_bytes=1 << 20,
@@ -166,7 +166,7 @@ class Cases:
         )  # fmt: skip
 
     def data(self) -> Iterator[Case]:
-        """Yields the cases of Produce and DeleteRecords."""
+        """Yields the measured requests of Produce and DeleteRecords."""
         one = batch([b""])
         yield self.partitions(
             ApiKey.PRODUCE, "a record for each partition", "topic_data.partition_data", records=one, top={"acks": -1}
@@ -194,7 +194,7 @@ class Cases:
     # ---- groups
 
     def groups(self) -> Iterator[Case]:
-        """Yields the cases of the group coordinator."""
+        """Yields measured requests to the group coordinator."""
         groups, big = self.state.groups, self.state.big_group
         find = request_class(ApiKey.FIND_COORDINATOR)
         yield self.of(ApiKey.FIND_COORDINATOR, "most groups", lambda n: find(coordinator_keys=self.names[:n]), 400_000)
@@ -220,7 +220,7 @@ class Cases:
         yield from self.offsets()
 
     def members(self) -> Iterator[Case]:
-        """Yields the cases of joins, leaves and heartbeats."""
+        """Yields the measured joins, leaves and heartbeats."""
         join = request_class(ApiKey.JOIN_GROUP)
         protocol = struct_of(join, "protocols")
         yield self.of(
@@ -260,7 +260,7 @@ class Cases:
         )  # fmt: skip
 
     def offsets(self) -> Iterator[Case]:
-        """Yields the cases of committed offsets."""
+        """Yields the measured requests about committed offsets."""
         top = {"group_id": "o", "generation_id_or_member_epoch": -1, "member_id": ""}
         yield self.partitions(
             ApiKey.OFFSET_COMMIT, "most partitions", "topics.partitions", version=8, top=top, committed_offset=1
@@ -288,7 +288,7 @@ class Cases:
     # ---- transactions
 
     def transactions(self) -> Iterator[Case]:
-        """Yields the cases of the transaction coordinator."""
+        """Yields the measured requests about transactions."""
         state = self.state
         owner = state.producer
         transactional_id = state.transactions[-1]
@@ -340,7 +340,7 @@ class Cases:
     # ---- topics
 
     def control(self) -> Iterator[Case]:
-        """Yields the cases of topics and metadata."""
+        """Yields the measured requests about topics and metadata."""
         state = self.state
         metadata = request_class(ApiKey.METADATA)
         topic = struct_of(metadata, "topics")
@@ -372,7 +372,7 @@ class Cases:
         yield from self.changed_topics()
 
     def changed_topics(self) -> Iterator[Case]:
-        """Yields the cases that change existing topics."""
+        """Yields the measured requests that change existing topics."""
         state = self.state
         delete = request_class(ApiKey.DELETE_TOPICS)
         gone = struct_of(delete, "topics")
@@ -419,7 +419,7 @@ class Cases:
     # ---- settings
 
     def settings(self) -> Iterator[Case]:
-        """Yields the cases of settings, users and features."""
+        """Yields the measured requests about settings, users and features."""
         names = self.state.names
         describe = request_class(ApiKey.DESCRIBE_CONFIGS)
         resource = struct_of(describe, "resources")
@@ -472,7 +472,7 @@ class Cases:
         )  # fmt: skip
 
     def acls(self) -> Iterator[Case]:
-        """Yields the cases of access control lists."""
+        """Yields the measured requests about access control lists."""
         describe, create, delete = (
             request_class(key) for key in (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS)
         )
@@ -551,7 +551,7 @@ class Cases:
         )  # fmt: skip
 
     def small(self) -> Iterator[Case]:
-        """Yields the cases of APIs whose requests have no lists."""
+        """Yields the measured requests of APIs whose requests have no lists."""
         for key in (ApiKey.HEARTBEAT, ApiKey.API_VERSIONS, ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_CLUSTER):
             yield Case(key, "an empty request", 0, [request_class(key)()])
         quotas = request_class(ApiKey.DESCRIBE_CLIENT_QUOTAS)

@@ -35,7 +35,7 @@ class ShareCases:
     # ---- groups
 
     def members(self) -> Iterator[Case]:
-        """Yields the cases of ShareGroupHeartbeat."""
+        """Yields the measured requests of ShareGroupHeartbeat."""
         beat = request_class(ApiKey.SHARE_GROUP_HEARTBEAT)
         for what, names in (("most topics", self.cases.names), ("all topics", self.names)):
             yield self.cases.of(
@@ -55,7 +55,7 @@ class ShareCases:
             yield Case(ApiKey.SHARE_GROUP_HEARTBEAT, what, 1, [request])
 
     def descriptions(self) -> Iterator[Case]:
-        """Yields the cases of ShareGroupDescribe."""
+        """Yields the measured requests of ShareGroupDescribe."""
         describe = request_class(ApiKey.SHARE_GROUP_DESCRIBE)
         for what, groups in (
             ("absent groups", self.cases.names),
@@ -72,7 +72,7 @@ class ShareCases:
     # ---- delivery
 
     def deliveries(self) -> Iterator[Case]:
-        """Yields the cases of ShareFetch and ShareAcknowledge."""
+        """Yields the measured requests of ShareFetch and ShareAcknowledge."""
         opened = self._fetch(range(WIDE_PARTITIONS), epoch=0, max_records=0)
         yield Case(ApiKey.SHARE_FETCH, "10,000 partitions, new session", 2, [opened])
         later = [
@@ -128,7 +128,7 @@ class ShareCases:
     # ---- offsets
 
     def offsets(self) -> Iterator[Case]:
-        """Yields the cases of the APIs for the offsets of share groups."""
+        """Yields the measured requests that describe, change or delete offsets of share groups."""
         group_id = self.state.idle_share_group
         describe = request_class(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS)
         group, topic = struct_of(describe, "groups"), struct_of(describe, "groups.topics")
@@ -174,7 +174,7 @@ class ShareCases:
     # ---- the share coordinator
 
     def states(self) -> Iterator[Case]:
-        """Yields the cases of the share coordinator's state."""
+        """Yields the measured requests to the share coordinator."""
         group_id = self.state.idle_share_group
         for key, entry in (
             (ApiKey.INITIALIZE_SHARE_GROUP_STATE, {"state_epoch": 5}),

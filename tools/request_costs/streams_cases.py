@@ -105,7 +105,7 @@ class StreamsCases:
         )  # fmt: skip
 
     def descriptions(self) -> Iterator[Case]:
-        """Yields the cases of StreamsGroupDescribe."""
+        """Yields the measured requests of StreamsGroupDescribe."""
         describe = request_class(ApiKey.STREAMS_GROUP_DESCRIBE)
         key = ApiKey.STREAMS_GROUP_DESCRIBE
         yield self.cases.of(key, "absent groups", lambda n: describe(group_ids=self.cases.names[:n]), 400_000)

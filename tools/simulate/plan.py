@@ -111,7 +111,7 @@ class Fault:
     """A fault, and the time of its injection.
 
     Attributes:
-        at_ms: the time.
+        at_ms: the virtual time of the injection.
         kind: one of `FAULTS`.
         value: the random seed of the fault's details.
     """

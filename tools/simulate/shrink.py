@@ -1,5 +1,5 @@
 """Shrinks the plan of a failing seed: fewer clients and faults, less time and a calmer network. The smaller plan must
-fail the same checker.
+violate a rule of the same checker.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class Checks:
     # ---- regular checks
 
     def regular(self) -> None:
-        """Runs the cheap checks. The simulation calls this periodically."""
+        """Runs the cheap checks. The simulation calls this method periodically."""
         self.require(self.repeating is None, "pauses", f"{self.repeating} repeats requests without a pause")
         self.logs()
         self._ownership()

@@ -148,7 +148,7 @@ class Admin(Client):
         write.result = self.world.outcome(response.topics[0].partitions[0].error_code, write.sent_ms)
 
     async def _delete_group(self) -> None:
-        """Deletes a group. From then on, its offsets have the value -1 in the model."""
+        """Deletes a group. In the history, the deletion is a commit of the offset -1."""
         group = f"simple-{self.choice.randrange(4)}"
         partition = TopicPartition(self.options["topic"], 0)
         if (group, partition) not in self.history.offsets:

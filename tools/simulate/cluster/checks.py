@@ -52,7 +52,7 @@ class ClusterChecks(Checks):
         self._broken: SimulationFailure | None = None  # found within a commit, which handles every exception
 
     def regular(self) -> None:
-        """Runs the cheap checks. The simulation calls this periodically."""
+        """Runs the cheap checks. The simulation calls this method periodically."""
         if self._broken is not None:
             raise self._broken
         super().regular()
@@ -63,8 +63,8 @@ class ClusterChecks(Checks):
         """Does nothing, because the nodes of a cluster replay the logs of other nodes all the time."""
 
     def _check_leaders(self) -> None:
-        """Checks that a partition has one leader in each epoch, and that no node leads in a later epoch than the
-        store's.
+        """Checks that a partition has one leader in each epoch, and that no node leads in a later epoch than
+        the epoch in the store.
         """
         rows = self._cluster.cluster.rows
         for key, row in rows.items():

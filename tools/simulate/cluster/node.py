@@ -40,7 +40,7 @@ class _NodeLog:
 
 
 class SimulatedPeers:
-    """The `Peers` of one incarnation of a node, over the simulated network."""
+    """The `Peers` of one registration of a node, over the simulated network."""
 
     def __init__(self, node: ClusterSimNode) -> None:
         self._node = node
@@ -186,7 +186,7 @@ class ClusterSimNode(Node):
             self.inside(self.engine.membership.refresh)
 
     def _fenced(self, life: int) -> None:
-        """Ends a fenced incarnation, as the server does. A paused process detects this when it continues."""
+        """Ends the process of a fenced registration, as the server does. A paused process ends when it continues."""
         if life == self._life and self.running:
             if self.kernel.now_ms < self.paused_until_ms:
                 self.kernel.at(self.paused_until_ms, self._fenced, life)
