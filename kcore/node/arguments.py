@@ -54,12 +54,12 @@ TRANSACTION_STATES: Final = {
 
 
 def filters(argument: str, requested: str | Iterable[str], valid: Mapping[str, str]) -> list[str]:
-    """Converts the names of a filter to the texts of a request. The case of letters does not matter.
+    """Converts names in a filter, such as group states, to the names in a request. The case of letters does not matter.
 
     Args:
         argument: the argument's name, for the error.
         requested: one name, or several.
-        valid: mapping from each valid name to its text in the request.
+        valid: mapping from each valid name to the name in a request.
 
     Raises:
         ConfigError: a name is not valid. A server would return an empty list for it.

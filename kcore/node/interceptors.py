@@ -77,7 +77,7 @@ def interceptors_of(interceptors: Iterable[T], method: str) -> tuple[T, ...]:
     """Returns the interceptors in an argument.
 
     Args:
-        interceptors: the argument.
+        interceptors: the argument of the caller of the API.
         method: a method that each interceptor has.
 
     Raises:

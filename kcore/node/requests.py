@@ -367,7 +367,7 @@ def build_batch(
     """Builds a record batch from rows of timestamp in ms, key, value and headers.
 
     Args:
-        records: the rows.
+        records: the rows of the batch, in order.
         compression: the codec.
         producer_id, producer_epoch, base_sequence, transactional: the fields of the batch's header.
         size_bytes: the sum of `record_size` of the records; 0: this function computes it.

@@ -300,7 +300,10 @@ def caller() -> object:
 
 
 def is_cancelled() -> bool:
-    """Returns True if the running task is being cancelled. The cancellation of a task that it awaits does not count."""
+    """Returns True if the running task is being cancelled.
+
+    The cancellation of a task that the running task awaits does not count.
+    """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

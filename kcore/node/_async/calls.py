@@ -74,7 +74,7 @@ def may_repeat(error: Exception, elapsed_s: float, local: bool) -> bool:
 
 
 class AsyncResource(Protocol):
-    """An object that the node closes before itself."""
+    """An object that the node closes before it closes itself."""
 
     async def close(self) -> None:
         """Closes the object."""

@@ -30,9 +30,7 @@ class AsyncUsers:
         self._calls = calls
 
     async def list(self) -> dict[str, dict[str, int]]:
-        """Returns the mechanisms of each user, by the user's name: mechanism -> the number of iterations of the salted
-        password.
-        """
+        """Returns the users by name: for each user, mechanism -> the number of iterations of the salted password."""
 
         def read(response: Any) -> dict[str, dict[str, int]]:
             if response.error_code:

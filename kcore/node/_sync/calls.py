@@ -75,7 +75,7 @@ def may_repeat(error: Exception, elapsed_s: float, local: bool) -> bool:
 
 
 class Resource(Protocol):
-    """An object that the node closes before itself."""
+    """An object that the node closes before it closes itself."""
 
     def close(self) -> None:
         """Closes the object."""

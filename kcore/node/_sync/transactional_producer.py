@@ -263,8 +263,8 @@ class TransactionalProducer:
         """Adds offsets of a group to the transaction.
 
         In version 2 of the protocol, a refused epoch can have two causes. If the coordinator has aborted the
-        transaction at its timeout, it accepts the abort that follows, and responds with the next epoch. If another
-        producer has fenced this producer, the coordinator refuses the abort.
+        transaction at its timeout, it accepts this producer's next EndTxn, and responds with the next epoch. If another
+        producer has fenced this producer, the coordinator refuses the EndTxn.
 
         Raises:
             InvalidProducerEpochError: the coordinator has aborted the transaction, or another producer has fenced this
