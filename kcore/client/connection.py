@@ -26,7 +26,7 @@ AUTHENTICATE_VERSION = 1
 API_VERSIONS_VERSION = 3  # the first version with the client's software name (KIP-511); older servers return an error
 SOFTWARE_NAME, SOFTWARE_VERSION = "kcore", VERSION
 RECEIVE_BYTES = 1 << 20
-"""The largest single read from the socket."""
+"""Maximum number of bytes of a single read from the socket."""
 MAX_VARINT_SHIFT = 28
 """Maximum shift of a byte of an unsigned varint, in bits. A varint has at most five bytes, each with seven bits."""
 

@@ -188,7 +188,7 @@ class FetchPositions:
         return True
 
     def drop_polled(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drops the cursor's records of partitions that moved to another member, or whose position changed.
+        """Drops records that the user's `for` loop has not read yet, if their partition moved or its position changed.
 
         The next call of `mark_consumed` does not mark records of these partitions as consumed.
         """
@@ -475,8 +475,9 @@ class FetchSession:
         )
 
     def succeeded(self, session_id: int) -> None:
-        """Moves to the next epoch of the session. If the broker has no session, the next request names all
-        partitions.
+        """Moves to the next epoch of the session.
+
+        If `session_id` is 0, the broker has no session, and the next request names all partitions.
         """
         if session_id == 0:
             self.reset()

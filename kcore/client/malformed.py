@@ -34,7 +34,7 @@ def malformed(broker: Broker | None, request: Any, error: Exception | str) -> Ka
     Args:
         broker: the broker that sent the response; None: unknown.
         request: the request that the broker responded to.
-        error: the exception of the code that read the response, or the fault.
+        error: the exception of the code that read the response, or a text that describes the fault.
     """
     from kcore.errors.malformed import MalformedResponseError  # noqa: PLC0415 - only a failed request needs it
 

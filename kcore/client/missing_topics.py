@@ -17,7 +17,7 @@ topic.
 """
 
 REPEAT_S: Final = 600.0
-"""The shortest time between two warnings about the same topic."""
+"""The shortest time in seconds between two warnings about the same topic."""
 
 RETRY_S: Final = 10.0
 """The pause in seconds before the next lookup, if the previous lookup received no response."""
@@ -51,7 +51,7 @@ class SubscriptionCheck:
 
     Args:
         topics: the names of the subscription.
-        now_s: the time.
+        now_s: the present time, in monotonic seconds.
 
     Attributes:
         topics: the topics that no lookup has found yet.

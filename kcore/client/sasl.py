@@ -35,7 +35,7 @@ def scram(mechanism: ScramMechanism, user: str, password: str, nonce: str = "") 
     """Runs SCRAM: client and server prove to each other that they know the password.
 
     Args:
-        mechanism: the hash.
+        mechanism: the SCRAM mechanism, which determines the hash function.
         user: the user's name.
         password: the user's password.
         nonce: printable ASCII without a comma; random by default.

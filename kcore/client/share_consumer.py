@@ -24,7 +24,7 @@ RECORD_LIMIT: Final = 1
 """The acquire mode in which the broker acquires at most `max_records` records (KIP-1206)."""
 BACKOFF_MS, MAX_BACKOFF_MS = 100, 1_000
 DEFAULT_INTERVAL_MS = 5_000
-"""The heartbeat interval if a response has none."""
+"""The heartbeat interval in ms if a response has none."""
 
 REJOIN: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND})
 """Errors of a heartbeat after which the member joins again."""
@@ -386,5 +386,5 @@ def acquired_ranges(row: Any) -> list[Acquired]:
 
 
 def backoff_ms(attempt: int) -> int:
-    """Returns the pause before a repetition: exponential, with 20 % jitter."""
+    """Returns the pause in ms before a repetition: exponential, with 20 % jitter."""
     return int(min(MAX_BACKOFF_MS, BACKOFF_MS * 2 ** min(attempt, 10)) * random.uniform(0.8, 1.2))

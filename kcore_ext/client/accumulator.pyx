@@ -272,7 +272,7 @@ cdef class Accumulator:
         return self.size >= self.buffer_bytes
 
     def rest(self):
-        """Sets the size of records since the last pause to 0; see `burst_bytes`."""
+        """Sets the size of the records since the last pause of `append` to 0. `burst_bytes` limits this size."""
         self.burst = 0
 
     def remove(self, PartitionQueue queue not None, ProducerBatch batch not None):
@@ -448,8 +448,8 @@ cdef class Accumulator:
     ) except -1:
         """Begins a batch with a record. The batch has room for the record even if that exceeds the limit.
 
-        Until the batch is complete, another thread can run. If that thread begins a batch of the same partition, its
-        batch precedes this one. If it closes the producer, the function returns False.
+        While this function creates the batch, another thread can run. If that thread begins a batch of the same
+        partition, its batch precedes this one. If it closes the producer, the function returns False.
         """
         cdef ProducerBatch batch = ProducerBatch.__new__(ProducerBatch)
         batch.builder = BatchBuilder(

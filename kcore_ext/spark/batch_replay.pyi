@@ -42,7 +42,7 @@ class EventReplay:
         watch_keys: True to find the first repeated key.
         partitions_of: a function (group, topic) -> dictionary partition -> committed offset. None if the log of this
             topic has no committed offsets.
-        other: called with the fields of an `EventRow` for each event that is not a non-transactional committed offset.
+        other: called with the fields of an `EventRow` for each event except non-transactional committed offsets.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class EventReplay:
 
     @property
     def last_timestamp_ms(self) -> int:
-        """The timestamp of the last replayed event; -1 if there is none."""
+        """The timestamp of the last replayed event, in ms since the epoch; -1 if there is none."""
 
     @property
     def largest_timestamp_ms(self) -> int:
-        """The largest timestamp of a replayed event; -1 if there is none."""
+        """The largest timestamp of a replayed event, in ms since the epoch; -1 if there is none."""
 
     @property
     def repeated_at(self) -> int:

@@ -155,7 +155,7 @@ cdef ColumnNode array_column(ColumnNode item):
 
 
 cdef ColumnNode field_column(FieldSpec spec):
-    """Returns an empty column for a declared field; the column knows the field's default."""
+    """Returns an empty column for a field of a record class. The column has the field's default."""
     cdef ColumnNode node
     if spec.kind == STRUCT:
         node = struct_column([field_column(one) for one in spec.struct.FIELDS])

@@ -226,8 +226,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
             request: a request message.
             version: the version in which to encode the request.
             timeout_s: the time limit of the response.
-            views: True if the records of the response may be views of the received bytes. They keep the memory of the
-                whole response.
+            views: True if the records of the response may be views of the received bytes. A view keeps the memory
+                of the whole response.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
         self._start(request, version, timeout_s, future, None, views)

@@ -9,7 +9,7 @@ import sys
 
 SMALLEST_BYTES = 1 << 14
 LARGEST_KEPT_BYTES = 1 << 23
-"""The largest buffer that is used again. A larger buffer is released after its frame."""
+"""Size of the largest buffer that is used again. A larger buffer is released after its frame."""
 MOST_SPARE_BYTES = 1 << 23
 """The maximum total size of spare memory: buffers that are kept for reuse while callers still use frames in them."""
 MAX_FRAME_BYTES = 1 << 30

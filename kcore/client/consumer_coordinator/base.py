@@ -42,7 +42,7 @@ class GroupMemberMachine(MemberRequests):
 
     Args:
         settings: the member's settings.
-        now_ms: the time.
+        now_ms: the present time, in monotonic ms.
         consumed: returns the consumed positions, for automatic commits.
 
     Attributes:
@@ -189,7 +189,7 @@ class GroupMemberMachine(MemberRequests):
 
         Args:
             error: the exception that the user's code raised, or None.
-            now_ms: the time.
+            now_ms: the present time, in monotonic ms.
         """
         continuation, self._event_done = self._event_done, None
         event, self.event = self.event, None
@@ -218,7 +218,7 @@ class GroupMemberMachine(MemberRequests):
 
         Args:
             offsets: partition -> the offset of the next record.
-            now_ms: the time.
+            now_ms: the present time, in monotonic ms.
             retry: True to repeat the commit after retriable errors.
             timeout_ms: the time limit of the repetitions.
             on_done: called when the commit is completed.
@@ -285,7 +285,7 @@ class GroupMemberMachine(MemberRequests):
     # ---- outputs
 
     def wake_ms(self) -> int | None:
-        """Returns the time of the next `advance`; None: no timer is set."""
+        """Returns the time of the next `advance` in monotonic ms; None: no timer is set."""
         if self.closed:
             return None
         deadlines = list(self._deadlines())

@@ -41,9 +41,9 @@ FATAL, CLOSED = ConsumerState.FATAL, ConsumerState.CLOSED
 LEAVE_EPOCH, STATIC_LEAVE_EPOCH = -1, -2
 
 DEFAULT_INTERVAL_MS = 5_000
-"""The heartbeat interval until a response contains one."""
+"""The heartbeat interval in ms until a response contains one."""
 EMPTY_PAUSE_MS = 100
-"""The first pause between the heartbeats of a member that has joined, but has no partitions."""
+"""The first pause in ms between the heartbeats of a member that has joined, but has no partitions."""
 
 FENCING = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 

@@ -39,11 +39,12 @@ class MemberSettings:
             topics that they may see; in a consumer group the broker matches it (RE2 syntax).
         instance_id: the id of a static member; None: a dynamic member.
         rack: the member's rack.
-        session_timeout_ms: classic: the time without a heartbeat after which the coordinator removes the member.
-        heartbeat_interval_ms: classic: the time between heartbeats.
+        session_timeout_ms: in a classic group: the time without a heartbeat after which the coordinator removes the
+            member.
+        heartbeat_interval_ms: in a classic group: the time between heartbeats.
         rebalance_timeout_ms: the time in which the member must handle a rebalance, and the longest time between polls.
-        assignors: classic: the client-side assignors, in the order of preference.
-        server_assignor: consumer: the name of the broker's assignor; None: the broker's default.
+        assignors: in a classic group: the client-side assignors, in the order of preference.
+        server_assignor: in a consumer group: the name of the broker's assignor; None: the broker's default.
         auto_commit_ms: the interval at which consumed positions are committed; None: never.
         leave: DYNAMIC_LEAVE: `close` leaves the group; REMAIN: `close` does not leave the group; None: only a dynamic
             member leaves the group.

@@ -21,7 +21,7 @@ class MemberRequests(ABC):
 
     Args:
         settings: the member's settings.
-        now_ms: the time.
+        now_ms: the present time, in monotonic ms.
 
     Attributes:
         settings: the member's settings.

@@ -57,7 +57,7 @@ REPEATED = frozenset(
 BACKOFF_S, MAX_BACKOFF_S = 0.1, 1.0
 
 UNKNOWN_TOPIC_S = 2.0
-"""The time for which a call repeats a request after UNKNOWN_TOPIC_OR_PARTITION, in case the topic is new."""
+"""Time in seconds for which a call repeats a request after UNKNOWN_TOPIC_OR_PARTITION, in case the topic is new."""
 
 
 def may_repeat(error: Exception, elapsed_s: float, local: bool) -> bool:

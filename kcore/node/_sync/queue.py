@@ -37,11 +37,11 @@ from kcore.protocol.uuids import to_text
 WAIT_MS = 500
 ISOLATION = "read_uncommitted"
 SHORT_WAIT_MS = 50
-"""The longest time that a broker waits for jobs while the program processes earlier jobs. The wait delays the
+"""The longest time in ms that a broker waits for jobs while the program processes earlier jobs. The wait delays the
 acknowledgements of the earlier jobs."""
 CLOSE_TIMEOUT_S = 10.0
 LEADERLESS_PAUSE_MS = 1_000
-"""The pause before the worker looks up the leaders of leaderless partitions again."""
+"""The pause in ms before the worker looks up the leaders of leaderless partitions again."""
 
 UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
 """The error with which Apache Kafka 4.3.1 refuses a ShareFetch of a deleted topic. The worker then tries again."""
