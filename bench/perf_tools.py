@@ -87,7 +87,7 @@ class Measured(NamedTuple):
 
 
 def cpu_s(pid: int) -> float:
-    """Returns the CPU time of a process."""
+    """Returns the CPU time of a process in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 

@@ -150,7 +150,7 @@ class Servers(NamedTuple):
     postmaster: int = 0
 
     def cpu_s(self) -> dict[int, float]:
-        """Returns the CPU time of each server by port, and that of the database for port 0."""
+        """Returns the CPU seconds of each server by port, and the CPU seconds of the database for port 0."""
         used = {port: cpu_s(pid) for port, pid in self.pids.items()}
         if self.postmaster:
             used[0] = sum(map(cpu_s, [self.postmaster, *_children(self.postmaster)]))
@@ -174,7 +174,7 @@ class Figures(NamedTuple):
 
 
 def cpu_s(pid: int) -> float:
-    """Returns the CPU time of all living threads of a process."""
+    """Returns the CPU seconds of all living threads of a process."""
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 

@@ -55,7 +55,7 @@ def _forget_peak() -> None:
 
 
 def peak_bytes() -> int:
-    """Returns the peak of the resident memory of this process."""
+    """Returns the peak of the resident memory of this process, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # bytes on macOS, KiB elsewhere
 

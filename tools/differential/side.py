@@ -16,9 +16,9 @@ from kcore_ext.batch.header import parse_header, split_batches
 from kcore_ext.codec.frames import encode_request
 
 RESPONSE_S: Final = 20.0
-"""Maximum time until the response to a request that needs no other client."""
+"""Maximum time in seconds until the response to a request that needs no other client."""
 NOW_MS: Final = int(time.time() * 1000)
-"""The timestamp of every record that a program appends."""
+"""The timestamp of every record that a program appends, in ms since the epoch."""
 CLIENT_IDS: Final = ("one", "two", "three", "four")
 CHOSEN_MEMBERS: Final = frozenset(
     {"nobody", *(f"{kind}-{name}" for kind in ("consumer", "share", "streams") for name in CLIENT_IDS)}

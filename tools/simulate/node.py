@@ -43,11 +43,11 @@ class NodeClock:
         self.latest_ms = 0
 
     def monotonic_ms(self) -> int:
-        """Returns the virtual time."""
+        """Returns the virtual time in ms."""
         return self._kernel.now_ms
 
     def wall_ms(self) -> int:
-        """Returns the wall time of the node."""
+        """Returns the wall time of the node, in ms since the epoch."""
         wall_ms = WALL_START_MS + self._kernel.now_ms + self.step_ms
         self.latest_ms = max(self.latest_ms, wall_ms)
         return wall_ms

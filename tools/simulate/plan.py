@@ -84,7 +84,7 @@ class TopicPlan:
 
     @property
     def retention_ms(self) -> int | None:
-        """The age from which retention may delete records, or None if it deletes none."""
+        """The age in ms from which retention may delete records, or None if it deletes none."""
         value = self.config.get("retention.ms")
         return None if value is None else int(value)
 

@@ -98,7 +98,7 @@ class NodesView:
 
     @property
     def uncertain_ms(self) -> int:
-        """The last time at which a node did not know the result of a write."""
+        """The last time in ms at which a node did not know the result of a write."""
         return max(node.uncertain_ms for node in self._world.nodes.values())
 
     @property
