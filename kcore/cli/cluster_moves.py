@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kcore.node._sync.node import Node
 
 TIMEOUT_S: Final = 30.0
-"""Maximum time for which a command waits for a move."""
+"""Maximum time in seconds for which a command waits for a move."""
 POLL_S: Final = 0.05
 
 
@@ -85,7 +85,9 @@ def rebalance(store: ClusterStore, command_config: str | None) -> int:
 
 
 def _is_spread(store: ClusterStore) -> bool:
-    """Returns True if, for each topic, the numbers of partitions of the nodes that may lead differ by at most one."""
+    """Returns True if the leaders of each topic are spread evenly over the nodes that may lead.
+
+    The numbers of partitions that two of these nodes lead then differ by at most one."""
     targets = [node.node_id for node in store.nodes() if node.lease.remaining_ms and not (node.fenced or node.draining)]
     topics: dict[bytes, Counter[int]] = {}
     for row in store.leaders():

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 STEP_OBJECTS: Final = 50_000
-"""Number of unfrozen objects in the oldest generation that triggers a full collection.
+"""Number of objects, except frozen ones, in the oldest generation that triggers a full collection (see `gc.freeze`).
 
 A collection takes a quarter of a microsecond for each object.
 """

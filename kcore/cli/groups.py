@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _state(text: str) -> str:
-    """Returns the state with this name, in upper or lower case.
+    """Returns Kafka's spelling of a group state. The case of letters in `text` does not matter.
 
     Raises:
         ArgumentTypeError: the state does not exist.

@@ -35,7 +35,7 @@ A process that receives it does not hand its partitions over to another process.
 """
 STANDARD_INPUT: Final = 0
 EXIT_S: Final = 10.0
-"""The time within which a process must end after its supervisor has died."""
+"""Time in seconds within which a process must end after its supervisor has died."""
 
 
 def main() -> int:
@@ -60,7 +60,7 @@ def _next_line() -> bytes:
     """Waits for the next line of the standard input. Returns b"" at the end of the input.
 
     The function does not use `sys.stdin`, because a thread holds the lock of `sys.stdin` while it waits for a line.
-    The interpreter would abort the process if it ended at this time.
+    If the interpreter ended while the lock is held, it would abort the process.
     """
     with io.FileIO(STANDARD_INPUT, closefd=False) as stdin:
         return stdin.readline()
@@ -92,7 +92,7 @@ async def _serve(start: dict[str, Any]) -> int:
 
 
 def _watch(loop: asyncio.AbstractEventLoop, stop: Stop) -> None:
-    """Ends this process when the supervisor requests it, or has died."""
+    """Ends this process when the supervisor requests the end, or has died."""
     line = _next_line()
     stop.hand_over = False
     with contextlib.suppress(RuntimeError):  # the loop has ended

@@ -39,13 +39,16 @@ logger = logging.getLogger("kcore.serve")
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
 STABLE_S: Final = 30.0
-"""Running time after which a process counts as stable. If it then ends, the supervisor restarts it without a pause."""
+"""Running time in seconds after which a process counts as stable.
+
+If it then ends, the supervisor restarts it without a pause.
+"""
 CHECK_S: Final = 0.25
-"""The time between two searches for processes that hang."""
+"""Time in seconds between two searches for processes that hang."""
 HANGING_MS: Final = 2_000
-"""The time for which a process may hang after the end of its lease, before the supervisor kills it."""
+"""Time in ms for which a process may hang after the end of its lease, before the supervisor kills it."""
 END_S: Final = 25.0
-"""The time within which all processes must end at a stop. The supervisor then kills the remaining processes."""
+"""Time in seconds within which all processes must end at a stop. The supervisor then kills the remaining processes."""
 
 
 class Start(NamedTuple):
@@ -168,7 +171,7 @@ class Child:
         served()
 
     def next_pause_s(self) -> float:
-        """Returns the time to wait before the next start; it grows while the process ends early."""
+        """Returns the seconds to wait before the next start. The time grows while the process ends early."""
         pause_s, self._pause_s = self._pause_s, min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, 2 * self._pause_s))
         return pause_s
 

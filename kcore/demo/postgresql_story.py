@@ -22,7 +22,7 @@ from kcore.demo.worker import CLUSTER_LIBRARIES
 from kcore.errors import KcoreError
 
 WORK_S: Final = 75.0
-"""The planned duration of the consumers' work, long enough for every failure to happen during the work."""
+"""The planned duration of the consumers' work in seconds, long enough for every failure to happen during the work."""
 NODES: Final = (1, 2, 3)
 PAUSE_S: Final = 5.0
 """The time in seconds for which SIGSTOP suspends a node: longer than the node's lease of 3 s."""

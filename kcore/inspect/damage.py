@@ -184,7 +184,7 @@ def _decode(topic: str, name: bytes | None, value: bytes | None) -> bool:
 
 
 def _lost_topics(losses: list[Loss]) -> dict[bytes, str]:
-    """Returns topic names from damaged metadata batches, as far as these are readable."""
+    """Returns topic names from damaged metadata batches, as far as the batches are readable."""
     found = {}
     for loss in losses:
         if loss.partition is not None and loss.partition.topic_id == METADATA_TOPIC_ID and loss.batch:

@@ -519,7 +519,7 @@ class Broker(Checks):
 
         Args:
             condition: a function that receives the broker.
-            timeout: the maximum time in seconds, of the system's clock.
+            timeout: the maximum time in seconds, measured with the system's clock.
             message: a name for the condition in the error text; "": the name of the function.
 
         Raises:

@@ -73,7 +73,7 @@ class Checks:
         raise AssertionError("\n\n".join([text, *tables]))
 
     def _require_group(self, group: str) -> None:
-        """Raises LookupError if the broker has never had a group, so that no assertion holds for a misspelled id."""
+        """Raises LookupError if the broker has never had a group, so that an assertion about a misspelled id fails."""
         broker = cast("Broker", self)
         known = broker._recorder.groups
         if group not in known and group not in broker.groups.ids():

@@ -48,7 +48,7 @@ class GroupSnapshot:
     """A group at one moment.
 
     Attributes:
-        group_id: its name.
+        group_id: the id of the group.
         kind: "classic", "consumer", "share", "streams"; "" if the group does not exist.
         state: its state under Kafka's name; "Dead" if the group does not exist.
         epoch: the generation of a classic group, the group epoch of others; -1 without a group.
