@@ -68,7 +68,8 @@ class Logs(NamedTuple):
         Args:
             observations: an observation for each partition that has rows.
             parts: all partitions, including partitions without rows.
-            now_ms: the time; None: the timestamp of the newest record of an internal topic.
+            now_ms: the time of the audit, in ms since the epoch; None: the timestamp of the newest record of an
+                internal topic.
             grace_ms: the time in ms by which an expected record may be late without a finding.
         """
         logs = [observation for observation in observations if observation.kind == "log"]

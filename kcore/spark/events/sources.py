@@ -507,7 +507,7 @@ This module repeats them, because only jobs that read the store of a cluster imp
 """
 
 _HEADER_BYTES = 61
-"""Size of a batch header."""
+"""Size of a batch header in bytes."""
 
 DATA_FILE = "data.mdb"
 """The name of the file by which kcore recognizes its data folder.

@@ -222,7 +222,7 @@ class WatchRun:
         """Returns the time up to which the tables of the state include the events of the source.
 
         Args:
-            now_ms: the time.
+            now_ms: the present time, in ms since the epoch.
             options: the options of the stream.
         """
         if options.once:  # the queries read what existed at their start
@@ -259,7 +259,7 @@ def known_at(batch: str | None, status: Mapping[str, Any], now_ms: int, trigger_
     Args:
         batch: the start of the last finished micro-batch, in ISO 8601; None: there is none.
         status: the status of the query, with Spark's keys.
-        now_ms: the time.
+        now_ms: the present time, in ms since the epoch.
         trigger_ms: the time between two triggers.
     """
     if status["message"].startswith(WAITING) and not status["isDataAvailable"]:

@@ -39,12 +39,12 @@ class Axis(NamedTuple):
 
     @property
     def first_ms(self) -> int:
-        """The start of the first bar."""
+        """The start of the first bar, in ms since the epoch."""
         return self.from_ms // self.step_ms * self.step_ms
 
     @property
     def span_ms(self) -> int:
-        """The total time of the bars."""
+        """The total time of the bars in ms."""
         return (self.to_ms // self.step_ms + 1) * self.step_ms - self.first_ms
 
     def x(self, at_ms: float, left: float, right: float) -> float:

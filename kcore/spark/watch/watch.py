@@ -142,7 +142,7 @@ class Watch:
         from before a restart.
 
         Args:
-            now_ms: the time.
+            now_ms: the present time, in ms since the epoch.
             as_of_ms: the time up to which the tables have the events of the source; None: `now_ms`. Later events may
                 have ended a condition.
         """
