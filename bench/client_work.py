@@ -54,8 +54,9 @@ class HeartbeatMeter:
 
 
 def _segments() -> int:
-    """Counts the TCP segments with data that the open connections have sent; each small request is one segment
-    (Linux).
+    """Counts the TCP segments with data that the open connections have sent, on Linux.
+
+    Each small request is one segment.
     """
     count = 0
     for number in os.listdir("/proc/self/fd"):
@@ -102,7 +103,7 @@ class Drained:
 
 
 async def _iterated(consumer: AsyncIterable[Any], drained: Drained) -> float:
-    """Iterates over records until the last one. Returns the CPU time of each record in microseconds."""
+    """Iterates over records until the last one. Returns the average CPU time per record, in microseconds."""
     records_ = 0
     async for record in consumer:
         assert record.value is not None

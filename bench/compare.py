@@ -5,8 +5,8 @@
 `tcp` drives servers with bench/peers/load (needs Go): kcore with fsync; Apache Kafka if Java is installed and
 KAFKA_LIBS names a folder with its jars; kfake if KFAKE_SRC names a checkout of franz-go. The servers take turns for
 each case. `java` runs Kafka's own classes without a server (bench/peers/java: needs Java, and Maven or KAFKA_LIBS), and
-kcore's benchmarks of the same work. The program reports and skips missing programs. Writes build/bench/peers.json and
-build/bench/peers.md.
+kcore's benchmarks of the same work. If one of these programs is missing, its part is skipped and reported.
+Writes build/bench/peers.json and build/bench/peers.md.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Figure(NamedTuple):
         name: the row's title.
         key: the name of the figure in the load generator's output.
         more_is_better: True if a larger figure is better.
-        percentile: the index of the relevant percentile in a list of percentiles (50, 99, 99.9); None if the figure is
-            no such list.
+        percentile: the index of the relevant percentile in a list of percentiles (50, 99, 99.9); None if the
+            figure is a single number.
     """
 
     name: str
@@ -72,8 +72,8 @@ def _per_cpu_second(name: str, arguments: str, key: str = "req_per_server_cpu_s"
 
 
 def _storm(name: str, arguments: str) -> Case:
-    """Makes the case of a group whose members join at once. The CPU figure is that of one storm, including the
-    leaves.
+    """Makes the case of a group whose members join at once. The CPU figure is for one storm, including the
+    requests with which its members leave.
     """
     figures = Figure(f"{name}, ms", "stable_ms", False), Figure(f"{name}, CPU s", "server_cpu_s_per_storm", False)
     return Case(arguments, figures)
@@ -337,7 +337,7 @@ def free_port() -> int:
 
 
 class Started(NamedTuple):
-    """A running server."""
+    """A running server, with its process and its port."""
 
     address: str
     pid: int
@@ -393,11 +393,11 @@ def _pinned() -> list[str]:
 
 
 class Field:
-    """The servers of a run, which are measured in turn.
+    """The running servers of a comparison, which are measured in turn.
 
     Args:
         load: the load generator.
-        work: the parent of their folders.
+        work: the folder in which each server gets its own folder.
     """
 
     def __init__(self, load: Path, work: Path) -> None:

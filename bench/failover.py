@@ -39,7 +39,7 @@ class Cluster:
     """Three nodes that coordinate groups.
 
     Args:
-        pids: node -> process.
+        pids: node -> process id.
         ports: node -> port.
     """
 

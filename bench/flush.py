@@ -79,7 +79,10 @@ def measure_flush(folder: str, seconds: float, rate: float = 0.0, size_bytes: in
 
 
 def measure_commits(folder: str, blocks: int = 10, block: int = 300) -> tuple[float, float]:
-    """Measures commits of an embedded node beside the bare flush. Returns the medians of both, in µs."""
+    """Measures `blocks` blocks of `block` commits each, with bare flushes between them.
+
+    Returns the median times of a flush and of a commit, in µs.
+    """
     flushes: list[float] = []
     commits: list[float] = []
     with tempfile.TemporaryDirectory(dir=folder) as data, kcore.open(f"{data}/data") as node:

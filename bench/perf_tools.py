@@ -4,7 +4,7 @@
 
     mvn -f tests/clients/tools_java/pom.xml dependency:copy-dependencies -DoutputDirectory=FOLDER    # fills the folder
 
-The tools are `ProducerPerformance` (acks=all, the defaults of a batch) with one and four processes, and
+The tools are `ProducerPerformance` (acks=all, default batch settings) with one and four processes, and
 `ConsumerPerformance`, with records of 100 and of 1,024 bytes. Servers are kcore with durability `os` and `fsync`, Kafka
 with its defaults, and Kafka with `flush.messages=1`. Each measurement has its own server, folder and topic. First, a
 quarter of the records warms up the server. The table shows the rate in thousands of records per second, and the
@@ -110,8 +110,8 @@ def start(variant: Variant, libs: str, folder: str, port: int) -> subprocess.Pop
 
 
 def create(address: str, topics: Sequence[str], config: dict[str, str]) -> None:
-    """Creates topics as soon as the server accepts the request. Raises KcoreError or OSError if the server does not do
-    so in time.
+    """Creates topics as soon as the server accepts the request. Raises KcoreError or OSError if the server does not
+    accept it within `START_S` seconds.
     """
     until_s = time.monotonic() + START_S
     while True:

@@ -137,12 +137,12 @@ def _wait_spread(client: Connection, ports: list[int]) -> None:
 
 
 class Servers(NamedTuple):
-    """The servers of a variant.
+    """The running servers of one variant of the benchmark, such as `pg2`.
 
     Attributes:
-        pids: port -> process.
+        pids: port -> process id.
         database: the URL of the database; "" without a database.
-        postmaster: the process of the database; 0 without a database.
+        postmaster: the process id of the database; 0 without a database.
     """
 
     pids: dict[int, int]

@@ -196,7 +196,7 @@ def _children(pid: int) -> Iterator[int]:
 
 
 def _ticks(pid: int) -> int:
-    """Returns the processor time of a process and of its ended children."""
+    """Returns the processor time of a process and of its ended children, in ticks of the kernel's clock."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15]))
 

@@ -324,7 +324,7 @@ class ClusterEngine(Engine):
         return None
 
     def _shards_of(self, topic: str) -> Shards[Any] | None:
-        """Returns the shards whose logs are the partitions of an internal topic, or None."""
+        """Returns the shards whose logs are the partitions of an internal topic; None for other topics."""
         if topic == CONSUMER_OFFSETS:
             return self.groups
         if topic == TRANSACTION_STATE:

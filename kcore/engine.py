@@ -433,7 +433,7 @@ class Engine:
             yield from shards or ()
 
     def _shard_of(self, topic: str, index: int) -> Shard[Any] | None:
-        """Returns the shard whose log is this partition of an internal topic, or None."""
+        """Returns the shard whose log is this partition; None if the partition belongs to no shard."""
         if topic == CONSUMER_OFFSETS:
             return self.groups.get(index)
         if topic == TRANSACTION_STATE and self.transactions.shards is not None:

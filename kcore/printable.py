@@ -26,7 +26,7 @@ def counted(count: int, noun: str) -> str:
     """Returns a number with its noun, in the singular for 1: "1 record", "0 records", "1 delivery".
 
     Args:
-        count: the number.
+        count: the number before the noun.
         noun: the noun in the plural. The singular lacks the s at the end, and has y in place of `ies`.
     """
     if count != 1:

@@ -36,7 +36,7 @@ REPLACEMENTS = (
 
 
 def convert(name: str, text: str) -> str:
-    """Converts a module."""
+    """Converts the source of an asynchronous module to that of its synchronous counterpart."""
     for pattern, replacement in REPLACEMENTS:
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
     return f"# Made by tools/generate_sync.py from _async/{name}: change that file, then run the program.\n{text}"

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds `DIR` and `--bootstrap`."""
+    """Adds the arguments that name a target, `DIR` and `--bootstrap`, to a verb."""
     parser.add_argument("data", nargs="?", metavar="DIR", help="a data folder that no server has open")
     add_bootstrap(parser)
 
 
 def add_bootstrap(parser: argparse.ArgumentParser, required: bool = False) -> None:
-    """Adds `--bootstrap` and the options of its connection."""
+    """Adds `--bootstrap` and the options of its connection to a verb."""
     parser.add_argument(
         "--bootstrap",
         metavar="HOST:PORT",

@@ -11,7 +11,7 @@ def make_topics(bootstrap: str, topics: Mapping[str, int]) -> None:
     """Creates topics and waits until they exist.
 
     Args:
-        bootstrap: the server.
+        bootstrap: HOST:PORT of the server.
         topics: topic -> number of its partitions.
 
     Raises:

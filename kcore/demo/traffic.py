@@ -81,7 +81,7 @@ class Traffic:
     """The members of a script, and the actions that they take against a running server.
 
     Args:
-        bootstrap: the server.
+        bootstrap: HOST:PORT of the server.
         seed: the seed of all random choices.
         say: receives each event as (actor, action).
     """

@@ -28,7 +28,7 @@ class GroupWatch:
     """An admin client that describes one group, and reconnects after a server crash.
 
     Args:
-        bootstrap: the server.
+        bootstrap: HOST:PORT of the server.
         group: the id of the group.
     """
 

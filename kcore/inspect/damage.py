@@ -155,7 +155,10 @@ class FolderRules:
             _append_metadata(plan, records)
 
     def _guess(self, partitions: list[PartitionPlan], batches: Batches) -> str | None:
-        """Returns the internal topic to which partitions probably belong, by their first records; None if unclear."""
+        """Returns the internal topic to which partitions probably belong, judged by their first records.
+
+        Returns None if no record shows the topic.
+        """
         for partition in partitions:
             for _, batch in batches(partition):
                 if not parse_header(batch).record_count or parse_header(batch).is_control:

@@ -30,7 +30,9 @@ Position = tuple[str, int, int]
 
 
 def position_of(record: Any) -> Position:
-    """Returns the position of a record: of a tuple (topic, partition, offset), or of a record of any Python client.
+    """Returns the topic, partition and offset of a record.
+
+    The record is such a tuple itself, or an object of a known Python client.
 
     Raises:
         TypeError: the object is neither a tuple nor a record of a known client.

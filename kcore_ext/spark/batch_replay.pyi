@@ -32,7 +32,8 @@ class EventInput:
 
 @final
 class EventReplay:
-    """The replay of the events of one partition. It skips events whose offset is not above all earlier offsets.
+    """The replay of the events of one partition. It skips an event if an earlier event had the same or a
+    higher offset.
 
     Args:
         topic: the partition's topic.

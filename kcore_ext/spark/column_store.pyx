@@ -194,7 +194,10 @@ cdef int _set_default(ColumnNode node, FieldSpec spec) except -1:
 
 # ---------------------------------------------------------------- room
 cdef int reserve(Column* column, Py_ssize_t extra) noexcept:
-    """Reserves room for more values, in a struct's fields too, but not for an array's elements."""
+    """Reserves room for `extra` more values.
+
+    Also reserves room in the fields of a struct, but not for the elements of an array.
+    """
     cdef Py_ssize_t capacity = column.length + extra
     cdef void* grown
     cdef int i

@@ -35,8 +35,7 @@ STATUSES = (
 
 # ---------------------------------------------------------------- routes of fields
 cdef class Mapped:
-    """The owner of a `Route`, which maps the fields of one plan to columns.
-    """
+    """The owner of a `Route`. A route maps the fields of one record class (its codec plan) to columns."""
 
     def __dealloc__(self):
         PyMem_Free(self.route.ops)

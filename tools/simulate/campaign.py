@@ -38,8 +38,8 @@ class Batch:
         first_seed: the lowest seed of the batch.
         seeds: the number of seeds, which are consecutive.
         events: the number of simulated events.
-        virtual_s: the simulated time.
-        processor_s: the CPU time of the batch.
+        virtual_s: the simulated time in seconds.
+        processor_s: the CPU time of the batch in seconds.
         failures: "seed checker: message" of each failure.
         cluster: True if the batch simulated clusters.
     """

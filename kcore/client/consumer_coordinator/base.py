@@ -114,7 +114,7 @@ class GroupMemberMachine(MemberRequests):
 
     @abstractmethod
     def _deadlines(self) -> Iterable[int]:
-        """Returns the times of the next timers of the protocol."""
+        """Returns the times at which the protocol's next timers fire, in monotonic ms."""
 
     @abstractmethod
     def _polled(self, now_ms: int) -> None:

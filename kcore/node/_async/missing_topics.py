@@ -18,7 +18,7 @@ class AsyncSubscription:
 
     Args:
         calls: the node's requests.
-        topics: the names.
+        topics: the names of the topics.
         subscriber: the text that names the member and its group in a warning.
     """
 

@@ -458,7 +458,7 @@ class AsyncQueue:
         return groups
 
     async def _choose(self) -> AsyncShareLink | None:
-        """Chooses the next broker: a broker with pending acknowledgements, otherwise the next broker in rotation."""
+        """Chooses the next broker: one with pending acknowledgements or, if there is none, the next in rotation."""
         for link in list(self._links.values()):
             if link.session.pending:
                 if link.broker in self._assigned:

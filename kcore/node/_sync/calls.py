@@ -62,7 +62,13 @@ UNKNOWN_TOPIC_S = 2.0
 
 
 def may_repeat(error: Exception, elapsed_s: float, local: bool) -> bool:
-    """Returns True if the same request may succeed later."""
+    """Returns True if the request that failed with `error` may succeed if it is repeated.
+
+    Args:
+        error: the failure of the request.
+        elapsed_s: the time in seconds since the call began.
+        local: True for an embedded engine, where an unknown topic does not appear later by itself.
+    """
     if isinstance(error, PartitionErrors):
         return all(may_repeat(each, elapsed_s, local) for each in error.exceptions)
     if isinstance(error, KafkaError):

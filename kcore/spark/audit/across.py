@@ -78,7 +78,7 @@ def compare(observations: Iterable[AuditObservation], logs: Logs) -> Iterator[Fi
 
 
 class _Producer:
-    """The comparison of one producer's observations."""
+    """The comparison of what different partitions show about one producer."""
 
     def __init__(self, producer_id: int, logs: Logs) -> None:
         self._producer_id = producer_id

@@ -37,7 +37,7 @@ def group_number(group_id: str) -> int:
 
 
 class ShareLists(Check):
-    """The collection of the share partitions that groups list."""
+    """The collector of the lists of share partitions in the metadata records of share groups."""
 
     __slots__ = ("_lists",)
 

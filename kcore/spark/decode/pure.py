@@ -45,7 +45,7 @@ class PureDecoder:
 
 
 def _spread(bodies: list[Fields], positions: list[int | None], kind: pa.DataType) -> pa.Array:
-    """Returns a struct column with null for rows without a struct."""
+    """Returns a struct column: each row has the struct at its position in `bodies`, or null for position None."""
     if not bodies:
         return pa.nulls(len(positions), kind)
     return pa.array(bodies, kind).take(pa.array(positions, pa.int64()))

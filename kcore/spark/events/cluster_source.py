@@ -82,7 +82,7 @@ class ClusterSource(FolderSource):
 
 
 def _within_part(span: Span) -> Span:
-    """Limits a span to the end of its part.
+    """Limits a span of offsets to the end of its part of the log.
 
     Compaction may have merged the last batch of the part with later batches. The merged batch then has rows beyond the
     end of the part.

@@ -221,7 +221,8 @@ class KcoreDataSource(DataSource):
     def reader(self, schema: Any) -> DataSourceReader:
         """Returns the reader for `spark.read`.
 
-        Filter pushdown is opt-in, because Spark refuses a reader with pushdown unless Spark's own setting allows it.
+        Only the option `pushFilters` enables filter pushdown. Spark refuses a reader with pushdown if its setting
+        `spark.sql.python.filterPushdown.enabled` is not true.
         """
         kind = PushingReader if truth(self.options, "pushFilters") else KcoreReader
         return kind(text(self.options, "path"), Range.of(self.options), self.options)

@@ -148,8 +148,8 @@ class Manifest:
 
     Attributes:
         form: `parquet` or `jsonl`.
-        partitions: by topic and number.
-        noted: the number of lines in the journal.
+        partitions: (topic, partition number) -> the exported partition.
+        noted: the number of files that were added since the manifest was last written.
     """
 
     form: str

@@ -54,7 +54,7 @@ def absent_rows(absent: Iterable[Absent]) -> Iterator[TableBatch]:
 
 
 class Uncertainties(NamedTuple):
-    """The uncertainties of a state.
+    """The uncertainties of a rebuilt state: data that is, or may be, missing or wrong.
 
     Attributes:
         lines: the messages for people.

@@ -175,7 +175,7 @@ class EpochGroup:
             yield from self._complete_if_stable(position)
 
     def end_step(self, whole: bool) -> Iterator[TimelineEvent]:
-        """Ends a step without a new epoch. Yields the replacement of static members in this step."""
+        """Ends a step (see `Step`) that brought no new epoch. Yields the replacement of static members in it."""
         step, self.step = self.step, None
         if step is None or not step.replaced:
             return

@@ -30,7 +30,7 @@ def summarise(tables: Mapping[str, DataFrame], bounds: Bounds) -> Summary:
 
     Args:
         tables: `TABLES` by name.
-        bounds: the bounds that the tables were computed with.
+        bounds: the parameters with which the tables were computed.
     """
     spark = next(iter(tables.values())).sparkSession
 

@@ -101,11 +101,11 @@ class TableStorage(ABC):
 
 
 class ParquetTables(TableStorage):
-    """Parquet tables below a folder. A folder per partition or micro-batch is replaced as a whole.
+    """Parquet tables in one folder. Each partition or micro-batch has a subfolder, which is replaced as a whole.
 
     Args:
         spark: a session.
-        files: the folder.
+        files: the folder of all tables.
     """
 
     def __init__(self, spark: SparkSession, files: HadoopFiles) -> None:
@@ -146,7 +146,7 @@ class ParquetTables(TableStorage):
 
 
 class LakeTables(TableStorage):
-    """Tables of Delta Lake or Iceberg, which replace rows by a condition, atomically."""
+    """Tables of Delta Lake or Iceberg, which atomically replace the rows that satisfy an SQL condition."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -197,11 +197,11 @@ class LakeTables(TableStorage):
 
 
 class DeltaTables(LakeTables):
-    """Tables of Delta Lake, each in a subfolder of a folder.
+    """Tables of Delta Lake. Each table has a subfolder of one folder.
 
     Args:
         spark: a session with Delta's package and settings.
-        files: the folder.
+        files: the folder of all tables.
     """
 
     def __init__(self, spark: SparkSession, files: HadoopFiles) -> None:

@@ -79,7 +79,7 @@ class Member(Client):
         """True for a classic member that has missed generations, has joined again, and does not know its assignment
         yet.
 
-        As in Kafka, a consumer group lets such a member join with its old id. Until its SyncGroup, the member may own
+        As in Kafka, a consumer group lets this member join with its old id. Until its SyncGroup, it may own
         partitions of other members.
         """
         machine = self.machine
