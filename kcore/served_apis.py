@@ -165,7 +165,8 @@ SERVED_APIS: Final[tuple[ServedApi, ...]] = (
     ServedApi(ApiKey.CREATE_ACLS, (1, 3), lambda node: broker.CreateAclsApi(
         node.control.shard, node.authorizer, node.new_uuid)),
     ServedApi(ApiKey.DELETE_ACLS, (1, 3), lambda node: broker.DeleteAclsApi(node.control.shard, node.authorizer)),
-    ServedApi(ApiKey.CREATE_DELEGATION_TOKEN, (1, 3), lambda _: broker.CreateDelegationTokenApi()),
+    ServedApi(ApiKey.CREATE_DELEGATION_TOKEN, (1, 3), lambda node: broker.CreateDelegationTokenApi(
+        node.authorizer)),
     ServedApi(ApiKey.RENEW_DELEGATION_TOKEN, (1, 2), lambda _: broker.RenewDelegationTokenApi()),
     ServedApi(ApiKey.EXPIRE_DELEGATION_TOKEN, (1, 2), lambda _: broker.ExpireDelegationTokenApi()),
     ServedApi(ApiKey.DESCRIBE_DELEGATION_TOKEN, (1, 3), lambda _: broker.DescribeDelegationTokenApi()),

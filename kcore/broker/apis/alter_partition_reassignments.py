@@ -57,7 +57,8 @@ class AlterPartitionReassignmentsApi(
         if not self.allowed(context, Operation.ALTER, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if request.timeout_ms <= 0 and request.topics:
-            return _timed_out(request)
+            # As Kafka's controller, if it processes the request after the deadline
+            return _failed(request, ErrorCode.REQUEST_TIMED_OUT, None)
         responses = [
             ReassignableTopicResponse(
                 name=topic.name, partitions=[self._result(machine, topic.name, entry) for entry in topic.partitions]
@@ -96,28 +97,25 @@ class AlterPartitionReassignmentsApi(
         code: ErrorCode,
         message: str | None = None,
     ) -> AlterPartitionReassignmentsResponse:
-        """Makes a response with the error code and its text for the whole request."""
+        """Makes a response with the error code and its text for the whole request and for each partition."""
         code = client_code(code)
-        return AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=request.allow_replication_factor_change,
-            error_code=code,
-            error_message=message or code.message,
-        )
+        return _failed(request, code, message or code.message)
 
 
-def _timed_out(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
-    """Makes the response that Kafka's controller sends if it processes the request after the deadline."""
-    code = ErrorCode.REQUEST_TIMED_OUT
+def _failed(
+    request: AlterPartitionReassignmentsRequest, code: ErrorCode, message: str | None
+) -> AlterPartitionReassignmentsResponse:
+    """Makes a response in which the whole request and each partition have the error code and the text."""
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=code,
-        error_message=None,
+        error_message=message,
         responses=[
             ReassignableTopicResponse(
                 name=topic.name,
                 partitions=[
                     ReassignablePartitionResponse(
-                        partition_index=entry.partition_index, error_code=code, error_message=None
+                        partition_index=entry.partition_index, error_code=code, error_message=message
                     )
                     for entry in topic.partitions
                 ],

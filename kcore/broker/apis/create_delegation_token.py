@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from kcore.broker.apis.delegation_tokens import principal_parts, refusal
+from kcore.broker.apis.delegation_tokens import principal_parts, refusal, timestamp_of
 from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
@@ -13,14 +15,18 @@ from kcore.protocol.messages.create_delegation_token import (
 from kcore.runtime.api import Api
 
 if TYPE_CHECKING:
-    from kcore.protocol.error_codes import ErrorCode
+    from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
 
 
 class CreateDelegationTokenApi(Api[CreateDelegationTokenRequest, CreateDelegationTokenResponse]):
-    """Handler of CreateDelegationToken requests. It refuses them, because this node issues no delegation tokens."""
+    """Handler of CreateDelegationToken requests. It refuses them, because this node issues no delegation tokens.
 
-    __slots__ = ()
+    Args:
+        authorizer: decides if a client may create tokens for another user; None allows all.
+    """
+
+    __slots__ = ("_authorizer",)
 
     key: ClassVar[ApiKey] = ApiKey.CREATE_DELEGATION_TOKEN
     request_type: ClassVar[type] = CreateDelegationTokenRequest
@@ -28,9 +34,27 @@ class CreateDelegationTokenApi(Api[CreateDelegationTokenRequest, CreateDelegatio
     versions: ClassVar[tuple[int, int]] = (1, 3)
     differs: ClassVar[str] = "kcore responds like a Kafka broker whose delegation tokens are disabled."
 
+    def __init__(self, authorizer: Authorizer | None = None) -> None:
+        self._authorizer = authorizer
+
     def handle(self, context: RequestContext, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
-        """Refuses the request."""
-        return self.error(context, request, refusal(context))
+        """Refuses the request, with the error of the first check that fails in Kafka."""
+        return self.error(context, request, self._refusal(context, request))
+
+    def _refusal(self, context: RequestContext, request: CreateDelegationTokenRequest) -> ErrorCode:
+        code = refusal(context)
+        if code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED:
+            return code
+        owner, authorizer = ":".join(_owner(context, request)), self._authorizer
+        if (
+            owner != context.principal
+            and authorizer is not None
+            and not authorizer.allowed(context, Operation.CREATE_TOKENS, ResourceType.USER, owner)
+        ):
+            return ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+        if any(renewer.principal_type != "User" for renewer in request.renewers):
+            return ErrorCode.INVALID_PRINCIPAL_TYPE
+        return code
 
     def error(
         self,
@@ -40,14 +64,19 @@ class CreateDelegationTokenApi(Api[CreateDelegationTokenRequest, CreateDelegatio
         message: str | None = None,
     ) -> CreateDelegationTokenResponse:
         """Makes a response with the error code and the requested token's owner."""
-        kind, name = principal_parts(context)
-        owner = (kind, name)
+        time_ms = timestamp_of(code)
         response = CreateDelegationTokenResponse(
-            error_code=code, issue_timestamp_ms=-1, expiry_timestamp_ms=-1, max_timestamp_ms=-1
+            error_code=code, issue_timestamp_ms=time_ms, expiry_timestamp_ms=time_ms, max_timestamp_ms=time_ms
         )
         if context.api_version >= 3:
-            if request.owner_principal_name:
-                owner = (request.owner_principal_type or "", request.owner_principal_name)
-            response.token_requester_principal_type, response.token_requester_principal_name = kind, name
-        response.principal_type, response.principal_name = owner
+            requester = principal_parts(context)
+            response.token_requester_principal_type, response.token_requester_principal_name = requester
+        response.principal_type, response.principal_name = _owner(context, request)
         return response
+
+
+def _owner(context: RequestContext, request: CreateDelegationTokenRequest) -> tuple[str, str]:
+    """Returns the type and name of the token's owner: by default, the client."""
+    if context.api_version >= 3 and request.owner_principal_name:
+        return request.owner_principal_type or "", request.owner_principal_name
+    return principal_parts(context)

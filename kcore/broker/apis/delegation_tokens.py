@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     from kcore.runtime.api import RequestContext
 
 ANONYMOUS = "User:ANONYMOUS"
+NO_TIMESTAMP_MS = -1
+
+
+def timestamp_of(code: ErrorCode) -> int:
+    """Returns the timestamps in a response with an error: 0 if tokens are disabled, as Kafka's controller, else -1."""
+    return 0 if code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED else NO_TIMESTAMP_MS
 
 
 def refusal(context: RequestContext) -> ErrorCode:

@@ -67,12 +67,15 @@ class DescribeUserScramCredentialsApi(
         code: ErrorCode,
         message: str | None = None,
     ) -> DescribeUserScramCredentialsResponse:
-        """Makes a response with the error code and its text, for the whole request and for each user."""
+        """Makes a response with the error code and its text, for the whole request and for each user.
+
+        As in Kafka, the users have no names.
+        """
         code = client_code(code)
         return DescribeUserScramCredentialsResponse(
             error_code=code,
             error_message=message or code.message,
-            results=[_failure(user.name, code) for user in request.users or ()],
+            results=[_failure("", code) for _ in request.users or ()],
         )
 
 

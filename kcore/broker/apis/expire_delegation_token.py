@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from kcore.broker.apis.delegation_tokens import refusal
+from kcore.broker.apis.delegation_tokens import refusal, timestamp_of
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 from kcore.runtime.api import Api
@@ -37,4 +37,4 @@ class ExpireDelegationTokenApi(Api[ExpireDelegationTokenRequest, ExpireDelegatio
         message: str | None = None,
     ) -> ExpireDelegationTokenResponse:
         """Makes a response with the error code and without an expiry time."""
-        return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)
+        return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=timestamp_of(code))

@@ -10,6 +10,8 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
 )
 from kcore.runtime.api import Api
 
@@ -56,5 +58,17 @@ class ListPartitionReassignmentsApi(Api[ListPartitionReassignmentsRequest, ListP
         code: ErrorCode,
         message: str | None = None,
     ) -> ListPartitionReassignmentsResponse:
-        """Makes a response with the error code and its text."""
-        return ListPartitionReassignmentsResponse(error_code=code, error_message=message or code.message)
+        """Makes a response with the error code and its text. It names the requested partitions, as in Kafka."""
+        return ListPartitionReassignmentsResponse(
+            error_code=code,
+            error_message=message or code.message,
+            topics=[
+                OngoingTopicReassignment(
+                    name=topic.name,
+                    partitions=[
+                        OngoingPartitionReassignment(partition_index=index) for index in topic.partition_indexes
+                    ],
+                )
+                for topic in request.topics or ()
+            ],
+        )

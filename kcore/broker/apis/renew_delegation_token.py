@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from kcore.broker.apis.delegation_tokens import refusal
+from kcore.broker.apis.delegation_tokens import refusal, timestamp_of
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 from kcore.runtime.api import Api
@@ -33,4 +33,4 @@ class RenewDelegationTokenApi(Api[RenewDelegationTokenRequest, RenewDelegationTo
         self, context: RequestContext, request: RenewDelegationTokenRequest, code: ErrorCode, message: str | None = None
     ) -> RenewDelegationTokenResponse:
         """Makes a response with the error code and without an expiry time."""
-        return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)
+        return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=timestamp_of(code))

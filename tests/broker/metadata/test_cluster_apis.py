@@ -31,6 +31,7 @@ from kcore.protocol.messages.create_acls import (
     CreateAclsResponse,
 )
 from kcore.protocol.messages.create_delegation_token import (
+    CreatableRenewers,
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
@@ -74,6 +75,9 @@ from kcore.protocol.messages.list_config_resources import (
 from kcore.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
 )
 from kcore.protocol.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
@@ -298,11 +302,12 @@ def test_delegation_tokens_are_off(principal: str, code: int) -> None:
     node, name = BrokerContext(), principal.removeprefix("User:")
     who = {"principal": principal}
     assert node.call(DescribeDelegationTokenRequest(), **who) == DescribeDelegationTokenResponse(error_code=code)
-    renewed = RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)
+    time_ms = 0 if code == 61 else -1
+    renewed = RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=time_ms)
     assert node.call(RenewDelegationTokenRequest(), **who) == renewed
-    expired = ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)
+    expired = ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=time_ms)
     assert node.call(ExpireDelegationTokenRequest(), **who) == expired
-    none = {"issue_timestamp_ms": -1, "expiry_timestamp_ms": -1, "max_timestamp_ms": -1}
+    none = {"issue_timestamp_ms": time_ms, "expiry_timestamp_ms": time_ms, "max_timestamp_ms": time_ms}
     requester = {"token_requester_principal_type": "User", "token_requester_principal_name": name}
     owned = CreateDelegationTokenResponse(error_code=code, principal_type="User", principal_name=name, **none)
     assert node.call(CreateDelegationTokenRequest(), 2, **who) == owned
@@ -312,12 +317,51 @@ def test_delegation_tokens_are_off(principal: str, code: int) -> None:
     )
 
 
+def test_a_refused_delegation_token_has_the_first_error_of_kafka() -> None:
+    """Kafka checks the permission for another owner first, and then the types of the renewers."""
+    node = BrokerContext()
+    node.apis[38]._authorizer = Only()
+
+    def code(owner: str, renewer: str = "User") -> int:
+        requested = CreateDelegationTokenRequest(
+            owner_principal_type="User",
+            owner_principal_name=owner,
+            renewers=[CreatableRenewers(principal_type=renewer, principal_name="bob")],
+        )
+        response = node.call(requested, 3, principal=ALICE)
+        assert response.issue_timestamp_ms == (0 if response.error_code == 61 else -1)
+        return int(response.error_code)
+
+    assert [code("bob"), code("bob", "Group"), code("alice", "Group"), code("alice")] == [65, 65, 67, 61]
+    node.apis[38]._authorizer = Only((Operation.CREATE_TOKENS, ResourceType.USER, "User:bob"))
+    assert [code("bob"), code("bob", "Group")] == [61, 67]
+
+
 def test_nothing_is_reassigned() -> None:
     node = BrokerContext()
     response = ListPartitionReassignmentsResponse(error_message=None)
     assert node.call(ListPartitionReassignmentsRequest(topics=None)) == response
     node.apis[46]._authorizer = Only()
-    assert node.call(ListPartitionReassignmentsRequest()).error_code == 31
+    requested = ListPartitionReassignmentsTopics(name="t", partition_indexes=[3])
+    refused = node.call(ListPartitionReassignmentsRequest(topics=[requested]))
+    partition = OngoingPartitionReassignment(partition_index=3)
+    topics = (OngoingTopicReassignment(name="t", partitions=(partition,)),)
+    assert (refused.error_code, refused.topics) == (31, topics)
+
+
+def test_a_refused_reassignment_is_refused_for_each_partition() -> None:
+    node = BrokerContext()
+    node.apis[45].authorizer = Only()
+    topic = ReassignableTopic(name="t", partitions=[ReassignablePartition(partition_index=9, replicas=None)])
+    refused = node.call(AlterPartitionReassignmentsRequest(topics=[topic]), 1)
+    assert (refused.error_code, refused.responses[0].partitions[0].error_code) == (31, 31)
+
+
+def test_refused_users_have_no_names() -> None:
+    node = BrokerContext()
+    node.apis[50].authorizer = Only()
+    refused = node.call(DescribeUserScramCredentialsRequest(users=[UserName(name="one")]))
+    assert (refused.error_code, [(row.user, row.error_code) for row in refused.results]) == (31, [("", 31)])
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
