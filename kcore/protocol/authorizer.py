@@ -110,3 +110,13 @@ def authorized_operations(
         if authorizer is None or authorizer.allowed(context, operation, resource_type, resource_name):
             bits |= 1 << operation
     return bits
+
+
+def cluster_operations(authorizer: Authorizer | None, context: Any) -> int:
+    """Returns the operations that a client may perform on the cluster, as a bit field (KIP-430).
+
+    As in Kafka, a client without the permission DESCRIBE gets 0, even if it may perform other operations.
+    """
+    if authorizer is None or authorizer.allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return authorized_operations(authorizer, context, ResourceType.CLUSTER, CLUSTER_NAME)
+    return 0

@@ -420,4 +420,7 @@ def test_authorized_operations_are_those_of_the_principal(engine: Guarded) -> No
     response = engine.send(request, 10, ALICE)
     bits = sum(1 << operation for operation in (Op.READ, Op.DESCRIBE, Op.ALTER_CONFIGS, Op.DESCRIBE_CONFIGS))
     assert response.topics[0].topic_authorized_operations == bits
-    assert response.cluster_authorized_operations == 1 << Op.CREATE
+    assert response.cluster_authorized_operations == 0, "as in Kafka, without DESCRIBE on the cluster"
+    engine.allow(acl(Op.DESCRIBE, Kind.CLUSTER))
+    response = engine.send(request, 10, ALICE)
+    assert response.cluster_authorized_operations == 1 << Op.CREATE | 1 << Op.DESCRIBE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from kcore.protocol.api_keys import ApiKey
-from kcore.protocol.authorizer import CLUSTER_NAME, ResourceType, authorized_operations
+from kcore.protocol.authorizer import cluster_operations
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -56,9 +56,7 @@ class DescribeClusterApi(Api[DescribeClusterRequest, DescribeClusterResponse]):
             ],
         )
         if request.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = authorized_operations(
-                self._authorizer, context, ResourceType.CLUSTER, CLUSTER_NAME
-            )
+            response.cluster_authorized_operations = cluster_operations(self._authorizer, context)
         return response
 
     def error(

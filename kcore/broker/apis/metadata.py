@@ -14,11 +14,11 @@ from kcore.broker.metadata.topic_creation import MAX_PARTITIONS_PER_REQUEST
 from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import (
-    CLUSTER_NAME,
     OPERATIONS_NOT_REQUESTED,
     Operation,
     ResourceType,
     authorized_operations,
+    cluster_operations,
 )
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.metadata import (
@@ -199,9 +199,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
             topics=topics,
         )
         if 8 <= version <= 10 and request.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = authorized_operations(
-                self.authorizer, context, ResourceType.CLUSTER, CLUSTER_NAME
-            )
+            response.cluster_authorized_operations = cluster_operations(self.authorizer, context)
         return machine.outcome(records, response) if records else response
 
     # ---- topics

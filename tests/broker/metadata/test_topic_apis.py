@@ -180,6 +180,10 @@ def test_cluster_operations_are_in_versions_8_to_10() -> None:
         requested = MetadataRequest(topics=[], include_cluster_authorized_operations=True)
         assert node.call(requested, version).cluster_authorized_operations == 8096
         assert node.call(MetadataRequest(topics=[]), version).cluster_authorized_operations == NOT_REQUESTED
+    cluster = ResourceType.CLUSTER, "kafka-cluster"
+    for allowed, bits in ((Operation.ALTER_CONFIGS, 0), (Operation.DESCRIBE, 1 << 8)):
+        node.apis[3].authorizer = Only((allowed, *cluster))
+        assert node.call(requested, 8).cluster_authorized_operations == bits, "0 without DESCRIBE"
 
 
 def test_the_leader_epoch_grows_with_every_start() -> None:
