@@ -22,6 +22,11 @@ from kcore.protocol.messages.consumer_group_heartbeat import (
 )
 from kcore.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kcore.protocol.messages.read_share_group_state import (
+    PartitionData,
+    ReadShareGroupStateRequest,
+    ReadStateData,
+)
 from tests.kit import create
 from tests.security.guarded import ADMIN, ALICE, Guarded, acl
 
@@ -183,3 +188,22 @@ def test_groups_are_described_one_by_one(world: World) -> None:
     world.join("m", subscribed_topic_names=["a"])
     response = world.send(ConsumerGroupDescribeRequest(group_ids=["other", "g"]), 1)
     assert {group.group_id: group.error_code for group in response.groups} == {"other": GROUP, "g": 0}
+
+
+def test_a_refused_classic_member_gets_no_member_id() -> None:
+    world = World()
+    protocol = JoinGroupRequestProtocol(name="range")
+    joining = JoinGroupRequest(group_id="other", member_id="m", protocol_type="consumer", protocols=[protocol])
+    response = world.send(joining, 9, ALICE)
+    assert (response.error_code, response.member_id) == (GROUP, "")
+
+
+def test_a_refused_client_of_the_share_coordinator_gets_all_topics_back() -> None:
+    """An accepted request with a topic without partitions has an empty response."""
+    topics = [
+        ReadStateData(topic_id=bytes([1] * 16), partitions=[PartitionData(partition=0)]),
+        ReadStateData(topic_id=bytes([2] * 16), partitions=[]),
+    ]
+    request = ReadShareGroupStateRequest(group_id="g", topics=topics)
+    response = World().send(request, 0, ALICE)
+    assert [[row.error_code for row in topic.partitions] for topic in response.results] == [[31], []]

@@ -75,5 +75,9 @@ class JoinGroupApi(GroupApi[JoinGroupRequest, JoinGroupResponse]):
     def error(
         self, context: RequestContext, request: JoinGroupRequest, code: ErrorCode, message: str | None = None
     ) -> JoinGroupResponse:
-        """Returns a response with the code and the request's member id."""
-        return join_error(context.api_version, request.member_id, code)
+        """Returns a response with the code and the request's member id.
+
+        As in Kafka, a client without the permission READ gets no member id.
+        """
+        member_id = "" if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else request.member_id
+        return join_error(context.api_version, member_id, code)

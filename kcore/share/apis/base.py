@@ -85,7 +85,8 @@ class ShareStateApi(Api[Request, Response]):
         if self._authorizer is not None and not self._authorizer.allowed(
             context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
         ):
-            return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            return self.join(request, self._failures(request, code, code.message), keeps_empty_topics=True)
         return self.run(context, request)
 
     def run(self, context: RequestContext, request: Any) -> Any:
@@ -166,17 +167,15 @@ class ShareStateApi(Api[Request, Response]):
 
     def error(self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None) -> Response:
         """Returns a response with the code for every partition."""
-        response: Response = self.join(
-            request,
-            [
-                self.partition_result_type(
-                    partition=partition.partition, error_code=code, error_message=message or code.message
-                )
-                for topic in request.topics
-                for partition in topic.partitions
-            ],
-        )
+        response: Response = self.join(request, self._failures(request, code, message or code.message))
         return response
+
+    def _failures(self, request: Any, code: ErrorCode, message: str) -> list[Any]:
+        return [
+            self.partition_result_type(partition=partition.partition, error_code=code, error_message=message)
+            for topic in request.topics
+            for partition in topic.partitions
+        ]
 
     def reduced(self, request: Any, positions: Collection[int]) -> Any:
         """Returns the request with only some of its partitions, given by their positions in the request."""
@@ -189,13 +188,13 @@ class ShareStateApi(Api[Request, Response]):
             at += len(topic.partitions)
         return self.request_type(group_id=request.group_id, topics=topics)
 
-    def join(self, request: Any, results: list[Any]) -> Any:
+    def join(self, request: Any, results: list[Any], *, keeps_empty_topics: bool = False) -> Any:
         """Returns the response with the results of all requested partitions, in the order of the request."""
         topics = []
         at = 0
         for topic in request.topics:
             end = at + len(topic.partitions)
-            if end > at:
+            if end > at or keeps_empty_topics:
                 topics.append(self.topic_result_type(topic_id=topic.topic_id, partitions=results[at:end]))
             at = end
         return self.response_type(results=topics)
