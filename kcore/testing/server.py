@@ -29,7 +29,8 @@ class ServerProcess:
         stderr: the file to which the server appends its log; None: only the error of a failed start shows the log.
 
     Attributes:
-        port: the TCP port for clients. The first start selects a free port, and later starts use the same port.
+        port: the TCP port of the first listener. The first start selects a free port, and later starts use the same
+            port.
         recovered: text with the numbers of topics, groups and records that the last start recovered.
     """
 
@@ -123,8 +124,10 @@ class ServerProcess:
     def _is_ready(self, process: subprocess.Popen[str]) -> bool:
         """Reads the output of a started process. Returns False if the output ends before the server is ready."""
         assert process.stdout is not None, "it is a pipe"
+        first = True
         for line in process.stdout:
-            if "listening on" in line:
+            if "listening on" in line and first:
+                first = False
                 self.port = int(line.rsplit(":", 1)[1])
             if "recovered" in line:
                 self.recovered = line.partition("recovered ")[2].strip()

@@ -47,6 +47,21 @@ auto.create.topics.enable=false
 """
 
 
+SASL_PROPERTIES = """
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},SASL_PLAINTEXT://127.0.0.1:{sasl}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_plaintext.plain.sasl.jaas.config={users}
+"""
+
+
+def plain_users(users: Mapping[str, str]) -> str:
+    """Returns the value of `plain.sasl.jaas.config` for users with their passwords."""
+    options = " ".join(f'user_{name}="{password}"' for name, password in users.items())
+    return f"org.apache.kafka.common.security.plain.PlainLoginModule required {options};"
+
+
 def libraries() -> Path:
     """Returns the folder of the broker's libraries. The first call downloads them with Maven."""
     target = CACHE / "libs"
@@ -62,7 +77,8 @@ def libraries() -> Path:
     return target
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Returns a port on which no server listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -75,19 +91,27 @@ class ApacheKafka:
     Args:
         folder: an empty folder for its data.
         settings: settings in addition to those of `PROPERTIES`.
+        users: the names and passwords of the users that may log in at `sasl_port`, with SASL's mechanism PLAIN.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, settings: Mapping[str, str] | None = None, users: Mapping[str, str] | None = None
+    ) -> None:
         self._folder = folder
         self._settings = dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
+        self._users = users or {}
+        self.port = free_port()
+        self.sasl_port = free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
 
     def __enter__(self) -> ApacheKafka:
         classpath = f"{libraries()}/*"
         settings = self._folder / "server.properties"
-        text = PROPERTIES.format(port=self.port, controller=_free_port(), logs=self._folder / "logs").strip()
+        ports = {"port": self.port, "controller": free_port(), "sasl": self.sasl_port}
+        text = PROPERTIES.format(logs=self._folder / "logs", **ports).strip()
+        if self._users:
+            text += SASL_PROPERTIES.format(users=plain_users(self._users), **ports)
         settings.write_text("\n".join([text, *(f"{name}={value}" for name, value in self._settings.items())]))
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         format_command = [*JAVA, "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", cluster_id]
