@@ -99,7 +99,9 @@ class AlterPartitionReassignmentsApi(
     ) -> AlterPartitionReassignmentsResponse:
         """Makes a response with the error code and its text for the whole request and for each partition."""
         code = client_code(code)
-        return _failed(request, code, message or code.message)
+        response = _failed(request, code, message or code.message)
+        response.allow_replication_factor_change = True  # the field's default, as in Kafka
+        return response
 
 
 def _failed(

@@ -73,8 +73,21 @@ class AlterReplicaLogDirsApi(ControlApi[AlterReplicaLogDirsRequest, AlterReplica
     def error(
         self, context: RequestContext, request: AlterReplicaLogDirsRequest, code: ErrorCode, message: str | None = None
     ) -> AlterReplicaLogDirsResponse:
-        """Makes a response with the same error code for each partition."""
-        return _response(request, lambda path, topic, index: client_code(code))
+        """Makes a response with the same error code for each partition. As in Kafka, each folder has its own topics."""
+        code = client_code(code)
+        return AlterReplicaLogDirsResponse(
+            results=[
+                AlterReplicaLogDirTopicResult(
+                    topic_name=topic.name,
+                    partitions=[
+                        AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                        for index in topic.partitions
+                    ],
+                )
+                for folder in request.dirs
+                for topic in folder.topics
+            ]
+        )
 
 
 def _response(

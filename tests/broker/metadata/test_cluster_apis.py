@@ -19,6 +19,11 @@ from kcore.protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
     ReassignableTopicResponse,
 )
+from kcore.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from kcore.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
@@ -353,8 +358,20 @@ def test_a_refused_reassignment_is_refused_for_each_partition() -> None:
     node = BrokerContext()
     node.apis[45].authorizer = Only()
     topic = ReassignableTopic(name="t", partitions=[ReassignablePartition(partition_index=9, replicas=None)])
-    refused = node.call(AlterPartitionReassignmentsRequest(topics=[topic]), 1)
+    request = AlterPartitionReassignmentsRequest(topics=[topic], allow_replication_factor_change=False)
+    refused = node.call(request, 1)
     assert (refused.error_code, refused.responses[0].partitions[0].error_code) == (31, 31)
+    assert refused.allow_replication_factor_change, "the response does not have the value of the request"
+
+
+def test_a_refused_move_is_refused_for_each_folder() -> None:
+    node = BrokerContext()
+    node.apis[34].authorizer = Only()
+    topics = [AlterReplicaLogDirTopic(name="t", partitions=[0]), AlterReplicaLogDirTopic(name="u", partitions=[])]
+    dirs = [AlterReplicaLogDir(path=path, topics=topics) for path in ("/a", "/b")]
+    refused = node.call(AlterReplicaLogDirsRequest(dirs=dirs), 2)
+    codes = [(topic.topic_name, [row.error_code for row in topic.partitions]) for topic in refused.results]
+    assert codes == [("t", [31]), ("u", [])] * 2
 
 
 def test_refused_users_have_no_names() -> None:
