@@ -17,7 +17,8 @@ from typing import Any, Final
 import pytest
 
 from kcore.testing import ServerProcess
-from tools.differential.__main__ import AREAS, KCORE_SETTINGS, SETTINGS, Servers, run_seed
+from tests.apache.broker import free_port
+from tools.differential.__main__ import AREAS, KCORE_SETTINGS, SETTINGS, Servers, kcore_server, run_seed
 from tools.differential.known import KNOWN, described
 from tools.differential.program import Step
 from tools.differential.records import _in_fixed_order, internal_ends, internal_records
@@ -32,12 +33,14 @@ SEEDS: Final = (4, 5)
 def sides() -> Iterator[list[Side]]:
     """Starts three servers. The last one has different limits."""
     limits = {"offset.metadata.max.bytes": "3", "transaction.max.timeout.ms": "5000"}
+    ports = [free_port() for _ in range(3)]
     with (
-        ServerProcess(settings=KCORE_SETTINGS | SETTINGS) as one,
-        ServerProcess(settings=KCORE_SETTINGS | SETTINGS) as two,
-        ServerProcess(settings=KCORE_SETTINGS | SETTINGS | limits) as other,
+        kcore_server(None, SETTINGS, ports[0]) as one,
+        kcore_server(None, SETTINGS, ports[1]) as two,
+        kcore_server(None, SETTINGS | limits, ports[2]) as other,
     ):
-        found = [Side(name, each.bootstrap) for name, each in (("one", one), ("two", two), ("other", other))]
+        names = zip(("one", "two", "other"), (one, two, other), ports, strict=True)
+        found = [Side(name, each.bootstrap, sasl_port=port) for name, each, port in names]
         for side in found:
             await_coordinators(side)
         yield found
@@ -59,12 +62,12 @@ def test_a_program_continues_after_a_restart(tmp_path: Path, area: str) -> None:
         ServerProcess(tmp_path / "one", settings=KCORE_SETTINGS | SETTINGS) as one,
         ServerProcess(tmp_path / "two", settings=KCORE_SETTINGS | SETTINGS) as two,
     ):
-        servers = Servers({"one": one.bootstrap, "two": two.bootstrap}, (one, two))
+        servers = Servers({"one": one.bootstrap, "two": two.bootstrap}, {}, (one, two))
         servers.await_coordinators()
         barrier = Barrier(2, servers.restart)
         pids = one.pid, two.pid
         options = argparse.Namespace(texts=True, logs=True, trace=False, attempts=0)
-        run = partial(run_seed, servers.addresses, AREAS[area], options=options, barrier=barrier)
+        run = partial(run_seed, servers, AREAS[area], options=options, barrier=barrier)
         with ThreadPoolExecutor(2) as pool:
             results = list(pool.map(run, SEEDS))
         assert [result.kind for result in results] == ["equal", "equal"], results
@@ -162,7 +165,7 @@ def test_a_seed_has_a_result(sides: list[Side], second: str, expected: str) -> N
     """Without a difference, the result of a program is "equal". If only one of the servers refuses a request, the
     result is "different".
     """
-    servers = {side.name: side.bootstrap for side in sides if side.name in ("one", second)}
+    servers = Servers({side.name: side.bootstrap for side in sides if side.name in ("one", second)}, {}, ())
     options = argparse.Namespace(texts=False, trace=False, attempts=1, logs=False)
     results = [run_seed(servers, AREAS["groups"], seed, options) for seed in SEEDS]
     assert {result.kind for result in results} - {"equal"} == {expected} - {"equal"}

@@ -17,7 +17,7 @@ from threading import Barrier
 from typing import Final, NamedTuple
 
 from kcore.testing.server import ServerProcess
-from tests.apache.broker import PROPERTIES, ApacheKafka
+from tests.apache.broker import PROPERTIES, ApacheKafka, free_port, plain_users
 from tools.differential.acls import Acls
 from tools.differential.admin import Admin
 from tools.differential.cluster import ClusterArea
@@ -25,6 +25,7 @@ from tools.differential.data import Data
 from tools.differential.groups import Groups
 from tools.differential.known import described
 from tools.differential.program import Area
+from tools.differential.rights import Rights
 from tools.differential.runner import (
     AFTER_RESTART_S,
     QUIET_S,
@@ -35,9 +36,10 @@ from tools.differential.runner import (
     shortened,
 )
 from tools.differential.sessions import Sessions
+from tools.differential.shapes import Shapes
 from tools.differential.share import Share
 from tools.differential.share_state import ShareState
-from tools.differential.side import Side
+from tools.differential.side import PASSWORD, USERS, Side
 from tools.differential.streams import Streams
 from tools.differential.transactions import Transactions
 
@@ -54,6 +56,8 @@ AREAS: Final[dict[str, Area]] = {
         ClusterArea(),
         ShareState(),
         Sessions(),
+        Shapes(),
+        Rights(),
     )
 }
 JOBS: Final = 6
@@ -90,10 +94,12 @@ class Servers(NamedTuple):
 
     Attributes:
         addresses: name -> HOST:PORT.
+        sasl_ports: name -> the port at which users log in, for servers that this program has started.
         processes: the servers that this program has started.
     """
 
     addresses: Mapping[str, str]
+    sasl_ports: Mapping[str, int]
     processes: Sequence[ApacheKafka | ServerProcess]
 
     def await_coordinators(self) -> None:
@@ -115,6 +121,14 @@ class Servers(NamedTuple):
             await_coordinators(Side(name, bootstrap))
 
 
+def kcore_server(data: Path | None, settings: Mapping[str, str], sasl_port: int) -> ServerProcess:
+    """Returns a server that is not started. `USERS` may log in at the port `sasl_port`."""
+    users = plain_users(dict.fromkeys(USERS, PASSWORD))
+    logins = {"sasl.enabled.mechanisms": "PLAIN", "plain.sasl.jaas.config": users}
+    listener = ["--listen", f"SASL_PLAINTEXT://127.0.0.1:{sasl_port}"]
+    return ServerProcess(data, KCORE_SETTINGS | settings | logins, arguments=listener)
+
+
 @contextmanager
 def both(kafka: str, server: str, restarts: bool) -> Iterator[Servers]:
     """Yields the two servers. Starts each server whose address is "start".
@@ -125,16 +139,22 @@ def both(kafka: str, server: str, restarts: bool) -> Iterator[Servers]:
         restarts: True to give the started servers long session timeouts, so that members survive a restart.
     """
     settings = SETTINGS | LONG_SESSIONS if restarts else SETTINGS
+    users = dict.fromkeys(USERS, PASSWORD)
+    sasl_ports: dict[str, int] = {}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         processes: list[ApacheKafka | ServerProcess] = []
         if kafka == "start":
-            processes.append(stack.enter_context(ApacheKafka(folder, settings)))
-            kafka = processes[-1].bootstrap
+            broker = stack.enter_context(ApacheKafka(folder, settings, users))
+            processes.append(broker)
+            sasl_ports["Kafka"] = broker.sasl_port
+            kafka = broker.bootstrap
         if server == "start":
-            processes.append(stack.enter_context(ServerProcess(folder / "data", settings=KCORE_SETTINGS | settings)))
-            server = processes[-1].bootstrap
-        servers = Servers({"Kafka": kafka, "kcore": server}, processes)
+            sasl_ports["kcore"] = free_port()
+            started = stack.enter_context(kcore_server(folder / "data", settings, sasl_ports["kcore"]))
+            processes.append(started)
+            server = started.bootstrap
+        servers = Servers({"Kafka": kafka, "kcore": server}, sasl_ports, processes)
         servers.await_coordinators()
         yield servers
 
@@ -179,6 +199,8 @@ def arguments() -> argparse.Namespace:
     options = parser.parse_args()
     if options.restart and (options.kafka, options.server) != ("start", "start"):
         parser.error("--restart restarts servers that this program starts: leave out --kafka and --server")
+    if (options.kafka, options.server) != ("start", "start"):
+        options.area = [area for area in options.area or sorted(AREAS) if area != Rights.NAME]
     return options
 
 
@@ -197,7 +219,7 @@ class Result(NamedTuple):
 
 
 def run_seed(
-    servers: Mapping[str, str], area: Area, seed: int, options: argparse.Namespace, barrier: Barrier | None = None
+    servers: Servers, area: Area, seed: int, options: argparse.Namespace, barrier: Barrier | None = None
 ) -> Result:
     """Generates and runs the program of a seed over separate connections. Shortens a program that finds a difference.
 
@@ -206,7 +228,10 @@ def run_seed(
             restart, programs are not shortened.
     """
     restarts = barrier is not None
-    sides = [Side(name, bootstrap, hides_leader_epochs=restarts) for name, bootstrap in servers.items()]
+    sides = [
+        Side(name, bootstrap, hides_leader_epochs=restarts, sasl_port=servers.sasl_ports.get(name))
+        for name, bootstrap in servers.addresses.items()
+    ]
     quiet_s = AFTER_RESTART_S if restarts else QUIET_S
     pair = Pair(sides, area, options.texts, logs=options.logs, quiet_s=quiet_s)
     name = f"{area.NAME[:2]}{seed}"
@@ -248,12 +273,12 @@ def results(
 ) -> Iterator[Result]:
     """Runs the programs of an area in the threads of the pool, one for each seed. Yields their results."""
     if not options.restart:
-        yield from pool.map(lambda seed: run_seed(servers.addresses, area, seed, options), seeds)
+        yield from pool.map(lambda seed: run_seed(servers, area, seed, options), seeds)
         return
     for first in range(seeds.start, seeds.stop, options.jobs):
         batch = range(first, min(first + options.jobs, seeds.stop))
         barrier = Barrier(len(batch), servers.restart)
-        yield from pool.map(partial(run_seed, servers.addresses, area, options=options, barrier=barrier), batch)
+        yield from pool.map(partial(run_seed, servers, area, options=options, barrier=barrier), batch)
 
 
 def main() -> int:

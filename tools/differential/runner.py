@@ -6,12 +6,15 @@ import json
 import random
 import re
 import time
+from binascii import crc32
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Final, NamedTuple
 
 from kcore.protocol.messages import delete_share_group_state as share_state
+from kcore.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kcore.protocol.messages.describe_quorum import DescribeQuorumResponse
 from kcore.protocol.messages.fetch import FetchableTopicResponse, FetchResponse
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -19,7 +22,7 @@ from kcore.protocol.messages.metadata import MetadataRequest
 from kcore.protocol.messages.offset_fetch import OffsetFetchRequest
 from tools.differential.program import Area, Call, Step
 from tools.differential.records import Ends, internal_ends, internal_records, user_logs
-from tools.differential.side import ClosedError, Side
+from tools.differential.side import USERS, ClosedError, Side
 
 QUIET_S: Final = 0.08
 """The default of `Pair.quiet_s`."""
@@ -36,6 +39,10 @@ LEARN_S: Final = 0.15
 
 Kafka's metadata responses contain the topic earlier.
 """
+GRANT: Final = "grant"
+"""The call that gives a user a permission. Areas with this call have a user."""
+ANY: Final = 1
+"""In filters of access control lists, the number of any type, operation or permission."""
 INDEX: Final = re.compile(r"\[\d+\]")
 REPEATS: Final = 3
 """Maximum number of runs that try to reproduce a difference before a program is shortened."""
@@ -55,6 +62,15 @@ GROUP: Final = 0
 TRANSACTION: Final = 1
 SHARE: Final = 2
 """FindCoordinator's key type for share partitions. The types 0 and 1 are those of groups and of transactional ids."""
+FOREIGN: Final = re.compile(r"__[a-z_]+|[a-z]{2}\d+r\d+x[0-9a-f]+\b.*")
+"""A pattern for the names of internal topics, and for names of programs."""
+NAMED_LISTS: Final = (
+    ("topics", "name"),
+    ("topics", "topic"),
+    ("results", "user"),
+    ("config_resources", "resource_name"),
+)
+"""Pairs as in `LISTS`. A response may also have the requested names, which need not begin with the program's name."""
 LISTS: Final = (
     ("groups", "group_id"),
     ("transaction_states", "transactional_id"),
@@ -111,6 +127,7 @@ class Pair:
         self._name = name
         for side in self._sides:
             side.reset()
+            side.user = USERS[crc32(name.encode()) % len(USERS)] if GRANT in self._area.CALLS else None
         ends = [internal_ends(side) for side in self._sides] if self._logs else []
         try:
             for number, step in enumerate(steps):
@@ -127,6 +144,7 @@ class Pair:
             for side in self._sides:
                 side.reset()
                 delete_topics(side, name)
+                delete_acls(side)
 
     def _run_step(self, number: int, step: Step, steps: Sequence[Step]) -> Difference | None:
         if step.client in self._waiting:
@@ -252,7 +270,33 @@ def own_rows(response: Any, name: str) -> Any:
         if hasattr(response, field):
             rows = [row for row in getattr(response, field) if getattr(row, key, name).startswith(name)]
             setattr(response, field, rows)
+    if isinstance(response, DescribeQuorumResponse):
+        response.nodes = ()  # the listeners of Kafka's controllers
+        for partition in (each for topic in response.topics for each in topic.partitions):
+            partition.high_watermark = 0  # it counts the changes of all programs
+            for replica in partition.current_voters:
+                replica.log_end_offset = 0
+                replica.replica_directory_id = bytes(16)
+                replica.last_fetch_timestamp = min(replica.last_fetch_timestamp, 0)
+                replica.last_caught_up_timestamp = min(replica.last_caught_up_timestamp, 0)
+    _drop_foreign(response, name)
+    for row in getattr(response, "results", ()):
+        _drop_foreign(row, name)
     return response
+
+
+def _drop_foreign(response: Any, name: str) -> None:
+    """Removes the topics, users and settings of other programs from a response, or from a part of a response."""
+    for field, key in NAMED_LISTS:
+        rows = getattr(response, field, ())
+        if rows and hasattr(rows[0], key):
+            foreign = [row for row in rows if _is_foreign(getattr(row, key), name)]
+            setattr(response, field, [row for row in rows if row not in foreign])
+
+
+def _is_foreign(named: str | None, name: str) -> bool:
+    """Returns True if a name belongs to another program than `name`, or to a server."""
+    return named is not None and not named.startswith(name) and FOREIGN.match(named) is not None
 
 
 def await_coordinators(side: Side) -> None:
@@ -313,6 +357,20 @@ def delete_topics(side: Side, name: str) -> None:
     if names:
         topics = [DeleteTopicState(name=each) for each in names]
         side.send(-1, DeleteTopicsRequest(topics=topics, timeout_ms=10_000), 6)
+        side.receive(-1)
+
+
+def delete_acls(side: Side) -> None:
+    """Deletes the access control lists of a program's user."""
+    if side.user is not None:
+        any_acl = DeleteAclsFilter(
+            resource_type_filter=ANY,
+            pattern_type_filter=ANY,
+            principal_filter=f"User:{side.user}",
+            operation=ANY,
+            permission_type=ANY,
+        )
+        side.send(-1, DeleteAclsRequest(filters=[any_acl]), 3)
         side.receive(-1)
 
 

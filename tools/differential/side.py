@@ -11,10 +11,15 @@ from typing import Any, Final
 
 from kcore.client.connection import body_position
 from kcore.protocol.api_keys import response_class
+from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kcore.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kcore.protocol.schema import Message, Struct
 from kcore_ext.batch.header import parse_header, split_batches
 from kcore_ext.codec.frames import encode_request
 
+USERS: Final = tuple(f"user{number}" for number in range(400))
+"""The names with which clients may log in. Programs that run at the same time use different names."""
+PASSWORD: Final = "password"
 RESPONSE_S: Final = 20.0
 """Maximum time in seconds until the response to a request that needs no other client."""
 NOW_MS: Final = int(time.time() * 1000)
@@ -59,7 +64,7 @@ SORT_KEYS: Final = (
     "name", "partition_index", "index", "group_id", "transactional_id", "client_id", "group_instance_id", "offset",
     "resource_type", "resource_name", "pattern_type", "entity_type", "key", "partition_id", "partition",
     "protocol_type", "group_state", "topic", "subtopology_id", "user_endpoint", "status_code", "user", "principal",
-    "host", "operation", "permission_type", "mechanism",
+    "host", "operation", "permission_type", "mechanism", "topic_name", "entity",
 )  # fmt: skip
 """Fields by which the rows of the other lists are sorted before the comparison."""
 NO_UUID: Final = bytes(16)
@@ -79,10 +84,13 @@ class Side:
         bootstrap: its HOST:PORT.
         hides_leader_epochs: True to leave leader epochs out of requests and responses. The servers count them
             differently when they restart.
+        sasl_port: the port at which users log in; None if the server has no such port.
 
     Attributes:
         name: the server's name.
         bootstrap: the server's address.
+        user: the name with which all clients except the first one log in; None if all clients are super users. Error
+            texts of programs with a user are not compared: Kafka often sends null instead of the text of the code.
         members: a member's name in the program -> its member id and its generation or epoch.
         producers: a producer's name -> producer id and epoch.
         topic_ids: a topic's name -> its id.
@@ -92,10 +100,14 @@ class Side:
         subscribed: a share group's name -> the topics that its members have subscribed to.
     """
 
-    def __init__(self, name: str, bootstrap: str, *, hides_leader_epochs: bool = False) -> None:
+    def __init__(
+        self, name: str, bootstrap: str, *, hides_leader_epochs: bool = False, sasl_port: int | None = None
+    ) -> None:
         self._dropped = DROPPED | LEADER_EPOCHS if hides_leader_epochs else DROPPED
         self.name = name
         self.bootstrap = bootstrap
+        self.sasl_port = sasl_port
+        self.user: str | None = None
         host, _, port = bootstrap.rpartition(":")
         self._address = (host, int(port))
         self._sockets: dict[int, socket.socket] = {}
@@ -120,6 +132,7 @@ class Side:
         self.fetch_sessions: dict[str, tuple[int, int]] = {}
         self.subscribed: dict[str, set[str]] = {}
         self._labels: dict[tuple[str, Any], str] = {}
+        self._unknown_ids: dict[bytes, str] = {}
 
     # ---- the wire
 
@@ -127,12 +140,24 @@ class Side:
         """Sends a request. `receive` returns its response."""
         connection = self._sockets.get(client)
         if connection is None:
-            connection = self._sockets[client] = socket.create_connection(self._address, timeout=RESPONSE_S)
+            address = self._address if self.user is None or client < 1 else (self._address[0], self.sasl_port)
+            connection = self._sockets[client] = socket.create_connection(address, timeout=RESPONSE_S)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if address is not self._address:
+                self._log_in(client)
         self._waiting[client] = (type(request).API_KEY, version)
         if self._dropped >= LEADER_EPOCHS:
             _forget_leader_epochs(request)
         connection.sendall(encode_request(request, version, 1, CLIENT_IDS[client]))
+
+    def _log_in(self, client: int) -> None:
+        """Logs a new connection in as `user`, with SASL's mechanism PLAIN."""
+        self.send(client, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        self.receive(client)
+        self.send(client, SaslAuthenticateRequest(auth_bytes=f"\0{self.user}\0{PASSWORD}".encode()), 2)
+        response: Any = self.receive(client)
+        if response.error_code:
+            raise RuntimeError(f"{self.name} refuses the login of {self.user}: {response.error_message}")
 
     def responded(self, client: int, wait_s: float) -> bool:
         """Waits for a client's response. Returns True if the response began to arrive or the connection ended."""
@@ -190,14 +215,14 @@ class Side:
             rows = [row for row in rows if getattr(row, "name", None) != QUORUM_FEATURE]
             return [self.plain(each, field, texts) for each in rows]
         if field in MESSAGES and not texts:
-            return "<text>" if value else None
+            return "<text>" if value and self.user is None else None
         if field in MEMBERS and value and value not in CHOSEN_MEMBERS:
             return self.label("member", value)
-        if field == "port" and value == self._address[1]:
+        if field == "port" and value in (self._address[1], self.sasl_port):
             return "<port>"
         if field in TOPIC_IDS and value != NO_UUID:
             names = [name for name, topic_id in self.topic_ids.items() if topic_id == value]
-            return names[0] if names else self.label("topic", value)
+            return names[0] if names else self._unknown_ids.get(value) or self.label("topic", value)
         if field == "session_id" and value:
             return self.label("session", value)
         if field in PRODUCERS and value >= 0 and value not in CHOSEN_PRODUCERS:
@@ -217,11 +242,17 @@ class Side:
         member_id = getattr(row, "member_id", None)
         if member_id:
             chosen.append(self._labels.get(("member", member_id)) or UNIQUE_END.sub("", member_id))
-        return repr([*chosen, *(getattr(row, name) for name in SORT_KEYS if name in names)])
+        keys = [getattr(row, name) for name in SORT_KEYS if name in names]
+        return repr([*chosen, *(sorted(map(repr, key)) if isinstance(key, (tuple, list)) else key for key in keys)])
 
     def topic_id(self, name: str) -> bytes:
         """Returns the id of a topic of the program, or an unknown id."""
-        return self.topic_ids.get(name) or md5(name.encode(), usedforsecurity=False).digest()
+        known = self.topic_ids.get(name)
+        if known is not None:
+            return known
+        unknown = md5(name.encode(), usedforsecurity=False).digest()
+        self._unknown_ids[unknown] = f"<no topic {name}>"
+        return unknown
 
     def _batches(self, data: Any) -> list[Any]:
         batches = []

@@ -108,7 +108,7 @@ def _learn_end(side: Side, response: Any, tid: str, version: int, **_: Any) -> N
         side.producers[tid] = (response.producer_id, response.producer_epoch)
 
 
-def _await_end(side: Side, tid: str | None, **_: Any) -> None:
+def await_end(side: Side, tid: str | None, **_: Any) -> None:
     """Waits until a decided transaction is complete. The coordinator writes the markers after its response."""
     if tid:
         request = describe_transactions.DescribeTransactionsRequest(transactional_ids=[tid])
@@ -186,11 +186,11 @@ class Transactions:
     NAME = "transactions"
     CALLS: Mapping[str, Call] = {
         "create_topic": CREATE,
-        "init": Call(_init, _learn_init, settle=_await_end),
+        "init": Call(_init, _learn_init, settle=await_end),
         "add_partitions": Call(_add_partitions),
         "add_offsets": Call(_add_offsets),
         "commit": Call(_commit),
-        "end": Call(_end, _learn_end, settle=_await_end),
+        "end": Call(_end, _learn_end, settle=await_end),
         "produce": Call(_produce),
         "list_offsets": Call(_list_offsets),
         "fetch": Call(_fetch),
