@@ -406,6 +406,14 @@ def test_a_denied_topic_does_not_affect_the_others(engine: Guarded) -> None:
     assert sorted(error_codes(made)) == [0, TOPIC]
 
 
+def test_a_refused_marker_has_no_topics_without_partitions(engine: Guarded) -> None:
+    engine.forget()
+    topics = [wtm.WritableTxnMarkerTopic(name="t", partition_indexes=indexes) for indexes in ([], [0])]
+    marker = wtm.WritableTxnMarker(producer_id=1, topics=topics)
+    (refused,) = engine.send(wtm.WriteTxnMarkersRequest(markers=[marker]), 1, ALICE).markers
+    assert [[row.error_code for row in topic.partitions] for topic in refused.topics] == [[31]]
+
+
 def test_authorized_operations_are_those_of_the_principal(engine: Guarded) -> None:
     """The fields `authorized_operations` of a topic and of the cluster contain the operations that the principal may
     perform (KIP-430).

@@ -134,6 +134,13 @@ KNOWN: Final = (
         "The target of a share group's member names only topics of which it gets partitions",
     ),
     Known(
+        "rights",
+        "request",
+        re.compile(r"\.responses\[\d+\]\.topic_id: Kafka \".*\", kcore \"b'(\\\\x00){16}'\""),
+        "If a client may not read a topic",
+        lambda arguments: arguments["api"] == "ALTER_SHARE_GROUP_OFFSETS",
+    ),
+    Known(
         "streams",
         "beat",
         re.compile(

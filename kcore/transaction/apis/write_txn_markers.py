@@ -213,5 +213,6 @@ def _result(entry: WritableTxnMarker, code: Callable[[str, int], ErrorCode]) -> 
                 ],
             )
             for topic in entry.topics
+            if topic.partition_indexes  # Kafka's response leaves out other topics
         ],
     )
