@@ -406,6 +406,14 @@ def test_a_denied_topic_does_not_affect_the_others(engine: Guarded) -> None:
     assert sorted(error_codes(made)) == [0, TOPIC]
 
 
+def test_the_name_of_a_topic_is_checked_before_permissions(engine: Guarded) -> None:
+    """DescribeProducers checks the names of topics first, as in Kafka."""
+    engine.forget()
+    topics = [dp.TopicRequest(name=name, partition_indexes=[0]) for name in ("no/name", "t")]
+    described = engine.send(dp.DescribeProducersRequest(topics=topics), 0, ALICE)
+    assert [topic.partitions[0].error_code for topic in described.topics] == [17, TOPIC]
+
+
 def test_a_refused_marker_has_no_topics_without_partitions(engine: Guarded) -> None:
     engine.forget()
     topics = [wtm.WritableTxnMarkerTopic(name="t", partition_indexes=indexes) for indexes in ([], [0])]

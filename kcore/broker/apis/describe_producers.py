@@ -95,10 +95,10 @@ class DescribeProducersApi(Api[DescribeProducersRequest, DescribeProducersRespon
             responses: list[PartitionResponse] = []
             for index in topic.partition_indexes:
                 partition = self._partitions.get(topic.name, index)
-                if not allowed:
-                    responses.append(refused(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-                elif illegal:
+                if illegal:  # Kafka checks names before permissions
                     responses.append(refused(index, ErrorCode.INVALID_TOPIC_EXCEPTION))
+                elif not allowed:
+                    responses.append(refused(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 elif partition is None:
                     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     message = None if topic.name in self._partitions.names else unknown.message
