@@ -73,6 +73,12 @@ KEPT_FOR_TOOLS = frozenset(
 AT_START = frozenset({"sasl.jaas.config"})
 """Settings that Kafka changes at run time and kcore reads only when it starts."""
 
+LOWEST: Mapping[str, int] = {"log.cleaner.dedupe.buffer.size": 1_048_577, "log.roll.jitter.ms": 0}
+"""Mapping from settings to their minimum, where Kafka's definition of the setting lacks it, but its brokers check it.
+
+The minimum of the buffer is that of one cleaner thread.
+"""
+
 THREAD_POOLS = frozenset(
     {
         "background.threads",
@@ -127,7 +133,7 @@ def _setting(row: dict[str, Any]) -> Setting:
         SettingType[row["type"]],
         None,
         NO_EFFECT,
-        row.get("low"),
+        row.get("low", LOWEST.get(name)),
         row.get("high"),
         None if choices is None else tuple(choices),
         dynamic="dynamic" in row and name not in UNSUPPORTED and name not in AT_START,

@@ -15,6 +15,10 @@ from kcore.config.values import ConfigValues
 LONG = SettingType.LONG
 
 
+def _retention_fault(value: int) -> str | None:
+    return None if value else "is neither -1 nor positive"
+
+
 class Config(ConfigValues):
     """The settings of one node. Attributes are typed; the constructor refuses unknown or invalid settings."""
 
@@ -262,7 +266,7 @@ class Config(ConfigValues):
         104_857_600, "segment.bytes of __share_group_state.", low=1
     )
     share_coordinator_state_topic_min_isr: int = setting(
-        1, "min.insync.replicas of __share_group_state (Kafka: 2).", low=1
+        1, "min.insync.replicas of __share_group_state (Kafka: 2).", low=1, kind=SettingType.SHORT
     )
     share_coordinator_snapshot_update_records_per_snapshot: int = setting(
         500, "Maximum number of update records of a share partition's state between two snapshots.", low=0, high=500
@@ -322,6 +326,7 @@ class Config(ConfigValues):
     log_roll_ms: int | None = setting(
         None,
         "Maximum time between the first and the last record of a segment; unset: log.roll.hours.",
+        low=1,
         kind=LONG,
         dynamic=True,
     )
@@ -334,6 +339,8 @@ class Config(ConfigValues):
         "unset.",
         kind=LONG,
         dynamic=True,
+        low=-1,
+        check=_retention_fault,
     )
     log_retention_minutes: int | None = setting(
         None, "Retention time of records in minutes, unless log.retention.ms is set.", kind=SettingType.INT

@@ -27,6 +27,11 @@ SELECTORS = frozenset(
 
 MIN_INTERVAL_MS, MAX_INTERVAL_MS = 100, 3_600_000
 
+
+def _empty_fault(value: tuple[str, ...]) -> str | None:
+    return None if all(value) else "an element is empty"
+
+
 CLIENT_METRICS_SETTINGS: dict[str, Setting] = {
     "interval.ms": Setting(
         "interval.ms",
@@ -36,9 +41,21 @@ CLIENT_METRICS_SETTINGS: dict[str, Setting] = {
         dynamic=True,
     ),
     "match": Setting(
-        "match", SettingType.LIST, (), "Selectors of the clients that push, each selector=pattern.", dynamic=True
+        "match",
+        SettingType.LIST,
+        (),
+        "Selectors of the clients that push, each selector=pattern.",
+        dynamic=True,
+        check=_empty_fault,
     ),
-    "metrics": Setting("metrics", SettingType.LIST, (), "Prefixes of the metrics to push; * is all.", dynamic=True),
+    "metrics": Setting(
+        "metrics",
+        SettingType.LIST,
+        (),
+        "Prefixes of the metrics to push; * is all.",
+        dynamic=True,
+        check=_empty_fault,
+    ),
 }
 """Name -> setting, for client metrics subscriptions."""
 
@@ -57,18 +74,17 @@ def check_client_metrics(name: str, own: Mapping[str, str]) -> None:
     """
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a metrics subscription needs a name")
-    for setting_name, text in own.items():
-        setting = CLIENT_METRICS_SETTINGS.get(setting_name)
-        if setting is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"a metrics subscription has no setting {setting_name!r}")
-        value = read_value(setting, text)
-        if setting_name == "interval.ms" and not MIN_INTERVAL_MS <= value <= MAX_INTERVAL_MS:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"interval.ms={value} is out of bounds; valid: {MIN_INTERVAL_MS} to {MAX_INTERVAL_MS}",
-            )
-        if setting_name == "match":
-            _check_selectors(value)
+    unknown = next((each for each in own if each not in CLIENT_METRICS_SETTINGS), None)
+    if unknown is not None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a metrics subscription has no setting {unknown!r}")
+    values = {each: read_value(CLIENT_METRICS_SETTINGS[each], text) for each, text in own.items()}
+    interval_ms = values.get("interval.ms", MIN_INTERVAL_MS)
+    if not MIN_INTERVAL_MS <= interval_ms <= MAX_INTERVAL_MS:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"interval.ms={interval_ms} is out of bounds; valid: {MIN_INTERVAL_MS} to {MAX_INTERVAL_MS}",
+        )
+    _check_selectors(values.get("match", ()))
 
 
 def _check_selectors(parts: tuple[str, ...]) -> None:

@@ -4,6 +4,7 @@ own files.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -15,6 +16,8 @@ MAX_VALUE_LENGTH = 32_767
 _JAVA_BLANKS = "".join(map(chr, range(33)))  # the characters that Java's trim() removes
 _WHOLE = re.compile(r"[+-]?\d+")
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[dDfF]?")
+_HEXADECIMAL = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?\d+)[dDfF]?")
+_INFINITY = re.compile(r"[+-]?Infinity")
 
 
 class InvalidValueError(ValueError):
@@ -65,12 +68,26 @@ def _parse(setting: Setting, text: str) -> Any:
             raise InvalidValueError(f"{setting.name}={text!r}: not a number of type {kind.name}")
         return number
     if kind is SettingType.DOUBLE:
-        if _DECIMAL.fullmatch(text) is None:
+        double = _double(text)
+        if double is None:
             raise InvalidValueError(f"{setting.name}={text!r}: not a number")
-        return float(text.rstrip("dDfF"))
+        return double
     if kind is SettingType.LIST:
         return tuple(dict.fromkeys(part.strip() for part in text.split(","))) if text else ()
     return text
+
+
+def _double(text: str) -> float | None:
+    """Reads a number as Java's `Double.parseDouble` does; None if the text is not a number, or is NaN."""
+    if _DECIMAL.fullmatch(text) is not None:
+        return float(text.rstrip("dDfF"))
+    if _INFINITY.fullmatch(text) is not None:
+        return float(text)
+    hexadecimal = _HEXADECIMAL.fullmatch(text)
+    try:
+        return None if hexadecimal is None else float.fromhex(hexadecimal[1])
+    except OverflowError:
+        return -math.inf if text.startswith("-") else math.inf
 
 
 def _range_fault(setting: Setting, value: Any) -> str | None:
@@ -105,6 +122,8 @@ def show_value(value: Any) -> str | None:
 
 def _show_double(value: float) -> str:
     """Formats like Java's `Double.toString`: decimal from 0.001 to 10 million, else with E and one or more decimals."""
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         digits = f"{value!r}"
         return digits if "." in digits else f"{digits}.0"

@@ -21,6 +21,8 @@ SET = 0
         ("m", "interval.ms", "3600001", 42),
         ("m", "interval.ms", "x", 40),
         ("m", "metrics", "a.,b.", 0),
+        ("m", "metrics", "a.,,b.", 40),
+        ("m", "metrics", ",", 40),
         ("m", "match", "client_id=abc.*", 0),
         ("m", "match", "client_id", 40),
         ("m", "match", "nope=x", 40),
@@ -39,6 +41,20 @@ def test_changes_of_a_metrics_subscription_are_checked_and_stored(
     assert node.alter(METRICS, name, (setting, SET, value)).error_code == code
     if code == 0:
         assert node.value(METRICS, name, setting) == (value, 7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"match": "nope", "interval.ms": "1"}, 42),
+        ({"interval.ms": "1", "metrics": ","}, 40),
+        ({"metrics": ",", "nope": "x"}, 42),
+    ],
+)
+def test_a_subscription_has_the_first_error_of_kafka(changes: dict[str, str], code: int) -> None:
+    """Kafka checks the names of all settings first, then parses all values, and then checks the interval."""
+    node = BrokerContext()
+    assert node.alter(METRICS, "m", *((name, SET, value) for name, value in changes.items())).error_code == code
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -151,6 +152,11 @@ def test_fallback_settings_exist_and_have_the_same_default() -> None:
         ("min.cleanable.dirty.ratio", "1", "1.0"),
         ("min.cleanable.dirty.ratio", "1e-5", "1.0E-5"),
         ("min.cleanable.dirty.ratio", "1.01", None),
+        ("min.cleanable.dirty.ratio", "0x1p-1", "0.5"),
+        ("min.cleanable.dirty.ratio", "0X.8P0d", "0.5"),
+        ("min.cleanable.dirty.ratio", "0x1", None),
+        ("min.cleanable.dirty.ratio", "0x1p99999", None),
+        ("min.cleanable.dirty.ratio", "Infinity", None),
         ("preallocate", "TRUE", "true"),
         ("preallocate", "yes", None),
         ("compression.type", " gzip ", "gzip"),
@@ -201,7 +207,15 @@ def test_share_groups_accept_latest_earliest_and_durations_as_reset(text: str, g
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(1e-3, "0.001"), (9.9e-4, "9.9E-4"), (1e7, "1.0E7"), (9999999.5, "9999999.5"), (0.0, "0.0"), (1.5e300, "1.5E300")],
+    [
+        (1e-3, "0.001"),
+        (9.9e-4, "9.9E-4"),
+        (1e7, "1.0E7"),
+        (9999999.5, "9999999.5"),
+        (0.0, "0.0"),
+        (1.5e300, "1.5E300"),
+        (-math.inf, "-Infinity"),
+    ],
 )
 def test_fractions_are_shown_as_java_shows_them(value: float, shown: str) -> None:
     assert show_value(value) == shown
@@ -364,6 +378,12 @@ def test_clients_without_rights_get_no_error_about_settings() -> None:
         (NODE, [("message.max.bytes", SET, "x")], 42),
         (NODE, [("message.max.bytes", SET, "-1")], 42),
         (NODE, [("message.max.bytes", APPEND, "5")], 40),
+        ("", [("log.roll.ms", SET, "0")], 42),
+        ("", [("log.roll.jitter.ms", SET, "-1")], 42),
+        ("", [("log.retention.ms", SET, "0")], 42),
+        ("", [("log.retention.ms", SET, "-1")], 0),
+        ("", [("log.cleaner.dedupe.buffer.size", SET, "1048576")], 42),
+        ("", [("log.cleaner.io.max.bytes.per.second", SET, "Infinity")], 0),
         (NODE, [("log.cleanup.policy", APPEND, "compact")], 0),
         (NODE, [("my.plugin.setting", SET, "5")], 0),
         (NODE, [("nope", DELETE, None)], 0),
