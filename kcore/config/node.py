@@ -15,6 +15,10 @@ from kcore.config.values import ConfigValues
 LONG = SettingType.LONG
 
 
+def _gzip_fault(value: int) -> str | None:
+    return None if value else "is neither -1 nor 1 to 9"
+
+
 def _retention_fault(value: int) -> str | None:
     return None if value else "is neither -1 nor positive"
 
@@ -287,7 +291,12 @@ class Config(ConfigValues):
         dynamic=True,
     )
     compression_gzip_level: int = setting(
-        -1, "Compression level of gzip: 1 to 9, or -1 for gzip's default.", dynamic=True
+        -1,
+        "Compression level of gzip: 1 to 9, or -1 for gzip's default.",
+        low=-1,
+        high=9,
+        dynamic=True,
+        check=_gzip_fault,
     )
     compression_lz4_level: int = setting(9, "Compression level of lz4.", low=1, high=17, dynamic=True)
     compression_zstd_level: int = setting(3, "Compression level of zstd.", low=-131_072, high=22, dynamic=True)

@@ -112,7 +112,7 @@ def other_value(setting: Setting) -> Any:
         return "0.25"
     if default is None:
         return "7"
-    for candidate in (default - 1, default + 1):
+    for candidate in (default - 1, default + 1, default + 2):
         try:
             setting.parse(str(candidate))
         except ConfigError:
