@@ -36,6 +36,7 @@ from tools.differential.runner import (
     shortened,
 )
 from tools.differential.sessions import Sessions
+from tools.differential.settings import Settings
 from tools.differential.shapes import Shapes
 from tools.differential.share import Share
 from tools.differential.share_state import ShareState
@@ -58,6 +59,7 @@ AREAS: Final[dict[str, Area]] = {
         Sessions(),
         Shapes(),
         Rights(),
+        Settings(),
     )
 }
 JOBS: Final = 6

@@ -133,6 +133,45 @@ KNOWN: Final = (
         ),
         "The target of a share group's member names only topics of which it gets partitions",
     ),
+    *(
+        Known(
+            area,
+            "waiting_request",
+            re.compile(
+                r"\.error_code: Kafka -1, kcore 0|\.acquisition_lock_timeout_ms: .*"
+                r"|\.responses: Kafka \[\], .*code\": 100,.*"
+            ),
+            "A ShareFetch or ShareAcknowledge that names an unknown topic id",
+            lambda arguments: arguments["api"] == "SHARE_FETCH",
+        )
+        for area in ("shapes", "rights")
+    ),
+    *(
+        Known(
+            area,
+            "request",
+            re.compile(
+                r"\.error_code: Kafka -1, kcore 0|\.acquisition_lock_timeout_ms: .*"
+                r"|\.responses: Kafka \[\], .*code\": 100,.*"
+            ),
+            "A ShareFetch or ShareAcknowledge that names an unknown topic id",
+            lambda arguments: arguments["api"] == "SHARE_ACKNOWLEDGE",
+        )
+        for area in ("shapes", "rights")
+    ),
+    *(
+        Known(
+            "settings",
+            call,
+            re.compile(
+                r"\.(responses|topics)\[0\]\.(error_code: Kafka 0, kcore 40|error_message: Kafka null, .*)"
+                r"|\.topics\[0\]\.(topic_id|num_partitions|replication_factor|configs): .*"
+            ),
+            "The value NaN of a setting",
+            lambda arguments: "'NaN'" in repr(arguments),
+        )
+        for call in ("change", "replace", "create_topic")
+    ),
     Known(
         "rights",
         "request",

@@ -151,6 +151,8 @@ VALUES: Final[dict[str, Choices]] = {
     "SHARE_FETCH.group_id": (["~-s"], ["~-none", "~-c", ""]), "SHARE_FETCH.member_id": (["share-one"], ["nobody", ""]),
     "SHARE_ACKNOWLEDGE.group_id": (["~-s"], ["~-none", "~-c", ""]),
     "SHARE_ACKNOWLEDGE.member_id": (["share-one"], ["nobody", ""]),
+    # One topic with one partition: Kafka divides several partitions among members in the order of hashes.
+    "SHARE_GROUP_HEARTBEAT.subscribed_topic_names": (["~-b"], ["~-none", ""]),
     "SHARE_GROUP_HEARTBEAT.member_id": (["share-one", "share-two"], ["nobody", ""]),
     "STREAMS_GROUP_HEARTBEAT.member_id": (["streams-one", "streams-two"], ["nobody", ""]),
     "subtopology_id": (["0", "1"], [""]), "Topology.epoch": ([0], [1, -1]), "process_id": (["p-one"], ["", "p"]),
@@ -272,6 +274,11 @@ def _described(tree: dict[str, Any], chance: random.Random, name: str) -> None:
         topic["partitions"] = topic["partitions"] or [0]
 
 
+def _users(tree: dict[str, Any], chance: random.Random, name: str) -> None:
+    """Makes a DescribeUserScramCredentials request have users. Kafka does not refuse a request with null."""
+    tree["users"] = tree["users"] or [{"name": f"{name}-one"}]
+
+
 def _owner(tree: dict[str, Any], chance: random.Random, name: str) -> None:
     """Gives the owner of a delegation token a type, unless the owner has no name."""
     if tree.get("owner_principal_name") and not tree["owner_principal_type"]:
@@ -294,6 +301,7 @@ SETTINGS: Final[dict[str, Callable[[dict[str, Any], random.Random, str], None]]]
     "WRITE_TXN_MARKERS": _markers,
     "ADD_PARTITIONS_TO_TXN": _transactions,
     "CREATE_DELEGATION_TOKEN": _owner,
+    "DESCRIBE_USER_SCRAM_CREDENTIALS": _users,
     "DESCRIBE_SHARE_GROUP_OFFSETS": _described,
 }
 """API -> a function that makes the fields of a request agree with each other. It changes the tree of fields."""

@@ -155,7 +155,7 @@ class ShapesDrawer:
             ),
             (
                 "share_beat",
-                {"group": f"{name}-s", "member": "share-one", "epoch": "join", "names": [f"{name}-a"]},
+                {"group": f"{name}-s", "member": "share-one", "epoch": "join", "names": [f"{name}-b"]},
             ),
             (
                 "streams_beat",
