@@ -20,7 +20,7 @@ def _gzip_fault(value: int) -> str | None:
 
 
 def _retention_fault(value: int) -> str | None:
-    return None if value else "is neither -1 nor positive"
+    return None if value else "is neither negative (unlimited) nor positive"
 
 
 class Config(ConfigValues):
@@ -348,7 +348,6 @@ class Config(ConfigValues):
         "unset.",
         kind=LONG,
         dynamic=True,
-        low=-1,
         check=_retention_fault,
     )
     log_retention_minutes: int | None = setting(

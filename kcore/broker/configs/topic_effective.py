@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+RETENTION_MS = "log.retention.ms"
+
+
 def broker_value(row: TopicSetting, config: Config) -> Any:
     """Returns the value for topics without a setting of their own.
 
@@ -28,6 +31,8 @@ def broker_value(row: TopicSetting, config: Config) -> Any:
     for synonym in row.synonyms:
         value = config.get(synonym.name)
         if value is not None:
+            if synonym.name == RETENTION_MS and value < 0:
+                return -1  # as in Kafka, any negative value is unlimited
             return value if synonym.factor == 1 else -1 if value < 0 else value * synonym.factor
     return row.setting.default
 

@@ -241,6 +241,12 @@ def test_contradictory_settings_are_refused() -> None:
     )
 
 
+def test_a_negative_retention_of_the_broker_is_unlimited() -> None:
+    node = BrokerContext({"log.retention.ms": -5})
+    node.create("t")
+    assert node.value(TOPIC, "t", "retention.ms") == ("-1", 4)
+
+
 def test_a_topics_default_follows_the_broker_at_once() -> None:
     """Sets message.max.bytes in the file, for all brokers and for this node, and max.message.bytes of the topic. Then
     removes the last three values in reverse order. The topic has the most specific value after each step.
@@ -385,6 +391,7 @@ def test_clients_without_rights_get_no_error_about_settings() -> None:
         ("", [("log.roll.jitter.ms", SET, "-1")], 42),
         ("", [("log.retention.ms", SET, "0")], 42),
         ("", [("log.retention.ms", SET, "-1")], 0),
+        ("", [("log.retention.ms", SET, "-5")], 0),
         ("", [("log.cleaner.dedupe.buffer.size", SET, "1048576")], 42),
         ("", [("log.cleaner.io.max.bytes.per.second", SET, "Infinity")], 0),
         (NODE, [("log.cleanup.policy", APPEND, "compact")], 0),
