@@ -1,4 +1,4 @@
-"""`cooperative-sticky` of classic groups (KIP-429)."""
+"""The assignor `cooperative-sticky` of classic groups (KIP-429)."""
 
 from kcore.assignors.api import COOPERATIVE, EAGER, GroupAssignment, Members, TopicLike
 from kcore_ext.assign import sticky

@@ -1,4 +1,4 @@
-"""`range` of classic groups: gives each member contiguous partitions of each topic, by rack if possible (KIP-881)."""
+"""The assignor `range` of classic groups: contiguous partitions of each topic, by rack if possible (KIP-881)."""
 
 from kcore.assignors.api import EAGER, GroupAssignment, Members, TopicLike
 from kcore_ext.assign import ranges

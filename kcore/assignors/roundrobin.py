@@ -1,4 +1,4 @@
-"""`roundrobin` of classic groups."""
+"""The assignor `roundrobin` of classic groups."""
 
 from kcore.assignors.api import EAGER, GroupAssignment, Members, TopicLike
 from kcore_ext.assign import roundrobin

@@ -1,4 +1,4 @@
-"""`range` of consumer groups (KIP-848), without racks."""
+"""The assignor `range` of consumer groups (KIP-848), without racks."""
 
 from kcore.assignors.api import GroupAssignment, Members, TopicLike
 from kcore.assignors.uniform import refuse_unknown_ids

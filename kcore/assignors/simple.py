@@ -1,4 +1,4 @@
-"""`simple` of share groups (KIP-932)."""
+"""The assignor `simple` of share groups (KIP-932)."""
 
 from collections.abc import Collection, Mapping
 

@@ -1,4 +1,4 @@
-"""`sticky` of classic groups (KIP-54, KIP-341, KAFKA-9987), and the user data of its members."""
+"""The assignor `sticky` of classic groups (KIP-54, KIP-341, KAFKA-9987), and the user data of its members."""
 
 import struct
 from collections.abc import Iterable, Mapping

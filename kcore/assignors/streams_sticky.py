@@ -1,4 +1,4 @@
-"""`sticky` of streams groups: the task assignor of KIP-1071."""
+"""The assignor `sticky` of streams groups, which assigns tasks (KIP-1071)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""`uniform` of consumer groups (KIP-848)."""
+"""The assignor `uniform` of consumer groups (KIP-848)."""
 
 from kcore.assignors.api import GroupAssignment, Members, PartitionAssignorError, TopicLike
 from kcore_ext.assign import uniform

@@ -188,7 +188,7 @@ cdef int _rack_round(Problem p, Memory* memory, Work* work) except -1 nogil:
 
 
 cdef int _round(Memory* memory, Work* work) except -1 nogil:
-    """Assigns partitions in turn to the members below the lower quota.
+    """Assigns partitions in turn to the members below the lower quota: partitions per member, rounded down.
 
     Then assigns one further partition to each member at that quota, as long as partitions are left.
     """

@@ -1,4 +1,4 @@
-"""KIP-848's uniform assignor: one builder for equal subscriptions, one for unequal ones (KAFKA-17710, KAFKA-18688)."""
+"""KIP-848's uniform assignor: builders for equal and for unequal subscriptions (KAFKA-17710, KAFKA-18688)."""
 
 
 from libc.stdlib cimport qsort
