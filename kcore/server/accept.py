@@ -1,6 +1,6 @@
 """Accepts connections: connection limits and exhausted file descriptors.
 
-A connection counts towards the limits from its accept on, as in Kafka. So a client that never finishes its TLS
+A connection counts towards the limits as soon as it is accepted, as in Kafka. So a client that never finishes its TLS
 handshake also uses a slot. asyncio and uvloop report a connection only after the handshake. Therefore, kcore accepts
 connections itself.
 """

@@ -44,8 +44,8 @@ millisecond, and all clients may send their second message at the same time.
 """
 
 STARTS_PER_TURN: Final = 4
-"""Maximum number of handshakes that begin in one turn of the event loop. Each needs about a millisecond for its
-signature.
+"""Maximum number of handshakes that begin in one turn of the event loop. Each handshake needs about a millisecond
+for its signature.
 """
 
 MAX_SILENT: Final = 1_024
@@ -118,7 +118,7 @@ class Handshakes:
     """The TLS handshakes of one listening socket.
 
     - *silent* clients have not sent a complete first message. They take no slot. If there are more than `MAX_SILENT`,
-      the oldest one of the address with the most silent clients is closed.
+      the oldest silent client of the address with the most silent clients is closed.
     - *ready* clients wait for a slot, in turns by address. The oldest and the newest client of an address start
       alternately: old clients are served in order, and stalled clients do not block a new client. A client that ends
       its stream while it waits is closed at once, which frees its descriptor and avoids its handshake.

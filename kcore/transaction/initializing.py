@@ -56,7 +56,7 @@ def initialize(
         take: returns an unused producer id; called for a new id, or if the epoch is exhausted.
 
     Returns:
-        The next state. PRODUCER_FENCED if the producer epoch in the request is neither the current nor the last one.
+        The next state. PRODUCER_FENCED if the producer epoch in the request is neither the current nor the last epoch.
 
     Raises:
         ProducerIdsExhaustedError: no producer id is available now.

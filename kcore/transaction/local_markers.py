@@ -54,7 +54,7 @@ class LocalMarkers(LocalMarkersCore):
     Args:
         partition: returns a partition by topic and number, or None if this node does not have it.
         shard: returns the shard that owns a partition of an internal topic; None for partitions of other topics. The
-            shard's state machine must replay the marker, which turns pending offsets into committed ones.
+            shard's state machine must replay the marker, which turns pending offsets into committed offsets.
         now: the clock, which is read once per round.
     """
 

@@ -2,7 +2,7 @@
 
 A join that causes a new assignment writes nine records on average. Making two objects with lists for each, and
 converting them back to the group's objects, took half of the time of the join. `kcore.group.consumer.reference_records`
-defines each record. A test compares the bytes and the replayed state of these records and the compiled ones.
+defines each record. A test compares both kinds of records: their bytes, and the state after their replay.
 """
 
 cimport cython

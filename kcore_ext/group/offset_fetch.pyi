@@ -7,7 +7,7 @@ class OffsetCounters:
 
     Attributes:
         commits: offsets committed since the load, in transactions or not (`offset-commit-count`).
-        offset_count: number of committed offsets, without pending ones (Kafka's gauge `offset-count`).
+        offset_count: number of committed offsets, without pending offsets (Kafka's gauge `offset-count`).
     """
 
     commits: int

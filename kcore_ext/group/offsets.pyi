@@ -89,7 +89,7 @@ class OffsetDecoder:
 
         Returns:
             A tuple (key, value). The value has no record offset yet; it is None for a tombstone. The result is None
-            for other records, and for unusual bytes, which the codec must decode or refuse.
+            for other records, and for bytes that this decoder leaves to the codec.
         """
 
     def replay(
@@ -132,7 +132,7 @@ def fetch_responses(
             committed_leader_epoch, metadata, error_code.
         indexes: the partitions, in the order of the response.
         offsets: the topic's committed offsets.
-        unstable: the partitions with pending offsets, if the request requires stable ones (KIP-447).
+        unstable: the partitions with pending offsets, if the request requires stable offsets (KIP-447).
         topic_id: the topic's id. An offset with another topic id is ignored, because it belongs to an earlier topic
             with the same name. None: offsets with any topic id are valid.
     """

@@ -253,7 +253,7 @@ class Rows:
         self.count_epoch(epoch)
 
     def count_epoch(self, epoch: int) -> None:
-        """Sets the folder's highest epoch to `epoch`, if the stored one is lower.
+        """Sets the folder's highest epoch to `epoch`, if the stored epoch is lower.
 
         Epochs that a later opening of the folder creates are higher than the highest epoch.
         """
