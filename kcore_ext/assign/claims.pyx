@@ -184,7 +184,8 @@ cdef class ClaimReader:
     cdef int translate(self, GroupAssignment parent) except -1:
         """Fills `table`, which translates the partition numbers of an earlier assignment to those of the `Problem`.
 
-        For each topic of `parent`, the table has the difference of the numbers and the current partition count.
+        For each topic of `parent`, the table has two values: the difference between the new and the old number of each
+        partition, and the topic's current partition count.
         """
         cdef Problem p = self.problem
         cdef int t, here

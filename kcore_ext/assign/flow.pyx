@@ -1,8 +1,8 @@
 """The assignor `kcore.balanced`, which computes the most balanced assignment as a minimum-cost flow.
 
 Partitions with the same subscribers, racks and earlier owner form one *group*, whose supply is the number of its
-partitions. Groups with the same subscribers and racks have one *pool*. Each partition of a group flows directly to the earlier owner, or
-through the pool to any subscriber:
+partitions. Groups with the same subscribers and racks have one *pool*. Each partition of a group flows directly to the
+earlier owner, or through the pool to any subscriber:
 
     group --(miss)--> earlier owner          pool --(miss)--> subscriber
     group --(move)--> pool                   subscriber --(2 * load + 1)--> sink, for each additional unit

@@ -231,7 +231,7 @@ cdef int _sequence(Problem p, Memory* memory, IntVec* out, IntVec* movable) exce
 
 
 cdef int _start(Problem p, Memory* memory, Front* front, State* state) except -1 nogil:
-    """Computes the state that remains of the previous assignment. Returns 1 if no member owns a partition."""
+    """Initialises `state` with the owners in `front` and their loads. Returns 1 if no member owns a partition."""
     cdef int q, nothing = 1
     memset(state, 0, sizeof(State))
     state.memory = memory

@@ -149,7 +149,7 @@ cdef bint _order_as_before(Lowered low, Memory* scratch, PyObject** ids, GroupAs
 
 
 cdef bint _merge(Lowered low, Memory* scratch, PyObject** ids, GroupAssignment before, int old) except -1:
-    """Merges the members after the first `old` ones into the order of the first `old` members."""
+    """Merges the members from index `old` on into the order of the first `old` members."""
     cdef int fresh_count = low.problem.members - old, j = 0, k, w = 0, low_at, high_at, middle, order
     cdef PyObject** fresh = ids + old
     cdef int* fresh_order = ints(scratch, fresh_count)
@@ -268,7 +268,7 @@ cdef int _read_order(Lowered low) except -1:
 
 
 cdef int _read_racks(Lowered low) except -1:
-    """Numbers the racks. A rack with members but without replicas gets a number after all others."""
+    """Numbers the racks. Racks that have members but no replicas get the highest numbers."""
     cdef Problem p = low.problem
     cdef Topics topics = low.topics
     cdef dict numbers = dict(topics.rack_index)

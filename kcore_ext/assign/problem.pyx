@@ -302,7 +302,7 @@ cdef class Problem:
     cdef int owners_of_claims(self, int* owner) noexcept nogil:
         """Writes the previous assignment to `owner`.
 
-        If two members claim a partition, its owner is the member with the lower index.
+        If two members report a partition as owned, its owner is the member with the lower index.
         """
         cdef int m, i
         if self.has_owner:

@@ -307,7 +307,7 @@ cdef int solve(Problem p, Memory* memory, const int* claim_first, const int* cla
                LongVec* out) except -1 nogil:
     """Assigns all partitions: fills `out` with pairs (member, partition).
 
-    `claim_first` is NULL if there are no claims; `assignable` is NULL if all partitions can be assigned.
+    `claim_first` is NULL if no partition has earlier readers; `assignable` is NULL if all partitions can be assigned.
     """
     cdef Share share
     cdef i64* readers
@@ -390,7 +390,7 @@ cdef char* _usable(Lowered low, Memory* memory, object assignable) except NULL:
 
 
 cdef int _owners_as_claims(Problem p, Memory* memory) except -1:
-    """Converts the earlier owners of partitions to claims. Each partition has at most one owner."""
+    """Converts the earlier owner of each partition to the earlier partitions of each member (`claims`)."""
     cdef int* cursor
     cdef int m, q
     p.has_owner = False

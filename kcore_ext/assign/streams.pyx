@@ -414,7 +414,7 @@ cdef int _by_task(Streams* s, const int* claim_first, const int* claims) except 
 
 
 cdef int _group_processes(Streams* s, const int* process_of) except -1 nogil:
-    """Numbers the processes that have members, in their order, and lists their members."""
+    """Numbers the processes that have members, in the order of `process_of`, and lists the members of each process."""
     cdef int* number
     cdef int* cursor
     cdef int m, i, top = 0
