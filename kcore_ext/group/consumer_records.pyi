@@ -73,7 +73,7 @@ def bind_consumer_records(
         set_member_assignment: (group, member id, CurrentAssignment): sets the member's current assignment.
 
     Raises:
-        ValueError: the record types are not the expected ones.
+        ValueError: the keys of `makers` are not the five record types 3, 5, 6, 7 and 8.
     """
 
 def in_one(records: list[Any]) -> Any:

@@ -279,7 +279,9 @@ cdef class OffsetFetchFastPath:
 
     cdef bint _is_same_topic(self, CachedResponse known, GroupQuery* query, Py_ssize_t i, PyObject* name,
                              PyObject* topic_id, PyObject* indexes, Py_ssize_t* position) except -1:
-        """Returns True if the i-th topic is unchanged; its entries begin at `position`. Moves `position` to their end.
+        """Returns True if the i-th topic is unchanged.
+
+        The topic's entries in the cached response begin at `position`. The method moves `position` to their end.
         """
         cdef FieldLayout layout = self._old_partition if query.old else self._partition
         cdef PyObject* responses = self._responses_of(known, query, i, name, topic_id)

@@ -85,7 +85,7 @@ def release(dict pending not None, dict opened not None, dict groups not None, i
 
 
 cdef int close(dict open_topics, topic, dict partitions, producer) except -1:
-    """Removes a producer from the partitions of a topic for which it had pending offsets."""
+    """Removes a producer from those partitions of a topic for which the producer had pending offsets."""
     cdef dict open_partitions = open_topics[topic]
     cdef PyObject* index
     cdef PyObject* offset
@@ -102,10 +102,10 @@ cdef int close(dict open_topics, topic, dict partitions, producer) except -1:
 
 
 cdef int materialise(dict topics, topic, dict partitions) except -1:
-    """Makes pending offsets visible, unless a later record has replaced them. Returns the number of partitions that had
-    no offset before.
+    """Turns a topic's pending offsets into committed offsets, unless a later record has replaced them.
 
-    If the group had no offsets of the topic, `partitions` itself becomes the topic's dictionary of offsets.
+    Returns the number of partitions that had no offset before. If the group had no offsets of the topic, `partitions`
+    itself becomes the topic's dictionary of offsets.
     """
     cdef PyObject* found = PyDict_GetItemWithError(topics, topic)
     cdef dict present
