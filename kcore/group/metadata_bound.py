@@ -37,7 +37,7 @@ Clients usually have one or two protocols.
 PROTOCOL_BYTES: Final = 256
 """The memory of a protocol without its texts, in bytes.
 
-It limits the number of protocols in a group, and thus the time to count them.
+Without it, a group could have any number of protocols with short texts, and counting them would take long.
 """
 NAME_BYTES: Final = 200
 """The memory of a topic name besides its characters, in bytes.

@@ -1,8 +1,8 @@
 """Side effects of records, such as arming timers, which occur after a decision, but not during a load.
 
-If a record creates a member or a group, the new object exists only after the replay of the record. Before, a decision
-cannot set the object's soft state, for example a timer. Therefore the record's value carries the side effect. The log
-contains only the encoded value, so recovery has no side effects.
+If a record creates a member or a group, the new object exists only after the replay of the record. The decision
+itself cannot set the object's soft state, for example a timer. Therefore the record's value carries the side effect.
+The log contains only the encoded value, so recovery has no side effects.
 """
 
 from __future__ import annotations

@@ -304,7 +304,7 @@ class LocalStorage(LmdbReader, SharedStorage):
     def _write_entry(self, write_set: WriteSet) -> bool:
         """Writes a write set to the journal; returns False if only an LMDB transaction can write it.
 
-        Batches of the metadata log need a transaction, because other nodes read them at once.
+        Batches of the metadata log need a transaction, because other nodes read them immediately.
         """
         journal = self._journal
         if any(sealed.key == METADATA for sealed in write_set.partitions):

@@ -377,7 +377,7 @@ def _has_lag(state: Any) -> bool:
 
 
 def _partition(index: int, state: Any, ends: EndOffsets) -> DescribeShareGroupOffsetsResponsePartition:
-    """Returns the response entry of one partition. After an error of the share coordinator, its offset is unknown.
+    """Returns the response entry of one partition. If the share coordinator has failed, the start offset is unknown.
 
     Args:
         index: the partition.
@@ -424,7 +424,7 @@ def _topics_of(
     """Merges partition entries into one response entry per topic.
 
     Args:
-        read: the topics.
+        read: the topics, in the order of `responses`.
         responses: the partition entries for all `ReadTopic.parts` of these topics, in order.
     """
     parts = iter(responses)

@@ -1,6 +1,7 @@
 """ListGroups (API key 16), v0-5: lists all groups of this node.
 
-v4 filters by state (KIP-518), v5 by type of group (KIP-848). Clients send it to every node and merge the responses.
+v4 filters by state (KIP-518), v5 by type of group (KIP-848). Clients send the request to every node, and merge the
+responses.
 """
 
 from __future__ import annotations

@@ -112,7 +112,10 @@ def complete_join_phase(group: ClassicGroup) -> list[Record]:
 
 
 def _has_present_leader(group: ClassicGroup) -> bool:
-    """Returns True if the leader has joined. If it is absent, first makes a member that has joined the leader."""
+    """Returns True if a leader has joined.
+
+    If the leader is absent, the first member that has joined becomes the leader.
+    """
     leader = group.members.get(group.leader_id) if group.leader_id is not None else None
     if leader is not None and leader.awaiting_join is not None:
         return True

@@ -80,7 +80,7 @@ def group_tombstone(group_id: str) -> Record:
 def size_bound_bytes(record: Record) -> int:
     """Returns an upper bound of the size of a group snapshot in a batch of its own, without encoding it.
 
-    The caller must refuse a record that is too large before any member receives its assignment. For ASCII text, the
+    Before any member receives its assignment, the caller must refuse a record that is too large. For ASCII text, the
     bound exceeds the real size by only a few bytes per member.
     """
     key, value = record.key, record.value

@@ -32,7 +32,7 @@ class MemberView(NamedTuple):
         member_epoch: its epoch; -2 for a static member that left temporarily.
         state: its progress towards its target.
         assigned: the partitions that the member may use. No other member may use them until the member has released
-            them. A consumer of the event can fence the member with its `member_epoch`.
+            them. A watcher can fence the member by its `member_epoch`.
         revoking: the partitions it must revoke and has not confirmed; no other member may use them yet.
         target: its target assignment.
     """

@@ -364,7 +364,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
 
 
 def _ignore(*topics: object) -> None:
-    """Does nothing. A group that the shard does not contain yet uses this callback in place of the shard's."""
+    """Does nothing. A group that the shard does not contain yet uses this function in place of the shard's callback."""
 
 
 def _had_all(current: CurrentAssignment, epoch: int, topics: Iterable[PlannedTopic]) -> bool:

@@ -22,7 +22,7 @@ class ResolvedRegex(NamedTuple):
 
     Attributes:
         topics: the topics' names.
-        version: the version of the metadata.
+        version: the version of the metadata in which the pattern was resolved.
         timestamp_ms: time of the resolution, milliseconds since the epoch.
     """
 

@@ -76,7 +76,7 @@ def sync_group(group: ConsumerGroup, request: SyncGroupRequest) -> SyncGroupResp
 
 
 def leave_group(group: ConsumerGroup, members: Sequence[MemberIdentity]) -> tuple[list[ErrorCode], list[Record]]:
-    """Removes members of both protocols, all at once.
+    """Removes members of both protocols, all in one decision.
 
     Returns:
         The error code for each member, in order, and the records to write.

@@ -81,7 +81,7 @@ class StatePartitions(NamedTuple):
         return StatePartitions(self.initializing, _without(self.initialized, topic_ids), deleting)
 
     def deleted(self, topic_ids: Collection[bytes]) -> StatePartitions:
-        """Returns the lists after the states of the deleting `topic_ids` were deleted."""
+        """Returns the lists with `topic_ids` removed from the deleting list, because their states were deleted."""
         deleted_ids = frozenset(topic_ids)  # the ids may be a list of 20,000
         deleting = {topic_id: name for topic_id, name in self.deleting.items() if topic_id not in deleted_ids}
         return StatePartitions(self.initializing, self.initialized, deleting)

@@ -57,7 +57,7 @@ class TopicFault(NamedTuple):
     """The reason why a topology is not ready, as a status of heartbeat responses.
 
     Attributes:
-        status: the kind of status.
+        status: the status, for example MISSING_SOURCE_TOPICS.
         detail: the text of the status.
     """
 

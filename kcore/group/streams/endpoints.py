@@ -27,7 +27,7 @@ class View(NamedTuple):
     """The entry for a member's endpoint in heartbeat responses.
 
     Attributes:
-        endpoint: the entry.
+        endpoint: the entry as a struct of the response.
         topics: number of topics in the entry.
         partitions: number of partitions in the entry.
     """
