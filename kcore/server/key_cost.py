@@ -141,8 +141,9 @@ def _store_iterations(der: bytes) -> Iterator[int]:
     """Yields the iterations of the key derivations in a PKCS12 file (RFC 7292).
 
     The iterations occur in the parameters of PBKDF2 (RFC 8018), of PKCS #12's own derivations, and of the file's MAC.
-    There, they follow the salt, which is an octet string. The authenticated safe and its unencrypted contents are octet
-    strings, too, below a context-specific tag. The function also searches inside these octet strings.
+    In these parameters, the iterations follow the salt, which is an octet string. The authenticated safe and its
+    unencrypted contents are octet strings, too, below a context-specific tag. The function also searches inside these
+    octet strings.
     """
     first, end = _element(der, 0, _SEQUENCE)
     left = [(first, end, _SEQUENCE)]

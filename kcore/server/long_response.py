@@ -26,7 +26,7 @@ class LongResponse(NamedTuple):
     Attributes:
         connection: the connection of the client.
         slot: the position of the response in the connection's queue.
-        route: the API of the request.
+        route: the table entry of the request's API, which encodes the response.
         api: the API that processed the request.
         context: the context of the request.
         request: the request that the API processed.

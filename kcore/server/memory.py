@@ -151,7 +151,10 @@ class UnservedMemory:
         self._by_size: SizeClasses[_Holders] = SizeClasses()
 
     def claim(self, connection: Connection, size_bytes: int) -> bool:
-        """Sets the number of bytes that `connection` holds. Returns True if it holds any."""
+        """Sets the number of bytes that `connection` holds. Then closes connections as long as the limit is exceeded.
+
+        Returns True if `size_bytes` is not 0.
+        """
         host = connection.client_host
         holders = self._by_host.get(host)
         if holders is None:

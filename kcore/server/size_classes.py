@@ -41,7 +41,7 @@ class SizeClasses(Generic[Item]):
         self._sizes[item] = size_bytes
 
     def largest(self) -> Item:
-        """Returns the largest item. If many items have about the same size, returns one that is at least half as large.
+        """Returns the largest item. If many items are about as large, returns one that is more than half as large.
 
         Raises:
             LookupError: there is no item.
