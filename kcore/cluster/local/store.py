@@ -372,7 +372,7 @@ class LocalClusterStore(ClusterStore):
     # -- notifications
 
     def listen(self, callback: Callable[[], None]) -> None:
-        """Implements `ClusterStore.listen`. The caller must call `register` before."""
+        """Implements `ClusterStore.listen`. The caller must call `register` first."""
         if self._listener is not None:
             self._listener.stop()
         self._listener = Listener(node_folder(self._path, self._node_id), callback)
