@@ -43,9 +43,9 @@ def measure_flush(folder: str, seconds: float, rate: float = 0.0, size_bytes: in
 
     Args:
         folder: a folder on the device.
-        seconds: the time of the measurement.
+        seconds: the duration of the measurement.
         rate: flushes per second; 0 for flushes back to back.
-        size_bytes: the size of a write.
+        size_bytes: the size of each write.
     """
     data = os.urandom(size_bytes)
     times_us: list[float] = []

@@ -64,7 +64,7 @@ class Seats:
 
     Args:
         ports: the ports of the processes.
-        connections: the number of groups of each process.
+        connections: the number of groups that each process coordinates.
 
     Attributes:
         ports: the port of each group's coordinator.
@@ -223,14 +223,14 @@ def quantiles(times: list[float]) -> str:
 
 
 def measure(generator: Path, seats: Seats, kind: str, servers: Servers, seconds: float) -> Figures:
-    """Runs the load for some seconds.
+    """Sends requests to the servers without a pause for some time, and returns the measured rates.
 
     Args:
         generator: the compiled `pipelines.c`.
-        seats: the groups.
+        seats: the groups whose members send the requests.
         kind: `heartbeats` or `commits`.
         servers: the running servers of a variant.
-        seconds: the time of the run.
+        seconds: the duration of the run.
     """
     requests = [encode_request(request, version, 7, "bench").hex() for request, version in getattr(seats, kind)()]
     lines = "".join(f"{port} {request}\n" for port, request in zip(seats.ports, requests, strict=True))

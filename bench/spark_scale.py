@@ -246,12 +246,12 @@ def measured(job: Callable[[], Any]) -> Usage:
 
 
 def report(name: str, events: int, usage: Usage, where: str, shares: Mapping[str, float] | None = None) -> None:
-    """Prints a line of the output.
+    """Prints the measurement of one job as a line of JSON.
 
     Args:
         name: the name of the job.
         events: the number of events in the log.
-        usage: the resources of the job.
+        usage: the time and memory that the job took.
         where: the Spark master of the job, or `cluster`.
         shares: processor seconds by the parts of the work, if known.
     """
@@ -289,9 +289,9 @@ def jobs(spark: SparkSession, log: Path, folder: Path, events: int, clustered: b
 
     Args:
         spark: a session.
-        log: the export.
+        log: the folder of the exported log.
         folder: the folder for output and for the small log whose rebuild measures the startup costs.
-        events: the number of events.
+        events: the number of events in the log.
         clustered: True to pass all data through Spark's readers and writers.
     """
     uri, (out, previous, following) = log.absolute().as_uri(), ((folder / name).absolute() for name in FOLDERS)

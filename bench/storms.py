@@ -43,7 +43,7 @@ def cpu_ms(pid: int) -> float:
 
 
 class Seat:
-    """A member's connection."""
+    """The connection of one group member to the server."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)

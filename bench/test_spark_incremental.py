@@ -72,7 +72,7 @@ class Runs:
     """The measured rebuilds of an export: over the whole log, or continued from checkpoints.
 
     Args:
-        events: the export.
+        events: the folder of the exported log.
         out: the folder of tables and checkpoints.
     """
 

@@ -44,7 +44,7 @@ class Node:
     """An engine and its producers.
 
     Args:
-        log: the log engine.
+        log: the log that stores the engine's records.
         partitions: the partition count of the topic.
     """
 

@@ -49,7 +49,7 @@ class LateTimers:
     two turns for the read then cost only a few microseconds.
 
     Args:
-        loop: the event loop.
+        loop: the event loop that fires the timers.
         clock: the engine's clock.
         now: the time of the engine's last round.
         fire: fires the timers that are due.

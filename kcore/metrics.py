@@ -166,7 +166,7 @@ class RoundTimes:
             self.purgatory.observe(now - since, waiting)
 
     def commit_inline(self, waiting: int, commit: Callable[[], bool]) -> None:
-        """Commits a round inline, and measures the commit.
+        """Commits a round on the calling thread, and measures the commit.
 
         Args:
             waiting: the number of responses that wait for the commit; if it is 0, the commit is not counted.

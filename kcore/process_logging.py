@@ -148,7 +148,7 @@ def log_name(subject: object) -> str:
     `Exception`: handlers of errors call it.
 
     Args:
-        subject: the object.
+        subject: the object to name.
     """
     with contextlib.suppress(Exception):
         while isinstance(subject, functools.partial):

@@ -270,6 +270,6 @@ def apis_of(node: Node, served: Iterable[ServedApi] = SERVED_APIS) -> list[Defer
 
     Args:
         node: the node whose services the APIs use.
-        served: the rows of the table.
+        served: the rows for the APIs to return; by default, the whole table.
     """
     return [DeferredApi(row.key, row.versions, partial(row.make, node)) for row in served]

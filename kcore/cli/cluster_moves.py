@@ -38,8 +38,8 @@ def move(store: ClusterStore, partition: str, node_id: int, command_config: str 
 
     Args:
         store: the cluster's store, which contains the addresses of the nodes.
-        partition: `TOPIC-NUMBER`.
-        node_id: the next leader.
+        partition: the partition, written as `TOPIC-NUMBER`.
+        node_id: the id of the next leader.
         command_config: the properties file with the security of the connection, or None.
 
     Raises:

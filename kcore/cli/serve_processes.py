@@ -60,7 +60,7 @@ class Start(NamedTuple):
         settings: the settings of the command line, NAME=VALUE.
         options: further settings, which differ between the processes.
         log_level: the lowest level of its log.
-        log_format: the format of its log.
+        log_format: the format of its log: `text` or `json`.
     """
 
     node_id: int

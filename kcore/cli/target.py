@@ -53,7 +53,7 @@ def require_folder(data: str, instead: str) -> None:
     """Raises ConfigError if the argument for a data folder is empty, or is the URL of a cluster's store.
 
     Args:
-        data: the value of the argument.
+        data: the path or URL that the user has passed.
         instead: the command for a cluster, for the error message.
     """
     check_path("DIR", data)

@@ -86,7 +86,7 @@ def _for_each(done: str, names: list[str], change: Callable[[str], None], ignora
 
     Args:
         done: the change as the output names it, such as "created".
-        names: the topics.
+        names: the names of the topics.
         change: changes one topic.
         ignorable: the error code of a topic that needs no change, for example because it exists already.
         ignore: True to skip topics with the error `ignorable`, without a message.

@@ -101,10 +101,10 @@ class Unvalidated(NamedTuple):
     """A position that a leader has to check.
 
     Attributes:
-        offset: the position.
-        epoch: the leader epoch of the position.
+        offset: the offset of the position.
+        epoch: the leader epoch of the record before the position.
         leader_epoch: the epoch of the partition's current leader.
-        version: the version of the position.
+        version: a number that changes with each change of the position.
     """
 
     offset: int
@@ -174,7 +174,7 @@ class FetchPositions:
         """Handles a lookup by timestamp that found no record: the next lookup sets the position to the end of the log.
 
         Args:
-            partition: the partition of the position.
+            partition: the partition of the lookup.
             version: the version of the position at the time of the lookup.
 
         Returns:
@@ -231,7 +231,7 @@ class FetchPositions:
         new records.
 
         Args:
-            partition: the partition of the position.
+            partition: the partition whose position was looked up.
             version: the position's version at the time of the request.
             offset: the offset of the next record.
             epoch: the leader epoch of the record before it; None: unknown.
@@ -295,7 +295,7 @@ class FetchPositions:
         """Stores the leader's response about a position.
 
         Args:
-            partition: the partition of the position.
+            partition: the partition whose position the leader has checked.
             sent: the position in the request.
             epoch: the largest epoch of the leader's log that is not above the position's epoch; -1: there is none.
             end_offset: the offset after that epoch's records; -1: none.

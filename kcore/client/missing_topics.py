@@ -50,7 +50,7 @@ class SubscriptionCheck:
     """The lookup of a subscription's topics, which is repeated until each topic was found once.
 
     Args:
-        topics: the names of the subscription.
+        topics: the names of the subscribed topics.
         now_s: the present time, in monotonic seconds.
 
     Attributes:

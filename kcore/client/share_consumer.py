@@ -87,7 +87,7 @@ class ShareMembership:
         member_id: the member's id, which the client chooses.
         epoch: the member epoch.
         state: the present state of the membership.
-        assignment: the assigned partitions.
+        assignment: the partitions that the coordinator has assigned to the member.
         version: counts changes of the assignment.
         heartbeat_at_ms: the time of the next heartbeat.
         error: the error that ended the membership, or None.
@@ -215,7 +215,7 @@ class ShareSession:
         Args:
             partition: the partition of the acknowledged records.
             first: the first acknowledged offset.
-            kind: the type of the acknowledgement.
+            kind: the type of the acknowledgement: accept, release, reject or renew.
             last: the last acknowledged offset; None: `first`.
         """
         self.pending.setdefault(partition, []).append(Acknowledged(first, first if last is None else last, kind))

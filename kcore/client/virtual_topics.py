@@ -38,7 +38,7 @@ def declare_virtual_topic(server: Server, name: str, shards: int) -> int:
 
     Args:
         server: an engine, or a connection.
-        name: the topic.
+        name: the name of the topic.
         shards: the number of shards. A topic with fewer shards is extended; a topic with more is not changed.
 
     Returns:

@@ -33,9 +33,9 @@ class ClusterStory(SparkStory):
     """One run of the Spark demonstration on a cluster.
 
     Args:
-        folder: the output folder.
-        seed: the seed of the traffic.
-        seconds: the duration of the traffic.
+        folder: the folder for all output.
+        seed: the seed of the random traffic.
+        seconds: the duration of the traffic in seconds.
         show: prints the progress.
         jars: the packages for S3.
     """

@@ -34,7 +34,7 @@ class PostgresqlStory(Story):
     The cluster has three nodes. Its store is a PostgreSQL server with a synchronous standby.
 
     Args:
-        path: the text file.
+        path: the file whose words are counted.
         show: prints the progress.
 
     Raises:

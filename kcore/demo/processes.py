@@ -16,8 +16,8 @@ class Worker:
 
     Args:
         library: the client library that the process uses.
-        arguments: bootstrap, group, topic, pause.
-        events: the queue.
+        arguments: the arguments of the process: HOST:PORT of the server, group, topic, and pause per record in seconds.
+        events: the queue for the events.
     """
 
     def __init__(self, library: str, arguments: Sequence[str], events: queue.Queue[tuple[str, dict[str, Any]]]) -> None:

@@ -35,7 +35,7 @@ class Story:
     """One run of the demonstration, in which consumers count the words of a file.
 
     Args:
-        path: the text file.
+        path: the file whose words are counted.
         show: prints the progress.
     """
 

@@ -100,7 +100,7 @@ def check_seconds(argument: str, value: float, longest: float) -> None:
 
     Args:
         argument: the argument's name.
-        value: the time in seconds.
+        value: the time to check, in seconds.
         longest: the longest plausible time; a longer time causes a warning.
 
     Raises:

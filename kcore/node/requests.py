@@ -368,7 +368,7 @@ def build_batch(
 
     Args:
         records: the rows of the batch, in order.
-        compression: the codec.
+        compression: the codec with which the batch is compressed.
         producer_id, producer_epoch, base_sequence, transactional: the fields of the batch's header.
         size_bytes: the sum of `record_size` of the records; 0: this function computes it.
     """

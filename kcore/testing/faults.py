@@ -84,10 +84,10 @@ class Fault:
     """One fault. The functions `fail`, `delay`, ... of this module create them.
 
     Attributes:
-        action: the kind of the fault.
+        action: the effect of the fault, such as "delay".
         apis: the names of the APIs; ("*",) for all.
         filter: the requests to which it applies.
-        times: the number of requests to which it applies; None: without a limit.
+        times: the maximum number of requests to which it applies; None: without a limit.
         skip: the number of matching requests that pass before the fault applies for the first time.
         error: the error of `fail`: a name, a number, or a function that receives the request.
         message: the error message of `fail`.
@@ -198,7 +198,7 @@ def delay(
 
     Args:
         api: an API or several; "*" for all.
-        seconds: the delay.
+        seconds: the length of the delay.
         after: True to carry the request out first and to delay its response.
         times: the number of requests; None: all.
         which: other arguments: `skip`, and the attributes of `Filter`.

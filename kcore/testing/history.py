@@ -38,7 +38,7 @@ class Event:
         client_id: the client id of the member or of the request.
         epoch: the generation or epoch after the event.
         partitions: the partitions that the event concerns.
-        offsets: the committed offsets.
+        offsets: the offsets that a commit has stored.
         detail: the error's name, or the old and the new state.
         cause: the request, timeout, fault or call of the test that caused the event.
     """

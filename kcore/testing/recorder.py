@@ -253,9 +253,9 @@ class ObservedEngine(Engine):
 
     Args:
         log: the log that stores the engine's records.
-        config: the settings.
+        config: the node's settings.
         clock: the source of time.
-        recorder: records the history.
+        recorder: records the history of each group.
     """
 
     def __init__(self, log: LogEngine, config: Config, clock: Clock, recorder: Recorder) -> None:

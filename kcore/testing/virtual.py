@@ -308,7 +308,7 @@ class VirtualNode(Checks):
         topics: the topics to create: names, or a mapping from names to numbers of partitions.
 
     Attributes:
-        loop: the event loop.
+        loop: the node's event loop, whose time is virtual.
         groups: the state of each group, and the faults of its coordinator.
     """
 

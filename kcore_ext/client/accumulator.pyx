@@ -201,7 +201,7 @@ cdef class Accumulator:
         batch_bytes: the size in bytes at which a batch is full.
         buffer_bytes: the total size of all batches in bytes at which `append` returns None.
         burst_bytes: after records of this total size, `append` returns None once, so that the sending thread can run.
-        compression: the number of the codec.
+        compression: the codec's number in Kafka's batch format.
         compress: `compress(codec, data) -> bytes`.
         to_bytes: converts a key or a value that is neither bytes, str nor None, or raises TypeError.
         measure: returns an upper bound of the size of a record with headers in bytes, or raises TypeError.
@@ -212,7 +212,7 @@ cdef class Accumulator:
         running_loop: returns the event loop of the calling code; called if `loop` is not None.
 
     Attributes:
-        queues: the queues of the partitions.
+        queues: partition -> the queue of its batches.
         size: the total size of all batches in bytes.
         closed: True if no more records are accepted.
     """

@@ -35,11 +35,11 @@ class RecordColumns:
 
         Args:
             size: the number of rows.
-            topics: a column of text.
-            keys: a column of bytes.
-            values: a column of bytes.
-            control: a column of booleans; None: False in all rows.
-            batch_only: a column of booleans; None: False in all rows.
+            topics: the column of topic names, as text.
+            keys: the column of record keys, as bytes.
+            values: the column of record values, as bytes.
+            control: a column of booleans, True for control records; None: False in all rows.
+            batch_only: a column of booleans, True for batches without records; None: False in all rows.
 
         Returns:
             The numbers of the rows whose record is malformed or has an unknown version.

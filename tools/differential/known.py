@@ -275,7 +275,7 @@ def described(area: str, last: Step, what: str) -> str | None:
     """Returns the description of a difference in `docs/differences.md`, or None if the difference is not documented.
 
     Args:
-        area: name of the area.
+        area: the name of the area that drew the program.
         last: the program's last step.
         what: the lines that report the difference.
     """

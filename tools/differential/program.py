@@ -20,7 +20,7 @@ class Step(NamedTuple):
     """One request of a program, from one client.
 
     Attributes:
-        client: the number of the client.
+        client: the number of the client that sends the request.
         call: the name of a call of the area.
         arguments: the arguments of the call; their values have the same meaning for both servers.
     """

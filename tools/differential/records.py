@@ -44,7 +44,7 @@ class _Entry(NamedTuple):
     """A record of an internal topic, or a marker.
 
     Attributes:
-        batch: the header of its batch.
+        batch: the header of the record's batch.
         key: the record's key; for a marker "commit" or "abort".
         value: the record's value.
     """
@@ -63,7 +63,7 @@ def _offsets(side: Side, topics: dict[str, int], timestamp: int) -> Ends:
     """Returns the start or end offset of each partition.
 
     Args:
-        side: the server.
+        side: the server to read from.
         topics: topic name -> number of partitions.
         timestamp: `EARLIEST` for the start offsets, `LATEST` for the end offsets.
     """
@@ -109,7 +109,7 @@ def user_logs(side: Side, topics: dict[str, int]) -> dict[str, Any]:
     """Returns the logs of topics as plain values: first offset, end, and batches.
 
     Args:
-        side: the server.
+        side: the server to read from.
         topics: name -> number of partitions.
     """
     if not topics:
@@ -129,7 +129,7 @@ def internal_records(side: Side, ends: Ends, name: str) -> dict[str, list[Any]]:
     """Returns the records of a program by group or transactional id, in the order of the log.
 
     Args:
-        side: the server.
+        side: the server to read from.
         ends: the offsets from which to read.
         name: the beginning of the program's names.
     """

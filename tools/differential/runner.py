@@ -97,7 +97,7 @@ class Pair:
 
     Args:
         sides: the servers; the first one is the reference.
-        area: the calls of the programs.
+        area: the part of the protocol with the calls that the programs make.
         texts: True to compare the texts of errors, too.
         logs: True to compare the logs, too, after a program without a difference.
         quiet_s: the time in seconds without a response after which the next step is sent, although requests still wait.
@@ -119,8 +119,8 @@ class Pair:
         """Runs a program, in which every name begins with `name`. Returns the first difference, or None.
 
         Args:
-            steps: the program.
-            name: the beginning of its names.
+            steps: the requests of the program.
+            name: the prefix of all names that the program uses.
             restart: restarts both servers. It is called in the middle of the program, which then connects again.
         """
         self._waiting = {}
@@ -411,9 +411,9 @@ def shortened(
     """Removes steps as long as the same fields differ; every attempt uses new names.
 
     Args:
-        pair: the servers.
+        pair: the two compared servers.
         steps: a program with a difference.
-        name: the prefix of its names.
+        name: the prefix of all names that the program uses.
         attempts: the largest number of runs.
         known: returns the text of a documented difference, and None for other differences. A shortened program must not
             end with a documented difference.

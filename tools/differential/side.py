@@ -81,7 +81,7 @@ class Side:
 
     Args:
         name: the server's name in reports.
-        bootstrap: its HOST:PORT.
+        bootstrap: HOST:PORT of the server.
         hides_leader_epochs: True to leave leader epochs out of requests and responses. The servers count them
             differently when they restart.
         sasl_port: the port at which users log in; None if the server has no such port.

@@ -109,7 +109,7 @@ class Ledger:
         path: the data folder.
 
     Attributes:
-        engine: the open engine.
+        engine: the engine that has opened the folder.
         reopened: number of times the engine was reopened because it refused all requests.
     """
 

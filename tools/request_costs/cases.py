@@ -23,7 +23,7 @@ class Case(NamedTuple):
     """One request.
 
     Attributes:
-        key: the API.
+        key: the key of the request's API.
         what: a description of the request.
         version: the API version.
         requests: the measured request, which is the last one, and the earlier requests of its connection. An element

@@ -88,7 +88,7 @@ class Disk:
     """The disk of one data folder.
 
     Args:
-        path: the folder.
+        path: the path of the data folder.
         choice: the random number generator that selects the surviving sectors.
 
     Attributes:

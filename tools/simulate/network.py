@@ -122,9 +122,9 @@ class Network:
     """All connections to one node.
 
     Args:
-        kernel: the events.
+        kernel: the simulation's event queue and clock.
         choice: the random numbers of delays and cuts.
-        weather: the rates of disturbances.
+        weather: the rates at which connections are delayed and cut.
         on_trouble: called when the network disturbs a connection, with the time until which the effect may last.
 
     Attributes:

@@ -201,15 +201,15 @@ class Node:
     in the background. Timers may fire late, and long work runs in slices between the rounds.
 
     Args:
-        kernel: the events.
-        network: the connections.
-        store: the durable state.
+        kernel: the simulation's event queue and clock.
+        network: the connections between clients and this node.
+        store: the storage that keeps the node's log across crashes.
         settings: the node's settings.
         choice: the random number generator of the uuids and the schedule.
         trace: receives a line for each event.
 
     Attributes:
-        engine: the running engine.
+        engine: the engine that the node runs.
         running: True from a start to the next crash.
         paused_until_ms: the time until which the process is stopped.
         slow_until_ms: the time until which each piece of work starts up to `slow_ms` late.
@@ -221,7 +221,7 @@ class Node:
         interrupt: the exception to raise in the next commit, and the number of events before it; None for no exception.
         uncertain_ms: the last time at which the log did not know if a failed write is durable; -1 if this never
             happened.
-        starts: the number of starts.
+        starts: the number of times that the node has started.
         on_start: called after each start.
     """
 

@@ -71,7 +71,7 @@ class TopicPlan:
 
     Attributes:
         partitions: the number of partitions.
-        config: its settings.
+        config: the topic's settings.
     """
 
     partitions: int
@@ -94,10 +94,10 @@ class ClientPlan:
     """A client process.
 
     Attributes:
-        kind: its class; see `tools.simulate.world.KINDS`.
+        kind: the class of the client; see `tools.simulate.world.KINDS`.
         name: its client id.
         options: the arguments of the class.
-        start_ms: the time of its start.
+        start_ms: the virtual time at which the client starts.
     """
 
     kind: str

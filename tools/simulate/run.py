@@ -17,7 +17,7 @@ class Result(NamedTuple):
 
     Attributes:
         failure: the violated rule, or None.
-        steps: the number of events.
+        steps: the number of simulated events.
         virtual_ms: the simulated time.
         real_s: the real time that the simulation took, in seconds.
         digest: the hash of the trace.

@@ -46,7 +46,7 @@ class Server:
 
     Args:
         folder: the folder of the data and the server's log.
-        ledger: the state of the checker.
+        ledger: the findings and counts of the run.
         uvloop: False for asyncio's own event loop.
     """
 

@@ -39,7 +39,7 @@ class Client:
     Args:
         name: a unique name for messages.
         port: the server's port on 127.0.0.1.
-        ledger: the state of the checker.
+        ledger: the findings and counts of the run.
     """
 
     def __init__(self, name: str, port: int, ledger: Ledger) -> None:

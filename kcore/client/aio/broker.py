@@ -11,7 +11,7 @@ class Broker(NamedTuple):
     Attributes:
         node_id: the broker's id; -1: a bootstrap address.
         host: the host name or IP address.
-        port: the TCP port.
+        port: the broker's TCP port.
     """
 
     node_id: int

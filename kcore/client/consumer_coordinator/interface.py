@@ -38,7 +38,7 @@ class MemberSettings:
         pattern: a regular expression that selects topics, instead of names. Classic members match it against all
             topics that they may see; in a consumer group the broker matches it (RE2 syntax).
         instance_id: the id of a static member; None: a dynamic member.
-        rack: the member's rack.
+        rack: the name of the member's rack.
         session_timeout_ms: in a classic group: the time without a heartbeat after which the coordinator removes the
             member.
         heartbeat_interval_ms: in a classic group: the time between heartbeats.
@@ -49,7 +49,7 @@ class MemberSettings:
         leave: DYNAMIC_LEAVE: `close` leaves the group; REMAIN: `close` does not leave the group; None: only a dynamic
             member leaves the group.
         retry_backoff_ms: the first pause before a repetition.
-        retry_backoff_max_ms: the longest pause.
+        retry_backoff_max_ms: the longest pause before a repetition.
         request_timeout_ms: the time limit of a response.
         metadata_max_age_ms: the interval at which the topics of the subscription are looked up again.
     """
@@ -178,7 +178,7 @@ class Commit:
     Attributes:
         offsets: partition -> the offset of the next record to read.
         retry: True to repeat it after retriable errors, until `deadline_ms`.
-        deadline_ms: the end of the repetitions.
+        deadline_ms: the monotonic time in ms after which the commit is not repeated.
         seen_losses: the value of `Ownership.losses` that the user's code had seen when it computed the offsets.
         on_done: called when it is completed.
         done: True once it is completed.

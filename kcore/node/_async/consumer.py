@@ -291,7 +291,7 @@ class AsyncConsumer:
         """Adds assigned partitions before their event is handled, and removes revoked and lost partitions afterwards.
 
         Args:
-            event: the event of the member.
+            event: the change of the member's assignment.
             before: True before the user's listener handles the event; False afterwards.
         """
         with self._guard:

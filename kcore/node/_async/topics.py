@@ -314,7 +314,7 @@ class AsyncTopic:
         """Raises the number of partitions.
 
         Args:
-            partitions: the new number.
+            partitions: the new number of partitions.
 
         Raises:
             InvalidPartitionsError: the topic already has this number of partitions, or more.

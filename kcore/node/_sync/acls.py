@@ -33,7 +33,7 @@ class Acls:
         """Returns the entries that match every argument, sorted. Without arguments, returns all entries.
 
         Args:
-            resource_type: the type of the resource.
+            resource_type: the type of the resource, for example "TOPIC".
             resource_name: the resource's name in the entry.
             principal: the client, for example "User:alice".
             operation: the allowed or denied operation, for example "READ".

@@ -32,7 +32,7 @@ class PositionLookup:
         machine: the state machine of the consumer's member.
         positions: the offset of the next record, for each partition of the consumer.
         read_settings: the isolation and the reset policy.
-        guard: the lock of the positions.
+        guard: a lock that the caller and this object hold while they use the positions.
         fail: called with an error that the next poll raises.
         changed: called when a position has changed, or may be looked up again.
     """

@@ -65,7 +65,7 @@ class Producer:
         linger_s: the time for which a batch waits for more records.
         batch_bytes: the size at which a batch is sent at once.
         buffer_bytes: the total size of all batches at which `append` begins to wait.
-        compression: the codec.
+        compression: the codec with which batches are compressed.
         timeout_s: the time limit of a record, from its batch's creation on.
         acks: -1 for all in-sync replicas; 1 for the leader alone, without protection against repeated records.
         create_topics: True to let the server create missing topics, if its settings allow that.

@@ -35,7 +35,7 @@ def config_of(
 
     Args:
         calls: the node's requests.
-        resource_type: the type of the resource.
+        resource_type: the number of the resource's type in Kafka's protocol.
         name: the name of the resource.
         own: True to leave out settings from other sources, such as defaults.
         broker: the broker that has the settings; None: any broker.
@@ -64,7 +64,7 @@ def change_config(
 
     Args:
         calls: the node's requests.
-        resource_type: the type of the resource.
+        resource_type: the number of the resource's type in Kafka's protocol.
         name: the name of the resource.
         config: setting -> value.
         broker: the broker that has the settings; None: any broker.

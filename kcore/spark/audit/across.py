@@ -64,11 +64,11 @@ def sort_key(seen: AuditObservation) -> tuple[object, ...]:
 
 
 def compare(observations: Iterable[AuditObservation], logs: Logs) -> Iterator[Finding]:
-    """Yields the findings across partitions.
+    """Yields the findings that follow from a comparison of several partitions.
 
     Args:
         observations: the observations in the order of `SORTED`.
-        logs: the available logs.
+        logs: the completeness of each log that the audit has read.
     """
     for producer_id, of_producer in groupby(observations, key=lambda observation: observation.producer_id):
         if producer_id >= 0:

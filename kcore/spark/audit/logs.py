@@ -22,7 +22,7 @@ class LogSpan(NamedTuple):
     Attributes:
         since_ms: the time from which no record is missing. The audit does not compare older rows of other logs with
             this log, because they may refer to a deleted topic of the same name.
-        newest_ms: its newest timestamp.
+        newest_ms: the newest timestamp in the log.
         damaged: True if damage caused a loss.
     """
 

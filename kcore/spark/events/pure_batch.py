@@ -33,7 +33,7 @@ class MalformedError(ValueError):
 
     Args:
         position: the number of bytes from the start of the batch, or of its decompressed records.
-        reason: the fault.
+        reason: a text that describes the damage.
     """
 
     def __init__(self, position: int, reason: str) -> None:

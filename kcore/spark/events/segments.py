@@ -326,13 +326,16 @@ def _is_batch(view: memoryview, position: int) -> bool:
 
 
 def _behind_damage(data: Any, position: int, size_bytes: int, offsets: range) -> int:
-    """Returns the position of the next intact batch with one of these offsets, or the end of the data.
+    """Returns the position at which reading continues after a damaged batch.
+
+    If an intact batch, or the end of the file, follows according to the damaged batch's length, this is the position.
+    Else, the position is that of the next intact batch with one of the expected offsets, or the end of the file.
 
     Args:
-        data: a segment file.
+        data: the content of a segment file.
         position: the start of the damaged batch.
         size_bytes: the length of the batch according to its header; 0 if unknown. The CRC does not cover this field.
-        offsets: the expected offsets.
+        offsets: the base offsets that the next batch may have.
     """
     view = memoryview(data)
     claimed = position + size_bytes

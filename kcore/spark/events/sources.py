@@ -409,8 +409,8 @@ def _check_order(header: Header, records: memoryview, at: int, position: int) ->
     """Checks the base offset of a batch against the batches before and after it, because the CRC does not cover it.
 
     Args:
-        header: the batch.
-        records: the batches of a response.
+        header: the header of the batch.
+        records: the batches of a Fetch response, as bytes.
         at: the position of the batch in `records`.
         position: the offset after the previous batch, or the requested offset, which the first batch may contain.
 
@@ -441,7 +441,7 @@ def _position_after(records: memoryview, at: int, size_bytes: int, position: int
     it.
 
     Args:
-        records: the batches of a response.
+        records: the batches of a Fetch response, as bytes.
         at: the position of the damaged batch in `records`.
         size_bytes: the size of the damaged batch.
         position: the offset after the previous batch, which is the lower limit of the result.

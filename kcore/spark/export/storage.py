@@ -27,7 +27,7 @@ class Files(ABC):
     """The files below a folder, read and written as a whole. Names are relative to the folder, with `/`.
 
     Attributes:
-        uri: the folder.
+        uri: the path or URI of the folder.
     """
 
     uri: str
@@ -191,7 +191,7 @@ class ArrowStorage(Storage):
     options of pyarrow: `s3://bucket/events?endpoint_override=HOST:PORT&scheme=http`.
 
     Args:
-        uri: the folder.
+        uri: the URI of the folder, such as `s3://bucket/events`.
 
     Raises:
         ConfigError: pyarrow does not know the scheme, or the URI is malformed.

@@ -40,8 +40,8 @@ def folder_state(
     Args:
         spark: a session.
         path: an export, a data folder, or a broker's log folder, as a path or a URI; or a cluster.
-        topics: the internal topics.
-        partitions: their partitions; None: all.
+        topics: the internal topics to rebuild.
+        partitions: the numbers of the partitions to rebuild in each topic; None: all.
         offsets: (topic, partition) -> the offset before which to stop; other partitions are read to their ends.
         timestamp_ms: stop before the first record with a later timestamp.
 
@@ -68,8 +68,8 @@ def folder_tables(
 
     Args:
         spark: a session.
-        path: the logs.
-        staging: the folder.
+        path: the logs, as for `folder_state`.
+        staging: the shared folder that receives the files.
         offsets: (topic, partition) -> the offset before which to stop.
         timestamp_ms: stop before the first record with a later timestamp.
         checkpoint: True to write checkpoints, too.
@@ -181,7 +181,7 @@ def rebuilt_of(
 
     Args:
         source: the logs that contain the partition.
-        part: the partition.
+        part: the partition to rebuild.
         as_of: the offset or time up to which to replay the log.
         with_records: True to keep the records that make up the state.
         hides_control: True if the source lacks transaction markers, so that a gap may be a marker.

@@ -50,7 +50,7 @@ class Beside(NamedTuple):
     """The files that a job needs beside the logs: the checkpoints of an earlier run.
 
     Attributes:
-        uri: their folder.
+        uri: the folder of the checkpoints.
         names: partition -> the names of its files in the folder.
         starts: partition -> the offset from which the log is read.
     """

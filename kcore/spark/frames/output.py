@@ -165,7 +165,7 @@ class Output:
 
         Args:
             done: the name of the file that shows that the output is complete.
-            data: the content of the file.
+            data: the content of this file.
         """
         if self.note(done, data) and self.files is not None:
             self.files.delete(f"{done}{INCOMPLETE}")
@@ -241,9 +241,9 @@ def check_new(files: Files, location: str, mode: str, done: str) -> None:
 
     Args:
         files: the output's folder.
-        location: its name, for the message.
+        location: the output's name, for the error message.
         mode: one of `MODES`.
-        done: the name of the file.
+        done: the name of the file that shows that a run has completed the output.
     """
     if mode == ERROR and files.exists(done):
         raise KcoreError(f"{location} has an earlier output ({done}); use --mode overwrite to replace it")

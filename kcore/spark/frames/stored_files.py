@@ -189,7 +189,7 @@ def sources_of(
     """Yields the partitions of a task with their source. The caller reads each partition before it requests the next.
 
     Args:
-        batches: the files of the task.
+        batches: rows of files, in the columns of `FILE_DDL`: the files that this task reads.
         log: the log in storage that consists of these files.
         parts: the partitions of all tasks.
         beside: the names of other files of partitions, which come before the files of the log.

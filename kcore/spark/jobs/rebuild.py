@@ -107,7 +107,7 @@ def rebuild_with_doubts(
 
     Args:
         spark: a session.
-        path: the logs.
+        path: the place of the logs.
         out: the place of the tables.
         moment: the moment of the state.
         partitions: internal topic -> partition count.
@@ -200,8 +200,8 @@ def _written_by_spark(
 
     Args:
         spark: the session.
-        logs: the source.
-        target: the output.
+        logs: the logs to replay.
+        target: the output that receives the tables.
         state: the rows of all tables.
         partitions: topic -> number of partitions; None for the partitions of the source.
         unknown: each partition whose log end is unknown -> the offset before which to stop.

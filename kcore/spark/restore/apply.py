@@ -69,7 +69,7 @@ def apply(plan: Plan, node: Node, *, dry_run: bool = False, partial: bool = Fals
 
     Args:
         plan: the rows to write, with the target's offsets that the plan expects.
-        node: its target.
+        node: the cluster or engine that receives the offsets.
         dry_run: True to check without writing.
         partial: True to write the rows without faults even if other rows have faults.
 

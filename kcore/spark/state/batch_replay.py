@@ -48,7 +48,7 @@ class BatchReplay:
     Args:
         topic: the name of an internal topic.
         partition: the number of the partition to replay.
-        as_of: the moment.
+        as_of: the offset or time at which the replay stops.
         cleaned_to: the offset up to which compaction has run, if known.
         with_records: True to keep the records that make up the state.
         resumed: the state at a checkpoint, from which the events continue; None: the events begin with the log.

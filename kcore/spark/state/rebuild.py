@@ -75,7 +75,7 @@ def rebuild(
         topic: the name of an internal topic.
         partition: the number of its partition.
         rows: the log in offset order; a row is skipped if an earlier row has the same or a higher offset.
-        as_of: the moment.
+        as_of: the offset or time whose state is returned.
         cleaned_to: the offset up to which compaction has run, if known.
         active_offset: the base offset of the newest segment, if known.
         log_start: the start of the readable log.

@@ -69,7 +69,7 @@ def in_one_frame(batches: Iterable[TableBatch], *more: str) -> Iterator[pa.Recor
     """Yields rows of all tables in the columns of `transforms.STATE_DDL`: table name, and one struct per table.
 
     Args:
-        batches: the rows.
+        batches: the rows of each table.
         more: names of further tables in the frame: the table of checkpoints, or none.
     """
     kinds = {name: arrow_struct(table_ddl(name)) for name in (*TABLES, *more)}

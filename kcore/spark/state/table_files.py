@@ -79,7 +79,7 @@ def write_tables(batches: Iterable[TableBatch], folder: str | Path) -> Iterator[
     Parquet, but more space.
 
     Args:
-        batches: the rows.
+        batches: the rows of each table.
         folder: a folder from `staging_folder`, which gets a subfolder for each table.
 
     Returns:
@@ -174,7 +174,7 @@ def put_tables(staging: Path, target: Path) -> None:
 
     Args:
         staging: the folder with the complete tables.
-        target: the output.
+        target: the folder of the output.
     """
     earlier = staging / EARLIER
     for table in (*TABLES, CHECKPOINT):

@@ -59,7 +59,7 @@ class Step:
         joined: members that joined, by `Label.identity`.
         left: the cause and the evidence for each member that left, by identity.
         before: the previous partitions of members whose target changed.
-        causes: other changes.
+        causes: the changes in this step, other than members that joined or left, which may have caused a rebalance.
         detail: the evidence, for people.
     """
 

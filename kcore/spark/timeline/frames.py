@@ -31,7 +31,7 @@ Stored = Callable[[str, "DataFrame"], "DataFrame"]
 
 
 class Bounds(NamedTuple):
-    """The parameters of the tables.
+    """The parameters of the tables: time range, window width and thresholds.
 
     Attributes:
         window_ms: the width of a window.
@@ -165,7 +165,7 @@ def timeline_tables(
 
     Args:
         derived: the result of `timeline_events`, which should be persisted because it is read more than once.
-        bounds: the parameters.
+        bounds: the time range and the thresholds of the tables.
         stored: writes a table and returns a frame that reads the written table, so that later tables do not compute it
             again. None: tables are not written.
         ends: the result of `log_ends`, for the lag of share groups; None: the lag is unknown.

@@ -26,8 +26,8 @@ class Axis(NamedTuple):
     """The time axis of a plot.
 
     Attributes:
-        from_ms: its start.
-        to_ms: its end.
+        from_ms: the start of the axis, in ms since the epoch.
+        to_ms: the end of the axis, in ms since the epoch.
         step_ms: the width of a bar.
         whole_ms: the time from which the history is complete; earlier times are grey. None: no grey area.
     """

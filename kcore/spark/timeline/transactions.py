@@ -29,18 +29,18 @@ class Open:
     """A transaction in progress.
 
     Attributes:
-        start: its first record.
-        start_ms: its start by the coordinator's clock.
+        start: the position of the transaction's first record.
+        start_ms: the start of the transaction by the coordinator's clock.
         producer_id: the id of the transaction's producer.
         producer_epoch: the epoch of the producer while the transaction is open.
-        client_version: the `transaction.version` of its last Ongoing record.
+        client_version: the `transaction.version` of the transaction's last Ongoing record.
         timeout_ms: the transaction timeout that the producer requested.
         state: the transaction's state after its last record.
-        prepare_ms: the time of the decision.
-        cause: the cause of an abort.
-        partitions: the number of its partitions.
-        topics: the topics of its partitions.
-        whole: True if the log was complete at its start.
+        prepare_ms: the time at which the coordinator decided to commit or abort.
+        cause: the reason for which the coordinator aborts the transaction.
+        partitions: the number of partitions in the transaction.
+        topics: the topics of these partitions.
+        whole: True if the log was complete at the start of the transaction.
     """
 
     start: LogPosition

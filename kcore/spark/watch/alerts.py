@@ -43,7 +43,7 @@ def lag_by_group(offsets: DataFrame, ends: DataFrame, now_ms: int) -> DataFrame:
     Args:
         offsets: the table `offsets`.
         ends: topic, partition and end offset of partitions. The lag in other partitions is unknown and not counted.
-        now_ms: the time of the ends.
+        now_ms: the time at which the end offsets were read.
     """
     of_partitions = lag_of_offsets(offsets.where("not pending"), ends)
     return offsets.sparkSession.sql(

@@ -194,7 +194,7 @@ class _Unpickler(pickle.Unpickler):
     """The unpickler of a history and an audit.
 
     Args:
-        file: the pickled objects.
+        file: a stream with the pickled objects.
         groups: the groups at the checkpoint.
     """
 

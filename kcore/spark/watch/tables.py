@@ -70,7 +70,7 @@ class WatchTables:
         form: the format of the tables, one of `output.FORMATS`.
 
     Attributes:
-        place: their place.
+        place: the folder or namespace of the tables.
 
     Raises:
         KcoreError: the format is unknown, or the folder cannot be reached.
@@ -100,11 +100,11 @@ class WatchTables:
         return name in self._unknown and not self.table(name).isEmpty()
 
     def apply(self, watched_rows: DataFrame, batch_id: int) -> None:
-        """Writes a micro-batch of `watched`.
+        """Writes the rows that `watched` returned for one micro-batch to the tables.
 
         Args:
-            watched_rows: the micro-batch.
-            batch_id: its number.
+            watched_rows: these rows.
+            batch_id: the number of the micro-batch.
         """
         from pyspark import StorageLevel  # noqa: PLC0415
 

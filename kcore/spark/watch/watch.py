@@ -49,7 +49,7 @@ class WatchOptions(NamedTuple):
         max_offsets: the maximum number of offsets of a micro-batch (see `streams.events_of`); None: no limit.
         with_events: True to write the table of decoded events.
         history: the options of the timeline's events.
-        limits: the limits of alerts.
+        limits: the limits above which alerts are reported.
         publish: a cluster, and the topic to which new rows are also written; None: they are only written to the tables.
         form: the format of the tables, one of `output.FORMATS`.
         checkpoint: the folder of the stream's checkpoints, a path or a URI; None: `checkpoint` in the output folder.

@@ -50,7 +50,7 @@ class RefusedRequestError(Exception):
 
     Args:
         status: the HTTP status code.
-        message: the reason.
+        message: the reason, which is sent to the client.
     """
 
     def __init__(self, status: HTTPStatus, message: str) -> None:

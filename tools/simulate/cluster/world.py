@@ -46,7 +46,7 @@ class ClusterWorld(World):
 
     Attributes:
         nodes: the nodes by id.
-        cluster: the contents of the store.
+        cluster: the contents of the cluster's store, which all nodes share.
         store_ms: the longest time that a call of the store takes in each direction.
         store_faults: makes calls of the store fail.
         routes: the random number generator with which clients choose a node.
