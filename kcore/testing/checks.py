@@ -32,7 +32,7 @@ Position = tuple[str, int, int]
 def position_of(record: Any) -> Position:
     """Returns the topic, partition and offset of a record.
 
-    The record is such a tuple itself, or an object of a known Python client.
+    The record is a tuple (topic, partition, offset), or a record object of a known Python client.
 
     Raises:
         TypeError: the object is neither a tuple nor a record of a known client.

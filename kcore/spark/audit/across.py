@@ -46,7 +46,10 @@ SORTED: Final = (
     "partition",
     "offset",
 )
-"""The columns by which observations are sorted, nulls first. If timestamps are equal, decisions precede markers."""
+"""The columns by which observations (`AuditObservation`) are sorted, nulls first.
+
+If timestamps are equal, decisions precede markers.
+"""
 
 Outcome = tuple[int, bool]
 """The outcome of a transaction: the producer epoch, and True for a commit or False for an abort.
@@ -67,7 +70,7 @@ def compare(observations: Iterable[AuditObservation], logs: Logs) -> Iterator[Fi
     """Yields the findings that follow from a comparison of several partitions.
 
     Args:
-        observations: the observations in the order of `SORTED`.
+        observations: what the audits of single logs have observed, in the order of `SORTED`.
         logs: the completeness of each log that the audit has read.
     """
     for producer_id, of_producer in groupby(observations, key=lambda observation: observation.producer_id):
@@ -88,7 +91,11 @@ class _Producer:
         self._unmarked: set[tuple[str | None, int]] = set()  # decisions that wait for a marker: (id, offset)
 
     def findings(self, observations: Iterable[AuditObservation]) -> Iterator[Finding]:
-        """Yields the findings of this producer from its sorted observations."""
+        """Yields the findings about this producer.
+
+        Args:
+            observations: all observations (`AuditObservation`) of the producer, in the order of `SORTED`.
+        """
         for topic_partition, of_partition in groupby(
             observations, key=lambda observation: (observation.target_topic, observation.target_partition)
         ):

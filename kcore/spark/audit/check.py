@@ -17,7 +17,7 @@ class Log:
         topic: the name of the log's topic.
         partition: the number of the log's partition.
         history: tracks which parts of the log are missing.
-        emit: receives findings and observations.
+        emit: receives findings, and observations to compare with other logs (`AuditObservation`).
     """
 
     __slots__ = ("count", "emit", "history", "partition", "topic")
@@ -32,11 +32,11 @@ class Log:
         self.count = 0
 
     def at(self, offset: int, timestamp_ms: int = -1) -> Evidence:
-        """Returns a position in this log as evidence."""
+        """Returns a position in this log as the evidence of a finding."""
         return Evidence(self.topic, self.partition, offset, timestamp_ms)
 
     def evidence_of(self, row: EventRow) -> Evidence:
-        """Returns a row's position as evidence."""
+        """Returns a row's position as the evidence of a finding."""
         return Evidence(self.topic, self.partition, row.offset, row.timestamp_ms)
 
     def report(self, kind: str, evidence: list[Evidence], sentence: str, **about: Any) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kcore.spark.frames.logs import EventLogs
 
 RESULTS_DDL = f"finding struct<{findings_ddl()}>, observation struct<{OBSERVATION_DDL}>"
-"""The schema of the rows that the audit of a partition returns. Each row is a finding or an observation."""
+"""The schema of the rows that the audit of a partition returns. Each row is a `Finding` or an `AuditObservation`."""
 
 ROWS_PER_BATCH = 5_000
 
@@ -125,7 +125,7 @@ def frame_of(spark: SparkSession, findings: Iterable[Finding]) -> DataFrame:
 
 
 def results_of_part(source: Source, part: Part, hides_control: bool = False) -> Iterator[Finding | AuditObservation]:
-    """Audits one partition in the process that reads it; yields findings and observations.
+    """Audits one partition in the process that reads it; yields each `Finding` and `AuditObservation`.
 
     If the source hides transaction markers, any gap may be a marker, so no gap is reported.
     """
@@ -158,7 +158,7 @@ def look_at(batches: Iterable[pa.RecordBatch], cleaned_to: Mapping[tuple[str, in
 
 
 def compare_all(batches: Iterable[pa.RecordBatch], logs: Logs) -> Iterator[pa.RecordBatch]:
-    """Compares observations in the order of `across.SORTED`, one producer after another."""
+    """Compares observations (`AuditObservation`) in the order of `across.SORTED`, one producer after another."""
     from kcore.spark.audit.across import compare  # noqa: PLC0415
 
     observations = (_observation(row) for batch in batches for row in batch.to_pylist())

@@ -98,7 +98,7 @@ class PartitionAudit:
         self._handlers = self._handlers_of_checks()
 
     def take(self) -> list[Finding | AuditObservation]:
-        """Returns the findings and observations since the last call."""
+        """Returns the findings and the observations (`AuditObservation`) since the last call."""
         if not self._results:
             return NOTHING
         results = list(self._results)
@@ -226,7 +226,7 @@ class PartitionAudit:
 def examine(
     topic: str, partition: int, rows: Iterable[Row], *, cleaned_to: int | None = None
 ) -> Iterator[Finding | AuditObservation]:
-    """Yields the findings of one partition, and the observations to compare across partitions.
+    """Yields the findings of one partition, and the observations to compare with other partitions.
 
     Args:
         topic: the name of an internal topic or of a user's topic.

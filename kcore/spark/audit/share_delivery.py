@@ -50,7 +50,7 @@ class ShareDelivery(Check):
         self._evidence.clear()
 
     def end(self) -> None:
-        """Emits an observation of every live state, for the comparison with the share partitions that groups list."""
+        """Emits an `AuditObservation` for every live state, to compare with the lists of the groups."""
         for state in self._machine.states.values():
             key = key_of(state)
             evidence = self._evidence[key]

@@ -27,7 +27,10 @@ INITIALIZATION_MS: Final = 60_000
 """Time in ms after which an unfinished initialization is a finding: twice the interval at which heartbeats repeat it.
 """
 SAMPLE: Final = 20
-"""Maximum number of group ids in the observation of a log. The audit hashes them to verify the partition count."""
+"""Maximum number of group ids in the `AuditObservation` that describes a log.
+
+The audit hashes the ids to verify the partition count of the topic.
+"""
 LISTS: Final = ("initializing", "initialized", "deleting")
 
 
@@ -65,7 +68,7 @@ class ShareLists(Check):
             self._lists[key.group_id] = (value, self.log.evidence_of(row))
 
     def end(self) -> None:
-        """Emits an observation of every listed topic, for the comparison with the states."""
+        """Emits an `AuditObservation` for every listed topic, to compare with the states of share partitions."""
         for group_id, (value, evidence) in self._lists.items():
             for name in LISTS:
                 for topic in getattr(value, f"{name}_topics"):

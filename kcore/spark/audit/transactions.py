@@ -163,7 +163,7 @@ class Transitions(Check):
             )
 
     def _unplaced(self, transactional_id: str, value: Transaction, current: Evidence) -> None:
-        """Emits an observation of a decision whose record compaction has removed. Its partitions are unknown."""
+        """Emits an `AuditObservation` of a decision whose record compaction has removed. Its partitions are unknown."""
         commit = value.state is COMPLETION[PREPARE_COMMIT]
         epoch = value.producer_epoch
         self.log.emit(

@@ -82,10 +82,10 @@ class ClusterSource(FolderSource):
 
 
 def _within_part(span: Span) -> Span:
-    """Limits a span of offsets to the end of its part of the log.
+    """Limits a span to the end that `ClusterSource.parts` has fixed for its partition.
 
-    Compaction may have merged the last batch of the part with later batches. The merged batch then has rows beyond the
-    end of the part.
+    Compaction may have merged the last batch before this end with later batches. The merged batch then has rows beyond
+    the end.
     """
     end = span.part.end
     return span if end is None or (span.stop is not None and span.stop <= end) else span._replace(stop=end)

@@ -27,7 +27,9 @@ from kcore.spark.events.event import EventRow
 
 
 class Completeness:
-    """The completeness of a log as it is read, beyond the cut and to its end.
+    """The completeness of a log as it is read to its end.
+
+    The cut is the offset up to which the state is rebuilt. It may lie before the end of the log.
 
     Args:
         topic: the topic of the partition; `__share_group_state` is not compacted but truncated at the front
@@ -61,7 +63,7 @@ class Completeness:
         Args:
             row: a record of the log.
             expected: the offset after the previous row, -1 before the first.
-            beyond: True if the previous row was after the cut already.
+            beyond: True if the previous row was already after the cut, up to which the state is rebuilt.
         """
         if expected < 0:
             self.first_offset = row.offset
@@ -109,7 +111,9 @@ class Completeness:
 
     @property
     def holes_to(self) -> int | None:
-        """The offset after the last gap before the cut that compaction may have made; None if there is no such gap.
+        """The offset after the last gap that compaction may have made before the cut; None without such a gap.
+
+        The cut is the offset up to which the state is rebuilt.
 
         Below this offset, the loss of a whole segment looks like compaction and is not detected.
         """
@@ -117,10 +121,10 @@ class Completeness:
         return last if last > 0 else None
 
     def is_complete(self, last_stable_offset: int, cut: bool) -> bool:
-        """Returns True if the state at a cut is correct.
+        """Returns True if the state at the cut is correct. The cut is the offset up to which the state is rebuilt.
 
         Args:
-            last_stable_offset: the last stable offset of the cut.
+            last_stable_offset: the last stable offset of the log as of the cut.
             cut: True if the log continues after the cut. The state at the end of a log is correct unless the log lost
                 records.
         """

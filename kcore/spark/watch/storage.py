@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BATCH: Final = "batch"
-"""Name of the column in growing tables that contains the number of the micro-batch that added the row."""
+"""Name of a column in growing tables, which keep the rows of all micro-batches.
+
+It contains the number of the micro-batch that added the row.
+"""
 MARK: Final = "_table"
 """Name of an empty file that marks the folder of a Parquet table, even before the table has rows. Spark ignores it."""
 
@@ -64,10 +67,12 @@ class TableStorage(ABC):
     def create(self, table: str, ddl: str, partitioned: Sequence[str]) -> bool:
         """Creates a table, unless it exists; returns True if it did not exist.
 
+        A table of the state has the newest rows of each partition. A growing table has the rows of all micro-batches.
+
         Args:
-            table: its name.
-            ddl: its schema. A growing table also has the column `batch`.
-            partitioned: the columns by which it is partitioned: `batch` for a growing table.
+            table: the name of the table.
+            ddl: the schema of the table. A growing table also has the column `batch`.
+            partitioned: the columns by which the table is partitioned: `batch` for a growing table.
         """
 
     @abstractmethod
@@ -75,7 +80,7 @@ class TableStorage(ABC):
         """Returns the rows of a table as of now.
 
         Args:
-            table: its name.
+            table: the name of the table.
             ddl: the columns to read.
             batch_id: the micro-batch whose rows to read; None: all.
         """
@@ -85,7 +90,7 @@ class TableStorage(ABC):
         """Replaces the rows of partitions in a table of the state.
 
         Args:
-            table: its name.
+            table: the name of the table.
             rows: the new rows.
             filled: the partitions that have new rows.
             emptied: the partitions that have no rows any more.
@@ -93,7 +98,10 @@ class TableStorage(ABC):
 
     @abstractmethod
     def add(self, table: str, rows: DataFrame, batch_id: int) -> None:
-        """Writes the rows that a micro-batch adds to a growing table. Replaces the rows of an earlier attempt."""
+        """Writes the rows that a micro-batch adds to a table that keeps the rows of all micro-batches.
+
+        Replaces the rows of an earlier attempt at this micro-batch.
+        """
 
     @abstractmethod
     def append(self, table: str, rows: DataFrame) -> None:

@@ -65,8 +65,8 @@ class WatchTables:
     Args:
         spark: a session.
         place: a path or a URI; CATALOG.NAMESPACE for Iceberg.
-        publish: receives the new rows of growing tables and the name of their table, after they were written. None: the
-            rows are only written.
+        publish: receives the rows that a micro-batch has added to one of the tables `GROWING`, and the table's name.
+            None: the rows are only written.
         form: the format of the tables, one of `output.FORMATS`.
 
     Attributes:
@@ -118,7 +118,10 @@ class WatchTables:
             watched_rows.unpersist()
 
     def add(self, table: str, rows: DataFrame, batch_id: int) -> None:
-        """Writes the rows that a micro-batch adds to a growing table. Replaces the rows of an earlier attempt."""
+        """Writes the rows that a micro-batch adds to a table that keeps the rows of all micro-batches.
+
+        Replaces the rows of an earlier attempt at this micro-batch.
+        """
         self._storage.add(table, rows, batch_id)
         self.publish(table, self._storage.read(table, DDLS[table], batch_id))
 
