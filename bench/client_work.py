@@ -97,7 +97,7 @@ class Drained:
         return self._seen >= self._last
 
     def us_per_record(self) -> float:
-        """Returns the CPU time of a record."""
+        """Returns the average CPU time per record, in microseconds."""
         assert self._warm is not None, "the measurement begins after the warm-up"
         return self._meter.us_per(self._seen - self._warm)
 

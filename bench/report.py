@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 def calibrate() -> float:
     """Returns the CPU seconds that a fixed piece of pure Python takes now on this machine: the best of several runs.
-    With wall-clock time, other processes on the machine would make the rows appear faster than they are.
+    CPU time is used, because the time of other processes must not count as time of this piece.
     """
 
     def work() -> float:

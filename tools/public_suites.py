@@ -111,10 +111,7 @@ def prepare(suite: Suite, project: Path, environment: Path) -> Path:
 
 
 def run(suite: Suite, project: Path, python: Path, report: Path, port: int) -> dict[str, int]:
-    """Runs a suite with a separate broker.
-
-    Returns: The numbers of tests by result.
-    """
+    """Runs a suite with a separate broker. Returns the number of tests with each result."""
     report.unlink(missing_ok=True)
     with Broker(port=port) as broker:
         address = {suite.address: broker.bootstrap} if suite.address else {}

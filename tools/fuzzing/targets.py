@@ -219,7 +219,7 @@ class Batches(Target):
 
 
 class Frames(Target):
-    """Cuts a stream in pieces of any size, which must give the same frames as the whole stream."""
+    """Target for request frames: a stream in pieces must give the same frames as the whole stream."""
 
     name = "frames"
     limit_bytes = 1 << 16
@@ -279,7 +279,7 @@ class _Errors(logging.Handler):
 
 
 class Requests(Target):
-    """Sends requests to an engine: none may fail internally, and the group of another client must stay unchanged."""
+    """Target for requests to an engine: none may fail internally, or change the group of another client."""
 
     name = "requests"
     renew_after = 3_000  # inputs per engine, because clients may create topics and groups
@@ -391,7 +391,7 @@ class _NoUsers:
 
 
 class Sasl(Target):
-    """Sends authentication tokens, none of which may authenticate, because there are no users."""
+    """Target for authentication tokens. None of them may authenticate a client, because there are no users."""
 
     name = "sasl"
     tokens = (b"\0user\0password", b"n,,n=user,r=nonce", b"c=biws,r=nonceserver,p=" + b"A" * 43 + b"=")

@@ -370,13 +370,13 @@ class _Again:
         self._first = self._last = -1
 
     def add(self, header: Header) -> None:
-        """Adds a batch, whose offsets were read before, to the run."""
+        """Adds a batch whose offsets were read before to the current run of such batches."""
         if self._first < 0:
             self._first = header.base_offset
         self._last = header.last_offset
 
     def end(self) -> None:
-        """Ends the run and reports it."""
+        """Ends the current run of batches, and reports it as a fault. Does nothing if there is no run."""
         if self._first >= 0:
             detail = f"{self._file}: offsets {self._first} to {self._last} occur in the log again"
             self._on_fault(LogFault(self._part.topic, self._part.partition, self._first, "duplicate", detail))

@@ -416,7 +416,7 @@ def transaction_windows(transactions: DataFrame, window_ms: int) -> DataFrame:
 
 
 def groups(rebalances: DataFrame, commits: DataFrame, gaps: DataFrame, storm_rows: DataFrame) -> DataFrame:
-    """Returns one row per group over the whole time."""
+    """Returns a row for each group, with its counts and maximums over the whole time."""
     return rebalances.sparkSession.sql(
         """
         with r as (

@@ -131,7 +131,7 @@ class WatchTables:
         self.publish(table, rows)
 
     def publish(self, table: str, rows: DataFrame) -> None:
-        """Publishes rows that a table already has."""
+        """Passes rows that were already written to a table to `publish`, if the constructor received this function."""
         if self._publish is not None:
             self._publish(table, rows)
 
