@@ -4,9 +4,9 @@
     python -m bench.spark_scale --events 1000000 --folder FOLDER --cluster >>RESULTS
     python -m bench.spark_scale_report RESULTS
 
-The log has 200 partitions, of which one has 30 % of the events. Each partition belongs to
-different groups, which commit the same offsets repeatedly. The events are generated from prepared batches. The last 1 %
-of each partition is in separate files.
+The log has 200 partitions, of which one has 30 % of the events. Each partition has its own
+groups, which commit the same offsets repeatedly. The events are generated from prepared batches. The last 1 % of each
+partition is in separate files.
 
 Each line of the output is a JSON object. It has the job, wall seconds, processor seconds of the JVM and all its
 workers, events per processor second, and peak memory of the processes in MB. `--peer` also reads 1 % of the events with

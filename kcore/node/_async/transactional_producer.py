@@ -263,9 +263,9 @@ class TransactionalProducer:
     async def commit_offsets(self, group: tuple[str, str, int, str | None], offsets: Offsets) -> None:
         """Adds offsets of a group to the transaction.
 
-        In version 2 of the protocol, a refused epoch can have two causes. If the coordinator has aborted the
-        transaction at its timeout, it accepts this producer's next EndTxn, and responds with the next epoch. If another
-        producer has fenced this producer, the coordinator refuses the EndTxn.
+        In version 2 of the protocol, an InvalidProducerEpochError does not name its cause. The response to the next
+        EndTxn shows the cause: the coordinator accepts the EndTxn and responds with the next epoch if it has aborted
+        the transaction at its timeout. It refuses the EndTxn if another producer has fenced this producer.
 
         Raises:
             InvalidProducerEpochError: the coordinator has aborted the transaction, or another producer has fenced this

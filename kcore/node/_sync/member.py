@@ -558,10 +558,10 @@ class Member:
 
     @property
     def _informs_of_losses(self) -> bool:
-        """True if an `Assigned` event without a listener updates the membership that the user's code has seen.
+        """True if the user's code counts as informed about its membership at an `Assigned` event without a listener.
 
-        The event updates the membership if the user's code receives `Lost` events. Before the first assignment, the
-        event always updates the membership, because the member has no partitions to lose.
+        The code then has heard of all earlier losses: it has a listener for `Lost` events, or the member has not had
+        partitions yet that it could lose.
         """
         return self._listeners[Lost] is not None or not self._joined.is_set()
 

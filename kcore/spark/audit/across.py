@@ -194,10 +194,12 @@ class _Producer:
 
     @staticmethod
     def _take_surplus(balance: dict[Outcome, int], observation: AuditObservation, sign: int) -> bool:
-        """Removes one marker or decision from the surplus of the observation's outcome. Returns False if there is none.
+        """Returns True if the outcome of an observation has surplus markers or decisions, and counts one of them off.
 
-        `balance` maps each outcome to the number of its markers minus the number of its decisions. `sign` is 1 to
-        remove a marker and -1 to remove a decision.
+        Args:
+            balance: outcome -> the number of its markers minus the number of its decisions.
+            observation: a marker or a decision without a counterpart.
+            sign: 1 for surplus markers, -1 for surplus decisions.
         """
         outcome = (observation.producer_epoch, observation.commit)
         if balance.get(outcome, 0) * sign <= 0:

@@ -328,8 +328,8 @@ def _is_batch(view: memoryview, position: int) -> bool:
 def _behind_damage(data: Any, position: int, size_bytes: int, offsets: range) -> int:
     """Returns the position at which reading continues after a damaged batch.
 
-    If an intact batch, or the end of the file, follows according to the damaged batch's length, this is the position.
-    Else, the position is that of the next intact batch with one of the expected offsets, or the end of the file.
+    If the length of the damaged batch leads to an intact batch or to the end of the file, reading continues there. If
+    not, reading continues at the next intact batch with one of the expected offsets, or at the end of the file.
 
     Args:
         data: the content of a segment file.
