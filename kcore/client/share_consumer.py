@@ -215,7 +215,7 @@ class ShareSession:
         Args:
             partition: the partition of the acknowledged records.
             first: the first acknowledged offset.
-            kind: the type of the acknowledgement: accept, release, reject or renew.
+            kind: the type of the acknowledgement; GAP for offsets without a record.
             last: the last acknowledged offset; None: `first`.
         """
         self.pending.setdefault(partition, []).append(Acknowledged(first, first if last is None else last, kind))
