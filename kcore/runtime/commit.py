@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kcore.errors import EngineInterruptedError
 from kcore.log.errors import FailureReason, FencedWriteError, LogError
@@ -131,7 +131,7 @@ class BackgroundCommit:
 
     write_set: WriteSet
     participants: dict[Participant, None]
-    responses: list[tuple[Pending, Any]]
+    responses: list[Pending]
 
     def __init__(self, gate: Gate, log: LogEngine) -> None:
         self._gate = gate
@@ -443,9 +443,7 @@ class CommitPipeline(PipelineCore):
         message = "commit: cannot complete the response to %s%s"
         log_failed_request(logger, error, message, pending.api, pending.context)
 
-    def _fail(
-        self, participants: dict[Participant, None], responses: list[tuple[Pending, Any]], error: BaseException
-    ) -> None:
+    def _fail(self, participants: dict[Participant, None], responses: list[Pending], error: BaseException) -> None:
         """Ends a failed round: resets every participant to the log's contents, and fails every response.
 
         If a participant cannot be reset, `interrupted` stays set. The pipeline then refuses every later commit, and the
@@ -467,7 +465,7 @@ class CommitPipeline(PipelineCore):
             for participant in participants:
                 restored = self._restore(participant, error) and restored
             self._uncertain_participants = None
-        for pending, _ in responses:
+        for pending in responses:
             if not pending.done:
                 self._fail_response(pending, error)
         if restored:

@@ -22,6 +22,7 @@ cdef class Pending:
     cdef readonly object context
     cdef object _request        # the request as an object or an EncodedRequest
     cdef readonly object response
+    cdef readonly object after_commit   # the response for the time when the awaited commit is durable
     cdef object callback        # called at completion, or passed to `arrival`; None: none is set
     cdef public bint parked
     cdef readonly bint done

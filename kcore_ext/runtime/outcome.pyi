@@ -50,6 +50,8 @@ class Pending:
     Attributes:
         done: True if the response is complete.
         response: the response; None until it is complete.
+        after_commit: the response with which the pipeline completes it once the awaited commit is durable; None if it
+            does not wait for a commit.
     """
 
     parked: bool
@@ -65,6 +67,8 @@ class Pending:
     def done(self) -> bool: ...
     @property
     def response(self) -> Any: ...
+    @property
+    def after_commit(self) -> Any: ...
     def complete(self, response: Any) -> None:
         """Sets the response and calls the callback.
 

@@ -39,8 +39,8 @@ cdef class MachineCore:
 
 cdef class PipelineCore:
     cdef public dict _participants      # participants with staged records, as an ordered set
-    cdef public list _responses           # (pending, response) in the order in which they are completed
-    cdef public list _background_responses  # (pending, response) of the background commit; None if there is none
+    cdef public list _responses         # the waiting `Pending` objects, in the order in which they are completed
+    cdef public list _background_responses  # those of the background commit; None if there is none
     cdef public bint allows_background_commit  # whether this round may be written while the next one is decided
     cdef public object _on_dirty
     cdef public int changing            # changes of memory that have begun and not ended

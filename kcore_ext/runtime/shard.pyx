@@ -134,10 +134,12 @@ cdef class PipelineCore:
                 self.allows_background_commit = False
 
     cpdef respond_after_commit(self, Pending pending, response):
-        self._responses.append((pending, response))
+        pending.after_commit = response
+        self._responses.append(pending)
 
     cpdef respond_after_background(self, Pending pending, response):
-        self._background_responses.append((pending, response))
+        pending.after_commit = response
+        self._background_responses.append(pending)
 
     def _take_round(self):
         # Everything is allocated before anything changes: a round is taken completely or not at all.
@@ -190,9 +192,9 @@ cdef class PipelineCore:
                     participant.committed()
             except Exception as error:
                 self._failed_after_commit(participant, error)
-        for pending, response in responses:
+        for pending in responses:
             try:
-                (<Pending>pending).complete(response)
+                (<Pending>pending).complete((<Pending>pending).after_commit)
             except Exception as error:
                 self._response_failed(pending, error)
 
@@ -243,7 +245,8 @@ cdef class ShardCore:
         if self._outbox:
             self._release()
         pending = pending_of(api, context, request)
-        self._pipeline._responses.append((pending, outcome.reply))
+        pending.after_commit = outcome.reply
+        self._pipeline._responses.append(pending)
         return pending
 
     cdef object when_durable(self, api, context, request, response):

@@ -33,14 +33,14 @@ class ReferencePipeline(CommitPipeline):
                 except Exception as error:
                     self.abort_round(error)
 
-    def _release(self, participants: dict[Any, None], responses: list[tuple[Pending, Any]]) -> None:
+    def _release(self, participants: dict[Any, None], responses: list[Pending]) -> None:
         for participant in participants:
             try:
                 participant.committed()
             except Exception as error:
                 self._failed_after_commit(participant, error)
-        for pending, response in responses:
-            pending.complete(response)
+        for pending in responses:
+            pending.complete(pending.after_commit)
 
 
 class ReferenceShard(Shard[Any]):

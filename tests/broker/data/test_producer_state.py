@@ -181,7 +181,7 @@ class PartitionMachine(RuleBasedStateMachine):
         response = self.plane.send(request, 11)
         if hasattr(response, "on_complete"):
             # The response is made and waits in the pipeline for the commit.
-            response = self.plane.pipeline._responses[-1][1]
+            response = self.plane.pipeline._responses[-1].after_commit
         return response.responses[0].partition_responses[0]
 
     @rule(producer_id=st.integers(1, 3), epoch=st.integers(0, 3), commit=st.booleans(), version=st.sampled_from([0, 2]))
