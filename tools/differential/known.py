@@ -164,7 +164,7 @@ KNOWN: Final = (
             "settings",
             call,
             re.compile(
-                r"\.(responses|topics)\[0\]\.(error_code: Kafka 0, kcore 40|error_message: Kafka null, .*)"
+                r"\.(responses|topics)\[0\]\.(error_code: Kafka 0, kcore 4[02]|error_message: Kafka null, .*)"
                 r"|\.topics\[0\]\.(topic_id|num_partitions|replication_factor|configs): .*"
             ),
             "The value NaN of a setting",

@@ -36,7 +36,25 @@ DECIMALS: Final = (
     "0", "1", "0.5", "1.0", "-0.1", "1.1", "1e-3", ".5", "1.", "0.5f", "0.5d", "NaN", "Infinity", "-0.0", "0x1p-1",
 )  # fmt: skip
 BOOLEANS: Final = ("true", "false", "TRUE", "False", " true ", "yes", "1", "t")
-LISTS: Final = ("", "a", "a,b", "a, b", "a,,b", ",", "a,a", "*", "0:1", "0:1,1:0", "*,0:1", "0:", "x:y", " delete ")
+LISTS: Final = (
+    "",
+    "a",
+    "a,b",
+    "a, b",
+    "a,,b",
+    ",",
+    "a,a",
+    "*",
+    "0:1",
+    "0:1,1:0",
+    "0:1,0:1",
+    "0:1,",
+    ",*",
+    "*,0:1",
+    "0:",
+    "x:y",
+    " delete ",
+)
 TEXTS: Final = (
     "delete", "compact", "delete,compact", "compact,delete", "delete,delete", "Delete", "none", "CreateTime",
     "LogAppendTime", "createtime", "producer", "zstd", "gzip", "lz4", "snappy", "uncompressed", "ZSTD", "earliest",

@@ -32,11 +32,11 @@ class TopicSetting(NamedTuple):
     synonyms: tuple[Synonym, ...]
 
 
-_THROTTLED = re.compile(r"\d+:\d+")
+_THROTTLED = re.compile(r"([0-9]+:[0-9]+)?")  # as in Kafka, an element may be empty
 
 
 def _throttled_fault(value: tuple[str, ...]) -> str | None:
-    if value == ("*",) or all(_THROTTLED.fullmatch(part) for part in value):
+    if "".join(value) == "*" or all(_THROTTLED.fullmatch(part) for part in value):
         return None
     return "neither * nor a list of partition:broker"
 

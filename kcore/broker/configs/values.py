@@ -20,6 +20,10 @@ _HEXADECIMAL = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA
 _INFINITY = re.compile(r"[+-]?Infinity")
 
 
+KEEP_REPEATED = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
+"""Lists whose repeated elements Kafka keeps."""
+
+
 class InvalidValueError(ValueError):
     """A value cannot be parsed, or is not allowed for the setting. The message contains the reason."""
 
@@ -73,7 +77,8 @@ def _parse(setting: Setting, text: str) -> Any:
             raise InvalidValueError(f"{setting.name}={text!r}: not a number")
         return double
     if kind is SettingType.LIST:
-        return tuple(dict.fromkeys(part.strip() for part in text.split(","))) if text else ()
+        parts = [part.strip() for part in text.split(",")] if text else []
+        return tuple(parts if setting.name in KEEP_REPEATED else dict.fromkeys(parts))
     return text
 
 
