@@ -172,7 +172,7 @@ class _Drawer:
             "rows": self._places(),
             "acks": self.chance.choices([-1, 1, 5], [80, 18, 2])[0],
             "timeout_ms": 5_000,
-            "version": self.chance.choice([3, 5, 7, 8, 9, 10, 11, 12, 13]),
+            "version": self.chance.randrange(3, 14),
             "keys": [self.chance.choice([None, b"k", b"l"]) for _ in range(count)],
             "size": self.chance.choice([1, 1, 100, 250]),
             "stamps": [self.chance.choice(late) if unusual else NOW_MS for _ in range(count)],
@@ -193,7 +193,7 @@ class _Drawer:
                 for topic_partition in self._places()
             ],
             "max_bytes": self.chance.choice([1 << 20, 1 << 20, 1, 150]),
-            "version": self.chance.choice([4, 5, 9, 11, 12, 13, 15, 16, 17]),
+            "version": self.chance.randrange(4, 19),
             "isolation": self.chance.randrange(2),
         }
 
@@ -204,7 +204,7 @@ class _Drawer:
                 (*topic_partition, self.chance.choice(stamps), self.chance.choice([-1, -1, 0, 1]))
                 for topic_partition in self._places()
             ],
-            "version": self.chance.choice([1, 2, 4, 6, 7, 8, 9, 10, 11]),
+            "version": self.chance.randrange(1, 12),
             "isolation": self.chance.randrange(2),
         }
 

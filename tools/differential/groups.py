@@ -283,7 +283,7 @@ class _Drawer:
             "known": self.chance.random() < 0.6,
             "instance": self._instance(client),
             "protocols": [(name, self._subscription()) for name in names],
-            "version": self.chance.choice([1, 2, 3, 4, 5, 7, 9]),
+            "version": self.chance.randrange(10),
         }
 
     def _subscription(self) -> bytes:
@@ -301,7 +301,7 @@ class _Drawer:
             "member": self._member(client),
             "delta": self._delta(),
             "assignments": assignments,
-            "version": self.chance.choice([0, 2, 3, 5]),
+            "version": self.chance.randrange(6),
             "instance": self._instance(client),
             "protocol_type": self.chance.choice([None, "consumer", "connect"]),
             "protocol_name": self.chance.choice([None, "range", "roundrobin"]),
@@ -313,12 +313,12 @@ class _Drawer:
             "member": self._member(client),
             "delta": self._delta(),
             "instance": self._instance(client),
-            "version": self.chance.choice([0, 3, 4]),
+            "version": self.chance.randrange(5),
         }
 
     def _leave(self, client: int) -> tuple[str, dict[str, Any]]:
         members = [(self._member(client), self._instance(client)) for _ in range(self.chance.choice([1, 1, 2]))]
-        return "leave", {"group": self._group(), "members": members, "version": self.chance.choice([1, 3, 5])}
+        return "leave", {"group": self._group(), "members": members, "version": self.chance.randrange(6)}
 
     def _commit(self, client: int) -> tuple[str, dict[str, Any]]:
         member = self._member(client) if self.chance.random() < 0.7 else None
@@ -335,7 +335,7 @@ class _Drawer:
             "member": member,
             "delta": delta,
             "offsets": rows,
-            "version": self.chance.choice([2, 5, 7, 8, 9, 10]),
+            "version": self.chance.randrange(2, 11),
         }
 
     def _fetch(self, client: int) -> tuple[str, dict[str, Any]]:
@@ -343,7 +343,7 @@ class _Drawer:
             "group": self._group(),
             "topics": self._offsets() if self.chance.random() < 0.6 else None,
             "stable": self.chance.random() < 0.3,
-            "version": self.chance.choice([1, 2, 6, 7, 8, 9, 10]),
+            "version": self.chance.randrange(1, 11),
             "member": self._member(client) if self.chance.random() < 0.4 else None,
             "delta": self._delta(),
         }
@@ -375,18 +375,18 @@ class _Drawer:
 
     def _describe(self, client: int) -> tuple[str, dict[str, Any]]:
         if self.chance.random() < 0.5:
-            return "describe", {"groups": self.groups, "version": self.chance.choice([0, 4, 5, 6])}
+            return "describe", {"groups": self.groups, "version": self.chance.randrange(7)}
         return "describe_consumer", {"groups": self.groups, "version": self.chance.choice([0, 1])}
 
     def _list(self, client: int) -> tuple[str, dict[str, Any]]:
         states = self.chance.choice([[], ["Stable"], ["Empty", "stable"], ["Nothing"]])
         types = self.chance.choice([[], ["classic"], ["Consumer"], ["nothing"]])
-        return "list", {"states": states, "types": types, "version": self.chance.choice([0, 3, 4, 5])}
+        return "list", {"states": states, "types": types, "version": self.chance.randrange(6)}
 
     def _delete(self, client: int) -> tuple[str, dict[str, Any]]:
         return "delete", {
             "groups": self.chance.choice([self.groups[:1], self.groups]),
-            "version": self.chance.choice([1, 2]),
+            "version": self.chance.randrange(3),
         }
 
 

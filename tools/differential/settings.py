@@ -37,24 +37,9 @@ DECIMALS: Final = (
 )  # fmt: skip
 BOOLEANS: Final = ("true", "false", "TRUE", "False", " true ", "yes", "1", "t")
 LISTS: Final = (
-    "",
-    "a",
-    "a,b",
-    "a, b",
-    "a,,b",
-    ",",
-    "a,a",
-    "*",
-    "0:1",
-    "0:1,1:0",
-    "0:1,0:1",
-    "0:1,",
-    ",*",
-    "*,0:1",
-    "0:",
-    "x:y",
+    "", "a", "a,b", "a, b", "a,,b", ",", "a,a", "*", "0:1", "0:1,1:0", "0:1,0:1", "0:1,", ",*", "*,0:1", "0:", "x:y",
     " delete ",
-)
+)  # fmt: skip
 TEXTS: Final = (
     "delete", "compact", "delete,compact", "compact,delete", "delete,delete", "Delete", "none", "CreateTime",
     "LogAppendTime", "createtime", "producer", "zstd", "gzip", "lz4", "snappy", "uncompressed", "ZSTD", "earliest",

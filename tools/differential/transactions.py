@@ -253,7 +253,7 @@ class _Drawer:
             "timeout_ms": timeout_ms,
             "known": known,
             "delta": self._delta(),
-            "version": self.chance.choice([0, 2, 3, 4, 5]),
+            "version": self.chance.randrange(6),
             "known_as": named,
         }
 
@@ -263,11 +263,11 @@ class _Drawer:
             "tid": self._tid(),
             "delta": self._delta(),
             "topics": {topic_partition["topic"]: [topic_partition["partition"]]},
-            "version": self.chance.choice([0, 2, 3]),
+            "version": self.chance.randrange(4),
         }
 
     def _add_offsets(self) -> tuple[str, dict[str, Any]]:
-        version = 4 if self.new_protocol else self.chance.choice([0, 2, 3])
+        version = 4 if self.new_protocol else self.chance.randrange(4)
         return "add_offsets", {"tid": self._tid(), "delta": self._delta(), "group": self.group, "version": version}
 
     def _commit(self) -> tuple[str, dict[str, Any]]:
@@ -278,7 +278,7 @@ class _Drawer:
             "delta": self._delta(),
             "group": self.group,
             "offsets": [(topic_partition["topic"], topic_partition["partition"], offset)],
-            "version": 5 if self.new_protocol else self.chance.choice([0, 2, 3, 4]),
+            "version": 5 if self.new_protocol else self.chance.randrange(5),
         }
 
     def _end(self) -> tuple[str, dict[str, Any]]:
@@ -286,7 +286,7 @@ class _Drawer:
             "tid": self._tid(),
             "delta": self._delta(),
             "committed": self.chance.random() < 0.6,
-            "version": 5 if self.new_protocol else self.chance.choice([0, 2, 3, 4]),
+            "version": 5 if self.new_protocol else self.chance.randrange(5),
         }
 
     def _produce(self) -> tuple[str, dict[str, Any]]:
@@ -308,7 +308,7 @@ class _Drawer:
             "sequence": max(sequence + off, 0),
             "values": values,
             "transactional": kind == "transactional",
-            "version": self.chance.choice([12, 13]) if self.new_protocol else self.chance.choice([3, 7, 9, 11]),
+            "version": self.chance.choice([12, 13]) if self.new_protocol else self.chance.randrange(3, 12),
         }
 
     def _list_offsets(self) -> tuple[str, dict[str, Any]]:
@@ -316,7 +316,7 @@ class _Drawer:
             **self._place(),
             "timestamp": self.chance.choice([-1, -1, -2, -3, NOW_MS, NOW_MS + 100_000]),
             "isolation": self.chance.randrange(2),
-            "version": self.chance.choice([2, 6, 7, 8]),
+            "version": self.chance.randrange(1, 12),
         }
 
     def _fetch(self) -> tuple[str, dict[str, Any]]:
@@ -324,7 +324,7 @@ class _Drawer:
             **self._place(),
             "offset": self.chance.choice([0, 0, 1, 3, 1_000]),
             "isolation": self.chance.randrange(2),
-            "version": self.chance.choice([4, 11, 12, 13, 16]),
+            "version": self.chance.randrange(4, 19),
         }
 
     def _offsets(self) -> tuple[str, dict[str, Any]]:
