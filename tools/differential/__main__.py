@@ -42,6 +42,7 @@ from tools.differential.share import Share
 from tools.differential.share_state import ShareState
 from tools.differential.side import PASSWORD, USERS, Side
 from tools.differential.streams import Streams
+from tools.differential.topologies import Topologies
 from tools.differential.transactions import Transactions
 
 AREAS: Final[dict[str, Area]] = {
@@ -60,6 +61,7 @@ AREAS: Final[dict[str, Area]] = {
         Shapes(),
         Rights(),
         Settings(),
+        Topologies(),
     )
 }
 JOBS: Final = 6

@@ -63,7 +63,8 @@ def _beat(
     ), 0
 
 
-def _learn_beat(side: Side, response: Any, group: str, member: str, **_: Any) -> None:
+def learn_beat(side: Side, response: Any, group: str, member: str, **_: Any) -> None:
+    """Stores the member's id, epoch and tasks."""
     if response.error_code:
         return
     name = f"{group}/{member}"
@@ -83,7 +84,7 @@ class Streams:
     CALLS: Mapping[str, Call] = {
         "create_topic": CREATE,
         "configure": Share.CALLS["configure"],
-        "beat": Call(_beat, _learn_beat),
+        "beat": Call(_beat, learn_beat),
         "describe": Call(_describe),
         "list": Share.CALLS["list"],
         **SHARED_CALLS,
