@@ -423,8 +423,8 @@ class ClusterEngine(Engine):
                 self.log.adopt([Leadership(METADATA, lease.epoch)])
         except LogError as error:
             logger.warning(
-                "cluster: node %d, the controller in epoch %d, cannot take over the metadata log: %s; it tries again; "
-                "if this repeats, check the cluster's store",
+                "cluster: node %d, the controller in epoch %d, cannot take over the metadata log: %s; the node tries "
+                "again; if this repeats, check the cluster's store",
                 self.config.node_id,
                 lease.epoch,
                 error,

@@ -541,9 +541,9 @@ class Engine:
                     error,
                     "engine: the timer of %s raised an error; %s",
                     log_name(timer.payload),
-                    "it fires again"
+                    "the timer fires again"
                     if isinstance(error, MemoryError)
-                    else "it does not fire again; please report the error",
+                    else "the timer does not fire again; please report the error",
                 )
             if is_enough is not None and is_enough():
                 break

@@ -452,9 +452,10 @@ def test_a_deleted_folder_fails_later_writes_and_keeps_reads(tmp_path: Path, cap
         assert committed(engine, "g") == {("t", 0): 5}
         assert read_all(engine, "t") == []
     assert warnings_in(caplog) == [
-        f"commit: the log {tmp_path / 'data'} refused a write, and the requests of this commit fail: `data.mdb` of the "
-        f"data folder {tmp_path / 'data'} was deleted while this process uses it; kcore refuses all writes until it is "
-        "restarted. The end of the process removes the data: first copy the deleted files from /proc/PID/fd"
+        f"commit: the log {tmp_path / 'data'} refused a write: `data.mdb` of the data folder "
+        f"{tmp_path / 'data'} was deleted while this process uses it; the requests of this commit fail; kcore refuses "
+        "all writes until it is restarted. The end of the process removes the data: first copy the deleted files from "
+        "/proc/PID/fd"
     ]
 
 

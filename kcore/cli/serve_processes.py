@@ -297,20 +297,20 @@ def _log_end(node_id: int, status: int, pause_s: float) -> None:
     """
     if not status:
         logger.info(
-            "cluster: the process of node %d has ended in an orderly way (status 0), as after SIGTERM; it starts again "
-            "in %.1f s",
+            "cluster: the process of node %d has ended in an orderly way (status 0), as after SIGTERM; kcore starts it "
+            "again in %.1f s",
             *(node_id, pause_s),
         )
     elif status < 0:
         logger.error(
-            "cluster: the process of node %d was killed by %s; it starts again in %.1f s; if no operator did this, "
-            "look for the cause, such as a lack of memory, in the system's log",
+            "cluster: the process of node %d was killed by %s; kcore starts it again in %.1f s; unless an operator "
+            "killed the process, look in the system's log for the cause, such as a lack of memory",
             *(node_id, _signal_name(-status), pause_s),
         )
     else:
         logger.error(
-            "cluster: the process of node %d has ended with status %d; it starts again in %.1f s; the earlier log "
-            "lines of the process have the cause",
+            "cluster: the process of node %d has ended with status %d; kcore starts it again in %.1f s; the earlier "
+            "log lines of the process have the cause",
             *(node_id, status, pause_s),
         )
 

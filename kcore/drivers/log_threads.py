@@ -136,7 +136,7 @@ class WriteTask:
             except RuntimeError:
                 # the engine's `close` finishes the commit
                 logger.debug(
-                    "driver: the event loop was closed during a background commit, which `Engine.close` finishes"
+                    "driver: the event loop was closed during a background commit; `Engine.close` finishes this commit"
                 )
                 return
 
@@ -156,8 +156,8 @@ def reclaim_on(writer: Writer, log_name: str, reclaim: Callable[[], bool]) -> No
                 writer.do(run)
         except LogError as error:  # for example, another node has become the controller
             logger.warning(
-                "driver: cannot free the space of deleted batches in the log %s now: %s; the thread tries again after "
-                "the next deletion; if this repeats, check the disk or the database of the log",
+                "driver: cannot free the space of deleted batches in the log %s now: %s; kcore tries again when it "
+                "deletes more batches; if this repeats, check the disk or the database of the log",
                 log_name,
                 error,
             )
@@ -165,8 +165,8 @@ def reclaim_on(writer: Writer, log_name: str, reclaim: Callable[[], bool]) -> No
             log_failure(
                 logger,
                 error,
-                "driver: cannot free the space of deleted batches in the log %s; the thread tries again after the next "
-                "deletion%s",
+                "driver: cannot free the space of deleted batches in the log %s; kcore tries again when it deletes "
+                "more batches%s",
                 log_name,
                 next_step(error),
             )

@@ -60,8 +60,8 @@ def make_reserve(path: str, size_bytes: int) -> bool:
             os.close(fd)
     except OSError as error:
         logger.warning(
-            "log %s: the reserve of disk space `%s` cannot be created (%s); the server works without it, but on a full "
-            "disk, free space before you delete topics",
+            "log %s: cannot create the file `%s`, which reserves disk space (%s); the server works without this file, "
+            "but on a full disk, free some space before you delete topics",
             *(path, RESERVE_NAME, error.strerror),
         )
         return False
@@ -99,8 +99,8 @@ def with_reserve(path: str | os.PathLike[str], use: Callable[[], T]) -> T:
         if not (_is_full(error) and _removed(path)):
             raise
     logger.warning(
-        "log %s: the disk is full; kcore has removed its reserve `%s` to open the folder: delete topics, and run "
-        "`kcore log compact`, before the server starts again and creates the reserve again",
+        "log %s: the disk is full; to open the folder, kcore has deleted the file `%s`, which reserves disk space; "
+        "delete topics and run `kcore log compact` before you start the server, which creates the file again",
         *(os.fspath(path), RESERVE_NAME),
     )
     return use()

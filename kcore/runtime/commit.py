@@ -239,8 +239,8 @@ class CommitPipeline(PipelineCore):
         log_failure(
             logger,
             error,
-            "commit: a change cannot be added to the commit of %s; kcore does not write this commit, and the clients "
-            "of its requests get an error and try again%s",
+            "commit: one change of the commit of %s cannot be written; kcore therefore writes no change of this "
+            "commit, and the clients of its requests get an error and try again%s",
             _names(self._participants),
             "; if this repeats, check the disk of the log" if isinstance(error, LogError) else next_step(error),
         )
@@ -434,7 +434,7 @@ class CommitPipeline(PipelineCore):
         log_failure(
             logger,
             error,
-            "commit: %r raised an error after its records became durable; the records stay%s",
+            "commit: %r raised an error after a commit; the records of this commit are durable and stay in the log%s",
             participant,
             next_step(error),
         )
@@ -498,7 +498,7 @@ class CommitPipeline(PipelineCore):
                 logger.log(
                     # a warning after a failover, in which another node has taken over the partitions
                     logging.WARNING if error.reason is FailureReason.FENCED else logging.ERROR,
-                    "commit: the log %s refused a write, and the requests of this commit fail: %s%s",
+                    "commit: the log %s refused a write: %s; the requests of this commit fail%s",
                     self._log.name,
                     error,
                     _REMEDIES.get(error.reason, _REMEDY),
@@ -528,8 +528,8 @@ class CommitPipeline(PipelineCore):
         if not was_uncertain:
             try:  # noqa: SIM105 - `suppress` would need memory
                 logger.error(
-                    "commit: it is unknown whether the last commit is in the log %s. Its requests fail, and all writes "
-                    "fail until kcore has read the log again: %s%s",
+                    "commit: it is unknown whether the last commit is in the log %s, because of an error: %s; the "
+                    "requests of this commit fail, and all writes fail until kcore has read the log again%s",
                     self._log.name,
                     error,
                     _REMEDIES.get(error.reason, _REMEDY),

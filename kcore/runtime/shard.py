@@ -355,8 +355,8 @@ class Shard(ShardCore, Generic[M]):
         log_failure(
             logger,
             error,
-            "shard %s-%d: after an error, the state in memory may differ from the log; the shard refuses requests "
-            "until it has loaded its state again, after the next commit%s",
+            "shard %s-%d: after an error, the state in memory may differ from the log; the shard refuses requests, "
+            "and loads its state from the log again after the next commit%s",
             self.topic,
             self.index,
             next_step(error),

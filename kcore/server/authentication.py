@@ -200,8 +200,8 @@ class ServerKeys:
                 security.reload_keys()
             except ConfigError as error:
                 logger.error(
-                    "listeners: cannot reload keys; the previous keys stay in use; correct the files or the settings: "
-                    "%s",
+                    "listeners: cannot reload keys: %s; the previous keys stay in use; correct the key files or the "
+                    "settings",
                     error,
                 )
             else:

@@ -123,8 +123,8 @@ class ClusterMember:
                 log_failure(
                     logger,
                     error,
-                    "cluster: node %d was fenced, and kcore could not stop the services that run with it, such as its "
-                    "HTTP server; the node starts again; if it cannot listen, restart the process",
+                    "cluster: node %d was fenced, and kcore could not stop the node's other services, such as the HTTP "
+                    "server; the node starts again; if one of its ports is still in use, restart the process",
                     node_id,
                 )
             try:
@@ -133,8 +133,8 @@ class ClusterMember:
                 log_failure(
                     logger,
                     error,
-                    "cluster: node %d was fenced, and kcore could not stop its server; the node starts again; if it "
-                    "cannot listen, restart the process",
+                    "cluster: node %d was fenced, and kcore could not stop the node's server; the node starts again; "
+                    "if one of its ports is still in use, restart the process",
                     node_id,
                 )
             if interrupted and not self._survives_interrupts:

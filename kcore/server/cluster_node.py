@@ -161,8 +161,8 @@ class ClusterNode:
             except StoreUnavailableError as error:
                 if not warned:
                     logger.warning(
-                        "cluster: node %d cannot open its logs yet, and tries again: %s; if this takes longer than a "
-                        "minute, check the cluster's store and the network to it",
+                        "cluster: node %d cannot open its logs yet: %s; the node tries again; if this takes longer "
+                        "than a minute, check the cluster's store and the network to it",
                         self.config.node_id,
                         error,
                     )

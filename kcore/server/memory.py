@@ -108,7 +108,8 @@ class RequestMemory:
                     log_failure(
                         logger,
                         error,
-                        "connection %d from %s: cannot pause or resume the reading of requests, and tries again%s",
+                        "connection %d from %s: an internal error prevented a pause, or the end of a pause, of reading "
+                        "requests; the server tries again%s",
                         connection.connection_id,
                         connection.client_host,
                         next_step(error),

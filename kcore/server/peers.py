@@ -98,7 +98,8 @@ class TcpPeers:
             log_failure(
                 logger,
                 error,
-                "cluster: cannot send %s to node %d; the sender gets no response, as after a lost connection%s",
+                "cluster: an internal error prevented the exchange of %s with node %d; this node handles the request "
+                "as if the connection had been lost%s",
                 api_name(request.API_KEY),
                 node_id,
                 next_step(error),

@@ -278,7 +278,7 @@ class ObservedEngine(Engine):
                 payload()
             except Exception as error:
                 log_failure(
-                    logger, error, "engine: the timer of %s raised an error; please report it", log_name(payload)
+                    logger, error, "engine: the timer of %s raised an error; please report the error", log_name(payload)
                 )
             if group is not None:
                 self.recorder.look(self, group.group_id, cause)

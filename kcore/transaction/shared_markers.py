@@ -118,7 +118,8 @@ class _RemoteMarkers:
                 log_failure(
                     logger,
                     error,
-                    "transaction coordinator: cannot send transaction markers to node %d; it tries again%s",
+                    "transaction coordinator: cannot send transaction markers to node %d; the coordinator tries "
+                    "again%s",
                     node_id,
                     next_step(error),
                 )

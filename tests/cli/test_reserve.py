@@ -126,8 +126,8 @@ def test_an_incomplete_reserve_is_removed(
     if isinstance(error, OSError):
         assert not make_reserve(str(tmp_path), 1 << 16)
         assert [record.getMessage() for record in caplog.records] == [
-            f"log {tmp_path}: the reserve of disk space `reserve` cannot be created (No space left on device); the "
-            "server works without it, but on a full disk, free space before you delete topics"
+            f"log {tmp_path}: cannot create the file `reserve`, which reserves disk space (No space left on device); "
+            "the server works without this file, but on a full disk, free some space before you delete topics"
         ]
     else:
         with pytest.raises(KeyboardInterrupt):

@@ -33,6 +33,6 @@ def test_the_end_of_the_leadership_is_logged_in_one_line(caplog: pytest.LogCaptu
     (record,) = caplog.records
     assert record.exc_info is None
     assert record.getMessage() == (
-        "driver: cannot free the space of deleted batches in the log /data now: node 1 does not lead t-0; the thread "
-        "tries again after the next deletion; if this repeats, check the disk or the database of the log"
+        "driver: cannot free the space of deleted batches in the log /data now: node 1 does not lead t-0; kcore "
+        "tries again when it deletes more batches; if this repeats, check the disk or the database of the log"
     )

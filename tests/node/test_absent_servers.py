@@ -88,7 +88,7 @@ async def test_a_server_that_stays_unreachable_is_logged_once(caplog: pytest.Log
                     await cluster.metadata([])
         await cluster.close()
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith(f"client: cannot connect to 127.0.0.1:{port}, trying again: [Errno ")
+    assert line.startswith(f"client: cannot connect to 127.0.0.1:{port}: [Errno ")
 
 
 async def test_the_time_limit_of_a_request_includes_the_opening_of_its_connection() -> None:

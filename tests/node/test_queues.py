@@ -293,7 +293,7 @@ def test_a_lost_acceptance_is_logged(bootstrap: str, name: str, caplog: pytest.L
             if not ends:
                 assert next_job(queue).delivery_count == 2
         text = f"client: no broker acknowledged 1 finished jobs of worker {queue.member_id} of share group '{name}': "
-        end = "; the group may deliver them again"
+        end = "; the group may deliver these jobs again"
         (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith(text)]
         assert line.endswith(end)
         assert len(line) > len(text + end), "the line has the cause"
@@ -315,7 +315,7 @@ async def test_an_acceptance_whose_request_is_cancelled_is_logged_with_the_reaso
         await asyncio.wait([accepting])
     assert [line for line in caplog.messages if "no broker acknowledged 1 finished jobs" in line] == [
         f"client: no broker acknowledged 1 finished jobs of worker {queue.member_id} of share group '{name}': "
-        "CancelledError(); the group may deliver them again"
+        "CancelledError(); the group may deliver these jobs again"
     ]
 
 

@@ -89,8 +89,9 @@ def test_a_failed_commit_names_its_shards(caplog: pytest.LogCaptureFixture) -> N
     bench.pipeline.commit()
     errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert errors[0] == (
-        "commit: a change cannot be added to the commit of shard __counters-0; kcore does not write this commit, and "
-        "the clients of its requests get an error and try again; if this repeats, check the disk of the log"
+        "commit: one change of the commit of shard __counters-0 cannot be written; kcore therefore writes no change of "
+        "this commit, and the clients of its requests get an error and try again; if this repeats, check the disk of "
+        "the log"
     )
 
 

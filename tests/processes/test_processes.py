@@ -178,7 +178,7 @@ def test_a_process_killed_before_it_served_starts_again(tmp_path: Path) -> None:
     finally:
         status = cluster.stop()
     assert status == 0
-    assert "the process of node 1 was killed by SIGKILL; it starts again in " in cluster.log.read_text()
+    assert "the process of node 1 was killed by SIGKILL; kcore starts it again in " in cluster.log.read_text()
 
 
 def test_the_cluster_ends_when_its_folder_is_removed(tmp_path: Path) -> None:

@@ -498,8 +498,11 @@ def test_the_cause_of_a_failed_write_is_logged_once_in_a_row(
         bench.run("add", "a", 1)
         assert bench.pipeline.commit() is (cause is None)
         bench.slices.finish()
-    prefix = "commit: the log in memory refused a write, and the requests of this commit fail: "
-    advice = "; the clients try again; if this repeats, check the disk or the database of the log"
+    prefix = "commit: the log in memory refused a write: "
+    advice = (
+        "; the requests of this commit fail; the clients try again; if this repeats, check the disk or the database of "
+        "the log"
+    )
     lines = [record.getMessage() for record in caplog.records if record.name == "kcore.runtime.commit"]
     again = "commit: the log in memory accepts writes again, after 3 refused writes"
     assert lines == [prefix + full + advice, prefix + other + advice, again, prefix + full + advice]
@@ -539,4 +542,4 @@ def test_the_log_says_what_an_operator_can_do_about_a_refused_write(
     assert not bench.pipeline.commit()
     (record,) = [record for record in caplog.records if record.name == "kcore.runtime.commit"]
     assert record.levelno == level
-    assert record.getMessage().endswith(f": {error}; {advice}")
+    assert record.getMessage().endswith(f": {error}; the requests of this commit fail; {advice}")

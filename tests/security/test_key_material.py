@@ -421,11 +421,8 @@ def test_keys_that_vanish_later_stay_in_use(
     second.unlink()
     rotated.live.call(rotated.live.server.engine.control.broker_config.keys.reload)  # type: ignore[union-attr]
     assert rotated.name(authority.file) == "second"
-    assert (
-        "listeners: cannot reload keys; the previous keys stay in use; correct the files or the settings: listener "
-        "SSL: "
-        "ssl.keystore.location=" in caplog.text
-    )
+    assert "listeners: cannot reload keys: listener SSL: ssl.keystore.location=" in caplog.text
+    assert "; the previous keys stay in use; correct the key files or the settings\n" in caplog.text
 
 
 # ---------------------------------------------------------------- at the next start

@@ -291,8 +291,8 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
     def unreadable(self, share_partition: SharePartition, error: LogError) -> None:
         """Logs a share partition whose records cannot be read. The response to the client has KAFKA_STORAGE_ERROR."""
         logger.error(
-            "share partition %r: cannot read the log, and the client gets KAFKA_STORAGE_ERROR; if this repeats, check "
-            "the log with `kcore log verify`: %s",
+            "share partition %r: cannot read the log: %s; the client gets KAFKA_STORAGE_ERROR; if this repeats, check "
+            "the log with `kcore log verify`",
             share_partition,
             error,
         )

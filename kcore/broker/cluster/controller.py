@@ -131,8 +131,8 @@ class Controller:
                     self._membership.resign_controller()
             elif isinstance(result, LogError):
                 logger.warning(
-                    "controller: cannot fence node %d; the next poll tries again; if this repeats, check the cluster's "
-                    "store: %s",
+                    "controller: cannot fence node %d: %s; the next poll tries again; if this repeats, check the "
+                    "cluster's store",
                     node_id,
                     result,
                 )

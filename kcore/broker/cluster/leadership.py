@@ -333,7 +333,7 @@ class LeadershipKeeper(MetadataListener):
                 continue
             except LogError as error:
                 logger.warning(
-                    "cluster: node %d cannot take over the logs of %s (first: %r): %s; it tries again; if "
+                    "cluster: node %d cannot take over the logs of %s (first: %r): %s; the node tries again; if "
                     "this repeats, check the cluster's store",
                     self._membership.lease.holder,
                     counted(len(partitions), "partitions"),

@@ -236,8 +236,8 @@ class Membership:
         log_failure(
             logger,
             error,
-            "cluster: node %d cannot %s; it tries again; if this repeats, check the cluster's store and the network "
-            "to it",
+            "cluster: node %d cannot %s; the node tries again; if this repeats, check the cluster's store and the "
+            "network to the store",
             self.lease.holder,
             what,
         )
@@ -293,8 +293,8 @@ class Membership:
             log_failure(
                 logger,
                 error,
-                "cluster: node %d cannot start to renew %s; it tries again; check the process's limits of threads and "
-                "memory",
+                "cluster: node %d cannot start to renew %s; the node tries again; check the process's limits of "
+                "threads and memory",
                 self.lease.holder,
                 what,
             )

@@ -157,8 +157,8 @@ class Cleaner:
             except (LogError, CorruptBatchError) as error:
                 self.failures += 1
                 logger.warning(
-                    "compaction: cannot compact partition %r; a later check tries again; if this repeats, check the "
-                    "log with `kcore log verify`: %s",
+                    "compaction: cannot compact partition %r: %s; a later check tries again; if this repeats, check "
+                    "the log with `kcore log verify`",
                     partition,
                     error,
                 )

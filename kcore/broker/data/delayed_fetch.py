@@ -126,8 +126,8 @@ class DueFetches:
                     log_failure(
                         logger,
                         error,
-                        "fetch: cannot check for new data for the waiting %r; the client gets the response after "
-                        "max_wait_ms%s",
+                        "fetch: an internal error while checking whether new data completes the waiting request %r; "
+                        "the request gets its response after its max_wait_ms%s",
                         operation,
                         next_step(error),
                     )

@@ -575,8 +575,8 @@ class _UnreachableBrokers:
             self._warn_at_s[address] = now_s + WARN_INTERVAL_S
             cause = str(error).removeprefix(f"cannot connect to {broker.host}:{broker.port}: ")
             logger.warning(
-                "client: cannot connect to %s:%d, trying again: %s; if this repeats, check that the broker runs and "
-                "can be reached",
+                "client: cannot connect to %s:%d: %s; the client tries again; if this repeats, check that the broker "
+                "runs and can be reached",
                 *address,
                 cause,
             )

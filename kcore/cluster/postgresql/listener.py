@@ -44,8 +44,8 @@ class Listener:
             except (psycopg.Error, LogError) as error:
                 if not self._stopped.is_set():
                     logger.info(
-                        "cluster: the connection for notifications from PostgreSQL is lost; until it is back, the "
-                        "node only polls the database: %s",
+                        "cluster: lost the connection through which PostgreSQL notifies this node of changes: %s; "
+                        "until the node has connected again, it only polls the database",
                         error,
                     )
             except Exception:

@@ -137,8 +137,8 @@ def _matching(regex: str, names: list[str], group_id: str = "") -> Iterator[list
         pattern = _compiled(regex)
     except KafkaError as error:
         logger.error(
-            "group %s: the stored subscription pattern %r is not valid, so its subscribers get no topics; subscribe "
-            "with another pattern: %s",
+            "group %s: the stored subscription pattern %r is not valid: %s; its subscribers get no topics; correct the "
+            "pattern in the clients' subscriptions",
             group_id,
             regex,
             error.message,

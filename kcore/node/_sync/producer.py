@@ -350,8 +350,8 @@ class Producer:
                 self._expire(monotonic(), error)
             except Exception as error:  # for example MemoryError; if the loop ended, no wait would end
                 logger.exception(
-                    "client: an internal error of the producer with producer id %d; it tries again, until its records "
-                    "expire; please report the error",
+                    "client: an internal error of the producer with producer id %d; the producer tries again until its "
+                    "records expire; please report the error",
                     self._id[0],
                 )
                 pause_s = backoff_s(0)

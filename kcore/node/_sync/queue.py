@@ -289,7 +289,8 @@ class Queue:
             records = read_acquired(fetched.batch)
         except KafkaError as error:
             logger.warning(
-                "client: %s cannot read a batch of %s-%d: %s; the group delivers the jobs again when their locks end",
+                "client: %s cannot read a batch of %s-%d: %s; when the locks of its records expire, the group delivers "
+                "the records again",
                 self._described,
                 self._topic(fetched.share_partition.topic_id),
                 fetched.share_partition.partition,
@@ -400,7 +401,7 @@ class Queue:
             self._assigned_version = -1
             if self._attempts == 0:
                 logger.warning(
-                    "client: %s cannot fetch jobs: %s; it tries again; if this repeats, check the brokers",
+                    "client: %s cannot fetch jobs: %s; the client tries again; if this repeats, check the brokers",
                     self._described,
                     error,
                 )
@@ -450,8 +451,8 @@ class Queue:
         else:
             if not self._leaders_at_ms:
                 logger.warning(
-                    "client: %s cannot find the leaders of some partitions: %s; it gets no jobs of them until it finds "
-                    "their leaders; check that these topics exist and all brokers run",
+                    "client: %s cannot find the leaders of some partitions: %s; the client gets no jobs of these "
+                    "partitions until it finds their leaders; check that these topics exist and all brokers run",
                     self._described,
                     left_out,
                 )
@@ -517,7 +518,7 @@ class Queue:
         """Logs that the acceptance of processed jobs may be lost, so that the group may deliver these jobs again."""
         if jobs:
             logger.warning(
-                "client: no broker acknowledged %d finished jobs of %s: %s; the group may deliver them again",
+                "client: no broker acknowledged %d finished jobs of %s: %s; the group may deliver these jobs again",
                 jobs,
                 self._described,
                 str(reason) or repr(reason),  # a CancelledError has no text
