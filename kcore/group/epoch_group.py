@@ -28,10 +28,12 @@ FIRST_EPOCH: Final = 1
 
 
 class GroupMember(ShardTimer):
-    """A member of an epoch group. The object is also the `ShardTimer` of the member's session.
+    """A member of an `EpochGroup`: a consumer, share or streams group.
+
+    The object is also the `ShardTimer` of the member's session timeout.
 
     Attributes:
-        member_id: identifies the member in the group.
+        member_id: the member's id.
     """
 
     __slots__ = ()
@@ -58,7 +60,7 @@ Assignment = TypeVar("Assignment")
 
 
 class EpochGroup(Group, Generic[Member, Assignment]):
-    """A group whose members only send heartbeats.
+    """A group whose members only send heartbeats: a consumer, share or streams group.
 
     Args:
         shard: the state machine that contains the group.

@@ -73,15 +73,20 @@ class OffsetBlock(Generic[R]):
         response_type: Callable[..., Any],
         accepted: dict[int, Any],
     ) -> list[Any]:
-        """Adds the offsets of all topics of a plan: calls `add` for each, and makes the topics of the response.
+        """Adds the offsets of all topics of a request, and makes the topics of the response.
 
         Args:
-            planned: the topics of a `CommitPlan`.
+            planned: the topics of a `CommitPlan`: the topic in the request, the existing topic, and the error codes of
+                its partitions.
             with_topic_ids: True to store the topics' ids with the offsets.
-            topic_type: makes a topic of the response from its name, its topic_id if `by_id`, and its partitions.
-            by_id: True if topics of the response have ids.
-            response_type: as in `add`.
-            accepted: as in `add`.
+            topic_type: the type of a topic in the response. Its arguments are `name`, `partitions` and, with `by_id`,
+                `topic_id`.
+            by_id: True if the topics in the response have ids.
+            response_type: makes the response of a partition from partition_index and error_code.
+            accepted: the shared responses with code 0, by partition. The function adds missing responses.
+
+        Returns:
+            The topics of the response, in the order of `planned`.
         """
 
     def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:

@@ -89,8 +89,8 @@ class GroupEvents:
     def watch(self, group_id: str, watcher: Watcher) -> Callable[[], None]:
         """Calls `watcher` after each later commit that changes the group; the group need not exist yet.
 
-        The engine calls `watcher` on its own thread, before it sends responses. The watcher must not call the engine,
-        and should only hand the event to another thread. The engine logs exceptions of the watcher.
+        The engine's thread calls `watcher`, before the engine sends the responses of the commit. The watcher must not
+        call the engine, and should only hand the event to another thread. The engine logs exceptions of the watcher.
 
         Returns:
             A function that removes the watcher.

@@ -74,8 +74,8 @@ class TopicMetadata:
         topics: all topics of the cluster.
         created_version: the version of the last topic creation. A pattern that was resolved in an older version must be
             resolved again.
-        changes: the number of changes of topics since the start. It grows when a change is decided, before the version
-            grows.
+        changes: the number of changes of topics since the start of this node. A decision that changes a topic increases
+            this number at once; the version grows only after the commit of the decision.
     """
 
     __slots__ = ("_created", "_hashes", "_order", "_racks", "changes", "created_version", "topics", "version")
@@ -100,7 +100,11 @@ class TopicMetadata:
         self.created_version = self.version() + 1
 
     def loaded(self) -> None:
-        """Ends the initial load: patterns that were resolved in the current version need no new resolution."""
+        """Ends the initial load of the topics, which is not a creation of topics.
+
+        Sets `created_version` to the current version, so that patterns that were resolved in the current version need
+        not be resolved again.
+        """
         self.created_version = self.version()
 
     def changed(self, name: str) -> None:

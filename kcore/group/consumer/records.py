@@ -1,7 +1,8 @@
-"""The records of consumer groups, as pure functions: types 3 to 8 and 16 of `__consumer_offsets`.
+"""Functions that build the records of consumer groups: the types 3 to 8 and 16 of `__consumer_offsets`.
 
-The records of frequent decisions, such as a join, refer to the objects that the group will store. Compiled code encodes
-these objects only for the log. `reference_records` defines the contents of all records.
+The records of frequent decisions, such as a join, contain the Python objects that the group will store. Compiled code
+encodes these objects when the records are written to the log. `reference_records` is the reference implementation: it
+defines the contents of all records.
 """
 
 from __future__ import annotations

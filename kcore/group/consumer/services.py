@@ -81,11 +81,12 @@ class KeptTopics(NamedTuple):
     """A cache entry: the topics of a set of subscriptions at the time of their look-up.
 
     Attributes:
-        names: the names in the subscriptions, each once.
-        infos: the topic of each name, None if it did not exist.
-        topics: the existing topics, in the form that assignors receive.
-        changes: the value of `TopicMetadata.changes` at the look-up. The entry is valid while both values are equal. -1
-            if a topic may have changed during the look-up.
+        names: the topic names in the subscriptions, each once.
+        infos: for each name, the topic that had this name; None if no topic had it.
+        topics: the topics that existed, in the form that assignors receive.
+        changes: the value of `TopicMetadata.changes` at the look-up. While `TopicMetadata.changes` has the same value,
+            no topic has changed since the look-up. -1: a topic may have changed during the look-up, or the value was
+            not stored. Only the comparison of `infos` with the present topics then shows whether the entry is valid.
     """
 
     names: tuple[str, ...]

@@ -30,12 +30,12 @@ BOUNDED: Final = (
 
 
 class ShareSettings(NamedTuple):
-    """The settings of one group that every heartbeat needs.
+    """The settings of one share group that the coordinator uses at each heartbeat.
 
     Attributes:
-        session_timeout_ms: the session timeout of members.
-        heartbeat_interval_ms: the interval between heartbeats.
-        assignment_interval_ms: minimum time between two targets (KIP-1263).
+        session_timeout_ms: the time in ms after which a member without a heartbeat is removed.
+        heartbeat_interval_ms: the time in ms after which a member sends its next heartbeat.
+        assignment_interval_ms: the minimum time in ms between two target assignments (KIP-1263).
     """
 
     session_timeout_ms: int

@@ -1,4 +1,4 @@
-"""The configuration of a topology: the partition counts of its internal topics, the number of tasks, and faults.
+"""The configuration of a topology: the partition counts of its internal topics, and the number of tasks.
 
 If topics are missing or have wrong partition counts (`TopicFault`), the topology is not ready, and no task is assigned.
 Heartbeat responses report this as a status. If the topology itself is invalid, the heartbeat fails with an error.
@@ -353,9 +353,10 @@ class _Configuration:
         return ConfiguredSubtopology(tasks, bool(part.state_changelog_topics), inputs, internal)
 
     def _missing(self, parts: Mapping[str, ConfiguredSubtopology]) -> dict[str, InternalTopic]:
-        """Returns the internal topics that do not exist.
+        """Returns the internal topics of the topology that do not exist, by name.
 
-        Raises a fault if an existing internal topic does not have the decided partition count.
+        Raises:
+            _FaultError: an existing internal topic has another partition count than the configuration requires.
         """
         missing: dict[str, InternalTopic] = {}
         internal = {name: topic for _, part in sorted(parts.items()) for name, topic in part.internal.items()}
@@ -372,9 +373,12 @@ class _Configuration:
 
 
 def _check_tasks(tasks: int) -> None:
-    """Raises a fault if there are too many tasks.
+    """Checks that there are not too many tasks.
 
     A topology could have billions of tasks, if many subtopologies read the same large topics.
+
+    Raises:
+        _FaultError: there are more than `MAX_TASKS` tasks.
     """
     if tasks > MAX_TASKS:
         raise _FaultError(
@@ -383,9 +387,10 @@ def _check_tasks(tasks: int) -> None:
 
 
 def _same_count(counts: Mapping[str, int], shown: Mapping[str, int]) -> int:
-    """Returns the common count of co-partitioned topics.
+    """Returns the partition count that all co-partitioned topics have.
 
-    If the counts differ, raises a fault that lists the topics in `shown` with their counts.
+    Raises:
+        _FaultError: the counts differ. The text of the error lists the topics in `shown` with their counts.
     """
     distinct = set(counts.values())
     if len(distinct) > 1:

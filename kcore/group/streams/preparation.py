@@ -1,4 +1,8 @@
-"""The preparation of a topology with thousands of topics, in steps before the decision about its heartbeat."""
+"""Prepares the topology in a heartbeat before the coordinator decides about the heartbeat.
+
+The preparation converts and configures the topology. It runs in steps, because a topology with thousands of topics
+takes long. Other requests can run between two steps.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +30,9 @@ class PreparedTopology(NamedTuple):
 
     Attributes:
         topology: the converted topology.
-        metadata_hash: the hash of its topics at the time of the configuration.
-        configured: the configured topology, which is valid while the topics have this hash. None if the configuration
-            failed: the decision then configures the topology again, and returns the error.
+        metadata_hash: the hash of the topology's topics at the time of the configuration.
+        configured: the configured topology, which is valid while the topics have the hash `metadata_hash`. None if the
+            configuration failed: the decision then configures the topology again, and returns the error.
     """
 
     topology: Topology
