@@ -410,7 +410,7 @@ class ClusterEngine(Engine):
         return True
 
     def _take_over(self) -> None:
-        """Adopts and replays the metadata log, and then begins to decide as the controller.
+        """Takes over and replays the metadata log, and then begins to decide as the controller.
 
         If this fails, the next poll of the cluster tries again.
         """

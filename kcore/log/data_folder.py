@@ -349,7 +349,10 @@ def reserve_lock_file(folder: str) -> None:
 
 
 def open_private(path: str, flags: int) -> int:
-    """Opens a file; a created file is accessible only to its owner. It is an `opener` for Python's `open`."""
+    """Opens a file. If this call creates the file, only the file's owner can access it.
+
+    Pass this function to Python's `open` as the argument `opener`.
+    """
     return os.open(path, flags, FILE_MODE)
 
 

@@ -49,9 +49,9 @@ class FailureReason(Enum):
 
 
 class LogError(errors.LogError):
-    """A log operation failed and had no effect.
+    """The error of a failed log operation. The operation had no effect, unless a subclass of this error says otherwise.
 
-    From `reason`, callers decide whether to retry, to alert an operator, or to give up.
+    `reason` shows callers whether to retry, to alert an operator, or to give up.
     """
 
     def __init__(self, message: str, reason: FailureReason = FailureReason.IO_ERROR) -> None:
@@ -71,14 +71,14 @@ class FencedLeaderEpochError(LogError):
 
 
 class FencedWriteError(LogError):
-    """The store of the cluster refused a write set or an adoption, because this node no longer leads.
+    """The cluster's store refused a write set or a take-over of partitions, because this node does not lead them.
 
     The store wrote no data. The caller unloads the partitions.
 
     Attributes:
-        partitions: the partitions that this node does not lead in the given epoch. Empty if the store does not name
-            them; then every partition of the call may be affected.
-        node: True if the node itself is fenced. It then leads no partition, and must register again.
+        partitions: the partitions that this node does not lead in the leader epoch of the call. Empty if the store did
+            not determine them: this node may then lead none of the partitions of the call.
+        node: True if the cluster has fenced this node. The node then leads no partition, and must register again.
     """
 
     def __init__(self, what: str, partitions: Iterable[PartitionKey] = (), node: bool = False) -> None:

@@ -1,4 +1,8 @@
-"""The first steps of opening a data folder: its databases, its format version, and the number of its openings."""
+"""The first steps of opening a data folder.
+
+They check the databases and the format version, migrate a folder of an older version, and count the opening. The number
+of openings is the node epoch.
+"""
 
 from __future__ import annotations
 

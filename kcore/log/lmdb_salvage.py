@@ -387,8 +387,10 @@ class Salvage:
         return [(found, position + start, stop - start) for found, start, stop in spans(base, data)]
 
     def _take_moved(self, number: int, first: int, node: Node) -> None:
-        """Adds the batches of a value a second time, under the base offsets in their headers, if these differ from the
-        key. Adds none of them if one is damaged.
+        """Adds the batches of a value again, at the base offsets in the batches' headers, if the headers contradict the
+        base offset in the key.
+
+        Adds no batch if any batch of the value is damaged.
         """
         data = self.read(node.position, node.size)
         stored = int.from_bytes(data[:8], signed=True)

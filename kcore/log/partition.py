@@ -209,7 +209,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
         self._tail.drop_below(max(rewrites) + 1)
 
     def _mark_meta_durable(self, meta: PartitionMeta) -> None:
-        """Adopts metadata that has become durable. Can be repeated after an exception."""
+        """Marks metadata as the durable metadata of the partition. Can be repeated after an exception."""
         self._durable_meta = meta
         if self._state == ABSENT:
             self._state = LIVE

@@ -30,14 +30,14 @@ file.
 
 
 def make_reserve(path: str, size_bytes: int) -> bool:
-    """Creates the reserve of a data folder, unless it exists or the disk is nearly full.
+    """Creates the file `reserve` of a data folder, unless the file exists or the disk is nearly full.
 
     Args:
         path: the folder, which this process has open.
-        size_bytes: the size of the file; 0: the folder has no reserve.
+        size_bytes: the size of the file; 0: the folder has no such file.
 
     Returns:
-        True if the folder has the reserve.
+        True if the folder has the file.
     """
     file = os.path.join(path, RESERVE_NAME)
     try:
@@ -83,7 +83,8 @@ def _allocate(fd: int, size_bytes: int) -> None:
 
 
 def with_reserve(path: str | os.PathLike[str], use: Callable[[], T]) -> T:
-    """Calls a function that opens a folder. On a full disk, removes the folder's reserve, and calls it again.
+    """Calls a function that opens a folder. On a full disk, removes the folder's file `reserve`, and calls
+    the function again.
 
     Args:
         path: the folder.
@@ -107,8 +108,8 @@ def with_reserve(path: str | os.PathLike[str], use: Callable[[], T]) -> T:
 
 
 def explained(error: DataFolderError) -> DataFolderError:
-    """Returns an error about a server's folder; if the disk is full and there is a reserve, the error says how to use
-    it.
+    """Returns an error about a server's folder. If the disk is full and the file `reserve` exists, the error says
+    how to use the space of this file.
     """
     folder = str(error.path)
     if not (_is_full(error) and os.path.exists(os.path.join(folder, RESERVE_NAME))):

@@ -52,13 +52,13 @@ class SharedLogEngine(StagedLogEngine):
     # -- leadership
 
     def adopt(self, partitions: Sequence[Leadership]) -> list[PartitionLog]:
-        """Reads partitions that this node leads now, and returns handles to append to them.
+        """Takes over partitions that this node leads now: reads them, and returns handles to append to them.
 
         If a partition was followed before, its handle is kept. The call reads the store, so it may block.
 
         Raises:
-            FencedWriteError: this node does not lead the named partitions; nothing is adopted.
-            StoreUnavailableError: the store cannot be reached; nothing is adopted.
+            FencedWriteError: this node does not lead the named partitions. No partition is taken over.
+            StoreUnavailableError: the store cannot be reached. No partition is taken over.
             LogError: a partition has staged changes under its present epoch.
         """
         self._require_adoptable(partitions)
@@ -68,8 +68,8 @@ class SharedLogEngine(StagedLogEngine):
         """Makes handles of partitions that another thread has read with `SharedStorage.adopt`.
 
         Raises:
-            StoreUnavailableError: the store cannot be reached; nothing is adopted.
-            LogError: a partition has staged changes under its present epoch; nothing is adopted.
+            StoreUnavailableError: the store cannot be reached. No partition is taken over.
+            LogError: a partition has staged changes under its present epoch. No partition is taken over.
         """
         self._require_adoptable(partitions)
         if any(partition.key == METADATA for partition in partitions):
@@ -89,8 +89,8 @@ class SharedLogEngine(StagedLogEngine):
     def follow(self, key: PartitionKey) -> PartitionLog | None:
         """Returns a handle to read a partition of another leader up to its present end; None if it does not exist.
 
-        A later call updates the start and the end of the same handle. For an adopted partition, returns its handle
-        unchanged.
+        A later call updates the start and the end of the same handle. If this node has taken over the partition,
+        returns the partition's handle unchanged.
         """
         self._require_open()
         if self.owns(key):
@@ -102,18 +102,18 @@ class SharedLogEngine(StagedLogEngine):
         """Updates a followed partition to the state that another thread has read with `SharedStorage.look_up`."""
         self._require_open()
         log = self._logs.get(found.key)
-        # This node has adopted the partition, or the handle shows a newer state already.
+        # This node has taken over the partition, or the handle shows a newer state already.
         if log is not None and (log.owned_epoch >= 0 or found.end_offset < log.high_watermark):
             return log
         return self._show_stored(found)
 
     def owns(self, key: PartitionKey) -> bool:
-        """Returns True if this node has adopted a partition and may write it."""
+        """Returns True if this node has taken over a partition and may write to it."""
         log = self._logs.get(key)
         return log is not None and log.owned_epoch >= 0
 
     def disown(self, key: PartitionKey) -> None:
-        """Makes an adopted partition a followed partition, whose handle can be read and refuses writes."""
+        """Makes a partition of this node a followed partition: its handle can still be read, but refuses writes."""
         self._require_open()
         log = self._logs.get(key)
         if log is not None:
@@ -209,10 +209,11 @@ class SharedLogEngine(StagedLogEngine):
     # -- overrides of the engine of one node
 
     def open(self, key: PartitionKey, log_start_offset: int = 0) -> PartitionLog:
-        """Returns the handle of an adopted or followed partition.
+        """Returns the handle of a partition that this node has taken over or follows.
 
         Raises:
-            LogError: the partition was not adopted. Only the controller creates partitions, with `create`.
+            LogError: this node has neither taken over nor followed the partition. Only the controller creates
+                partitions, with `create`.
         """
         self._require_open()
         log = self._logs.get(key)

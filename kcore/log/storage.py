@@ -116,6 +116,8 @@ class Leadership(NamedTuple):
 class SharedStorage(Storage):
     """A store that several nodes share, as one registered node sees it. Every partition has one leader at a time.
 
+    A new leader of a partition calls `adopt` to take over the partition. Then it may write to the partition.
+
     `write` stores a write set as a whole, or refuses it. In the same transaction the store checks that this node is not
     fenced, and that it leads each partition of the write set in the epoch `sealed.log.owned_epoch`. The checks lock the
     rows that they read, so that a take-over either precedes the write set or waits for it. If `WriteSet.cluster` is not
@@ -131,7 +133,7 @@ class SharedStorage(Storage):
 
     `resolve_write` raises StoreUnavailableError until it has read the result in a transaction that survives a failover
     of the store. It raises StoreRewoundError if a partition ends before an acknowledged offset. `load` returns no
-    partition, no dropped number and 0 as the next number, because a node adopts the partitions that it leads.
+    partition, no dropped number and 0 as the next number, because a node takes over only the partitions that it leads.
     `node_epoch` is the epoch of the node's lease. `reclaim` raises FencedWriteError for tasks whose `leader_epoch` is
     not the present leader epoch. `slice`, `summaries` and `snapshot_chunk` read any partition, also partitions of other
     leaders.
@@ -141,12 +143,13 @@ class SharedStorage(Storage):
 
     @abstractmethod
     def adopt(self, partitions: Sequence[Leadership]) -> list[StoredPartition]:
-        """Reads the metadata and the ends of partitions that this node leads now, in the order of `partitions`.
+        """Takes over partitions that this node leads now: reads their metadata and ends, in the order of `partitions`.
 
         The result includes every write set of earlier leaders, and survives a failover of the store.
 
         Raises:
-            FencedWriteError: this node does not lead the named partitions in the given epochs; nothing is adopted.
+            FencedWriteError: this node does not lead the named partitions in the given epochs. No partition is taken
+                over.
             StoreUnavailableError: the store cannot be reached.
         """
 
@@ -161,5 +164,5 @@ class SharedStorage(Storage):
     def removed_numbers(self) -> tuple[list[int], int]:
         """Returns the numbers of removed partitions that are not reclaimed yet, and the next free number.
 
-        Only the leader of the metadata log calls this function, after it has adopted that log.
+        Only the leader of the metadata log calls this function, after it has taken over that log.
         """

@@ -78,9 +78,10 @@ class EngineCore:
         """
 
     def _show(self, write_set: WriteSet) -> None:
-        """Makes the batches, the metadata and the drops of a durable write set visible to readers.
+        """Makes a durable write set visible to readers: its batches, the metadata of its partitions, and the removal of
+        its dropped partitions.
 
-        The call can be repeated after an exception: completed steps change nothing.
+        If an exception interrupts the call, the call can be repeated. A repeated step has no further effect.
         """
 
 class LogCore:

@@ -65,7 +65,13 @@ class SplitAlteration(Pending):
         return self.api.response_type(responses=[result for part in parts for result in part.responses])
 
     def decided(self, response: Any) -> None:
-        """Stores the results that are final, and forwards the other resources to the controller."""
+        """Stores the final results in this node's own response, and forwards the other resources to the controller.
+
+        A result is final if it is an error, or if it is about this node's loggers.
+
+        Args:
+            response: the response of this node to its part of the request.
+        """
         for result in response.responses:
             if result.error_code or result.resource_type == ConfigType.BROKER_LOGGER:
                 self._results[_key(result)] = result
@@ -77,7 +83,7 @@ class SplitAlteration(Pending):
         self._forwarder.forward(self.api, self.context, request).on_complete(self.forwarded)
 
     def forwarded(self, response: Any) -> None:
-        """Adds the results of the controller."""
+        """Adds the results in the response of the controller, and completes the response to the client."""
         self._results.update((_key(result), result) for result in response.responses)
         self._finish()
 

@@ -117,7 +117,10 @@ class Controller:
         return not broker.draining and self.stopping.get(node_id) != broker.epoch
 
     def _fence(self, node: RegisteredNode) -> None:
-        """Fences a node whose lease has expired; the next poll then finds it fenced."""
+        """Starts to fence a node whose lease has expired, unless the fencing of this node is already under way.
+
+        The store stores the change. This node sees the change at its next poll of the cluster.
+        """
         node_id = node.node_id
         if node_id in self._fencing:
             return
@@ -222,7 +225,7 @@ class Controller:
         """Makes the records that register new or changed live nodes.
 
         The controller registers a new incarnation only after the node's partitions have been moved away. So the new
-        incarnation never adopts a partition in a leader epoch of an earlier incarnation.
+        incarnation never takes over a partition in a leader epoch of an earlier incarnation.
         """
         records = []
         for node in nodes:

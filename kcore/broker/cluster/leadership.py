@@ -1,4 +1,4 @@
-"""The partitions and coordinators that this node leads; it adopts and releases them according to the metadata log."""
+"""Takes over and gives up the partitions and coordinators of this node, as their leaders in the metadata log change."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ logger = logging.getLogger(__name__)
 
 RETRY_MS = 100
 ADOPTED_AT_ONCE = 200
-"""Maximum number of partitions that this node adopts in one step. It reads them from the store together."""
+"""Maximum number of partitions that this node takes over in one step. It reads them from the store together."""
 
 
 class LeadershipKeeper(MetadataListener):
-    """The part of a node that follows the leaders in the metadata. It adopts the logs of the partitions that this node
-    leads, and releases all other logs.
+    """The part of a node that follows the leaders in the metadata. It takes over the logs of the partitions that this
+    node leads (`SharedLogEngine.adopt`), and releases all other logs.
 
     On the controller, it also stages the changes of leaders in the store. The same commit writes these changes and
-    their metadata records. After this commit, every node adopts and releases logs in the same way.
+    their metadata records. After this commit, every node takes over and releases logs in the same way.
 
     Args:
         log: the node's log engine.
         topics: the metadata.
         partitions: the partitions of this node.
         pipeline: commits staged writes before a partition is given up.
-        membership: this node's registration; an earlier incarnation's partitions are not adopted.
+        membership: this node's registration; an earlier incarnation's partitions are not taken over.
         wheel: the node's timers.
         shards_of: returns the coordinators of an internal topic, or None.
         on_given_up: called with each partition that this node does not lead any more.
         releases: reports the partitions that were given up for a planned move.
 
     Attributes:
-        moves: the number of partitions that this node has adopted or given up.
+        moves: the number of partitions that this node has taken over or given up.
         fenced_commits: the number of commits that the store refused because this node did not lead a partition any
             more.
     """
@@ -204,7 +204,7 @@ class LeadershipKeeper(MetadataListener):
     # ---- leaders in effect
 
     def apply(self) -> None:
-        """Gives up partitions that have other leaders now, and adopts partitions that this node leads now.
+        """Gives up partitions that have other leaders now, and takes over partitions that this node leads now.
 
         Repeats failed steps later.
         """
@@ -319,7 +319,7 @@ class LeadershipKeeper(MetadataListener):
         return leader
 
     def _adopt(self, partitions: list[Leadership]) -> None:
-        """Adopts those partitions for which the store confirms that this node leads them."""
+        """Takes over those partitions for which the store confirms that this node leads them."""
         while partitions:
             try:
                 logs = self._log.adopt(partitions)
@@ -355,7 +355,7 @@ class LeadershipKeeper(MetadataListener):
             shards = self._shards_of(partition.topic)
             if shards is not None:
                 shards.load(key.partition, epoch)
-            self._led[key] = partition.topic, epoch  # last, so that an interrupted adoption is repeated
+            self._led[key] = partition.topic, epoch  # last, so that an interrupted take-over is repeated
             self.moves += 1
 
     def _give_up(self, key: PartitionKey) -> None:

@@ -1,4 +1,4 @@
-"""Access to the requests that the nodes of a cluster send to each other."""
+"""Decides which clients may send the requests that only the nodes of a cluster send to each other."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class NodeSecrets:
         self.known: frozenset[str] | None = frozenset()
 
     def update(self, nodes: Iterable[RegisteredNode]) -> None:
-        """Adopts the registrations that a poll of the cluster has read."""
+        """Replaces the secrets by those of the registrations that a poll of the cluster has read."""
         live = {node.description.secret for node in nodes if not node.fenced}
         self.known = None if "" in live else frozenset(live)
 

@@ -43,11 +43,14 @@ DIFFERS: Final = "The first replica is the node that leads the partition next: a
 
 
 class MovingReassignmentsApi(AlterPartitionReassignmentsApi):
-    """Handler of AlterPartitionReassignments requests on the controller: plans moves of leaders.
+    """Handler of AlterPartitionReassignments requests on the controller: changes the leaders of partitions.
+
+    The first replica in a request is the node that leads the partition next. The handler only stores this plan; the
+    controller moves the partition afterwards.
 
     Args:
         shard: the metadata shard.
-        creation: checks replicas.
+        creation: checks that the requested replicas are valid.
         authorizer: decides about each operation; None allows all.
     """
 
@@ -63,7 +66,7 @@ class MovingReassignmentsApi(AlterPartitionReassignmentsApi):
     def decide(  # type: ignore[override]  # here a request changes the metadata
         self, machine: MetadataMachine, context: RequestContext, request: AlterPartitionReassignmentsRequest
     ) -> AlterPartitionReassignmentsResponse | Outcome:
-        """Writes the plans."""
+        """Stores the planned moves, and returns the result of each partition."""
         if not self.allowed(context, Operation.ALTER, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         records: list[Record] = []

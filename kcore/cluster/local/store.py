@@ -189,7 +189,15 @@ class LocalClusterStore(ClusterStore):
         return Lease(node_lease(node_id), node_id, epoch, ttl_ms)
 
     def _began(self, node_id: int, epoch: int, life: LifeLock) -> None:
-        """Prepares this object for the new incarnation that `register` has stored in the database."""
+        """Ends the previous incarnation of this object, and prepares the object for the next one.
+
+        `register` has stored the next incarnation in the database.
+
+        Args:
+            node_id: the id of the node.
+            epoch: the epoch of the next incarnation.
+            life: the lock of the next incarnation.
+        """
         self._end_life()
         if self._storage is not None:
             self._storage.close()
