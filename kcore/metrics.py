@@ -40,18 +40,19 @@ Sample = tuple[tuple[str, ...], float]
 
 
 class Metric(NamedTuple):
-    """One metric.
+    """The definition of one Prometheus metric.
 
     Attributes:
         name: the metric's name in the output. It ends with the unit; the name of a counter ends with `_total`.
         kind: the metric's type.
-        doc: the meaning, in a sentence.
-        collect: returns pairs of label values and value. The value is a number, or a `Histogram` if the kind is
-            HISTOGRAM.
+        doc: the help text in the output: a sentence with the meaning of the metric.
+        collect: reads the metric's samples from the source. Each sample is a pair (the values of the labels, the
+            measured value). The measured value is a number, or a `Histogram` if the kind is HISTOGRAM.
         labels: the names of the labels. Each label has few possible values, such as states, APIs or error codes, but
             never client ids.
         kafka: the equivalent metric of Kafka; "" if there is none.
-        many: True if `collect` iterates over many samples, and its source may change between two of them.
+        many: True if `collect` yields so many samples that the output is written in parts, with pauses in which the
+            source may change. False: all samples are read at once.
     """
 
     name: str

@@ -258,5 +258,5 @@ def _attribute(name: str) -> str:
 
 
 def _name_in(entry: str) -> str:
-    """Returns the name, in lower case, in an entry of `listener.security.protocol.map`."""
+    """Returns the listener's name, in lower case, in an entry `NAME:PROTOCOL` of `listener.security.protocol.map`."""
     return entry.partition(":")[0].strip().lower()

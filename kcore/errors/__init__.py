@@ -252,7 +252,10 @@ class MemberClosedError(KcoreError):
 
 
 class LogError(KcoreError):
-    """A partition log could not be read or written; staged records are discarded."""
+    """A partition log could not be read or written.
+
+    After a failed write, kcore discards the staged records, which are the records that were waiting for this write.
+    """
 
 
 class DataFolderError(KcoreError):

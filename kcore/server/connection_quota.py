@@ -53,11 +53,11 @@ class ConnectionQuota:
         return self.total >= self._config.max_connections
 
     def add_handshakes(self, handshakes: Handshakes) -> None:
-        """Registers the TLS handshakes of a listening socket, so that `make_room` can close their clients."""
+        """Registers the TLS handshakes of a listening socket, so that `make_room` can end some of them."""
         self._handshakes.append(handshakes)
 
     def make_room(self) -> bool:
-        """Closes a client that does not begin its TLS handshake. Returns False if there is no such client."""
+        """Closes a connection whose client does not begin the TLS handshake. Returns False if there is none."""
         return any(handshakes.make_room() for handshakes in self._handshakes)
 
     def admit(self, host: str) -> bool:
@@ -171,17 +171,18 @@ class ListenerQuota:
         return self._server.total, "max.connections"
 
     def add_handshakes(self, handshakes: Handshakes) -> None:
-        """Registers the TLS handshakes of a socket of the listener, so that `make_room` can close their clients."""
+        """Registers the TLS handshakes of a socket of the listener, so that `make_room` can end some of them."""
         self._handshakes.append(handshakes)
         self._server.add_handshakes(handshakes)
 
     def make_room(self) -> bool:
-        """Closes a client that does not begin its TLS handshake.
+        """Closes a connection whose client does not begin the TLS handshake.
 
-        If the listener has reached its own limit, the client belongs to this listener; otherwise, to any listener.
+        If the listener has reached its own limit, closes a connection of this listener. If only the server's limit is
+        reached, closes a connection of any listener.
 
         Returns:
-            False if there is no such client.
+            False if there is no such connection.
         """
         if self._at_own_limit:
             return any(handshakes.make_room() for handshakes in self._handshakes)

@@ -92,10 +92,11 @@ class OffsetMap:
         """
 
     def add(self, batch: bytes, decompress: Decompress, work: int = ...) -> int:
-        """Adds the keys of one batch of any kind; returns the remaining work units.
+        """Adds the keys of one batch, also of a batch at which `survey` stops. Returns the remaining work units.
 
-        If the work units are used up within the batch, the next call continues. By default, `work` has no limit. The
-        second half of the pass (`Sweep`) does not remove this batch unread, even if it has no live records.
+        If the work units are used up within the batch, call `add` with the batch again to read the rest. By default,
+        the number of work units is not limited. `Sweep`, the second half of the pass, always reads a batch that was
+        passed to `add`, even if the batch has no live records.
         """
 
     def step_over(self, base_offset: int) -> None:

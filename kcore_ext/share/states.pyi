@@ -143,7 +143,8 @@ class ShareStates:
         """Returns the lowest offset of a snapshot; -1 if there is no state."""
 
     def has_requested_snapshot(self) -> bool:
-        """Returns True if a request caused the last snapshot of any share partition.
+        """Returns True if at least one share partition has a last snapshot that a request caused.
 
-        Such a snapshot has equal values of `create_timestamp` and `write_timestamp`.
+        A snapshot that a request caused has equal values of `create_timestamp` and `write_timestamp`. A cold snapshot,
+        which the shard writes for an idle share partition, has a later `write_timestamp`.
         """

@@ -12,9 +12,10 @@ from kcore.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftV
 
 
 class AddRaftVoterApi(MembershipApi[AddRaftVoterRequest, AddRaftVoterResponse]):
-    """Handler of AddRaftVoter requests. It refuses every voter.
+    """Handler of AddRaftVoter requests. It refuses every request.
 
-    This node is already a voter. Other nodes cannot join the quorum.
+    The quorum has one voter, which is this node. A request that names this node is refused, because this node is
+    already a voter. A request that names any other node is refused, because no other node can join the quorum.
     """
 
     __slots__ = ()

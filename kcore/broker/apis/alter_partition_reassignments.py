@@ -33,7 +33,7 @@ class AlterPartitionReassignmentsApi(
 
     Args:
         shard: the metadata shard.
-        creation: checks replicas.
+        creation: checks that the requested replicas are valid.
         authorizer: decides about each operation; None allows all.
     """
 

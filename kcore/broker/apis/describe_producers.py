@@ -132,7 +132,7 @@ class DescribeProducersApi(Api[DescribeProducersRequest, DescribeProducersRespon
 
 
 def refused(index: int, error: ErrorCode) -> PartitionResponse:
-    """Makes the response of a partition with an error."""
+    """Makes the response for a partition whose producers cannot be described, with the error and its message."""
     return PartitionResponse(partition_index=index, error_code=error, error_message=error.message)
 
 

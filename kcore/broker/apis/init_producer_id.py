@@ -69,7 +69,10 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
         self._transactional = transactional
 
     def handle(self, context: RequestContext, request: InitProducerIdRequest) -> Any:
-        """Checks the request and passes it to the transaction coordinator or the metadata shard."""
+        """Checks the client's permission, and then passes the request on.
+
+        The transaction coordinator serves requests with a transactional id. The metadata shard serves the others.
+        """
         if request.transactional_id is not None:
             if not self.allowed(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
                 return self.error(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

@@ -500,7 +500,7 @@ def appended_response(
 
 
 def refused(index: int, code: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
-    """Makes the response of a partition with an error and without the log start offset."""
+    """Makes the response for a partition whose records are refused. Its log start offset is -1, which means unknown."""
     return PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
 
 

@@ -12,9 +12,10 @@ from kcore.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, Re
 
 
 class RemoveRaftVoterApi(MembershipApi[RemoveRaftVoterRequest, RemoveRaftVoterResponse]):
-    """Handler of RemoveRaftVoter requests.
+    """Handler of RemoveRaftVoter requests. It refuses every request.
 
-    It refuses all requests, because the voter is either unknown or the last voter.
+    The quorum has one voter, which is this node. A request that names this voter is refused, because a quorum needs a
+    voter. A request that names any other voter is refused, because that voter does not exist.
     """
 
     __slots__ = ()

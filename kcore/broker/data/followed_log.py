@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class FollowedLog:
-    """The log of a partition that another node leads. While `Shard.read_ahead` reads it, this object also recovers the
-    log's producers.
+    """The log of a partition that another node leads. `Shard.read_ahead` reads the log through this object, which also
+    recovers the states of the log's producers from the batches that it reads.
 
     Args:
-        log: the handle of the followed partition.
+        log: the handle with which this node reads the partition.
 
     Attributes:
         offset: the offset after the batches that were read.

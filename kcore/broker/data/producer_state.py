@@ -169,15 +169,15 @@ class ProducerStates(ProducersCore):
             raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
     def adopt_refused(self, before: ProducerStates) -> None:
-        """Adopts the list of refused batches from an earlier state of the same partition, such as a placeholder."""
+        """Takes over the list of refused batches from an earlier state of the same partition, such as a placeholder."""
         for producer_id, (epoch, sequence) in before.refused.items():
             self.refuse(producer_id, epoch, sequence)
 
     def adopt_deleted(self, before: ProducerStates, log_start_offset: int) -> None:
-        """Adopts the producers of an earlier snapshot that have no batch in the log, and its batches below the start of
-        the log.
+        """Takes over the producers of an earlier snapshot that have no batch in the log. For the other producers,
+        takes over the snapshot's batches below the start of the log.
 
-        A transaction that was open in the snapshot is not adopted: compaction may have removed its marker.
+        A transaction that was open in the snapshot is not taken over: compaction may have removed its marker.
         """
         for producer_id, entry in before.entries.items():
             own = self.entries.get(producer_id)

@@ -75,7 +75,7 @@ class SharedPartitions(Partitions):
         return None if partition is None or partition.log is NO_LOG else partition.high_watermark
 
     def lead(self, key: PartitionKey, log: PartitionLog, leader_epoch: int) -> Partition | None:
-        """Begins to serve a partition whose log this node has adopted. Returns None if its topic is deleted."""
+        """Begins to serve a partition whose log this node has taken over. Returns None if its topic is deleted."""
         topic = self.ids.get(key.topic_id)
         before = None if topic is None else topic.get(key.partition)
         if topic is None or before is None:

@@ -31,15 +31,17 @@ class GroupSettings(Protocol):
 
 
 class ShareSettings(NamedTuple):
-    """The settings of one share group.
+    """The settings of one share group that fetches and acknowledgements use.
 
     Attributes:
-        lock_ms: the time for which acquired records are locked.
-        max_deliveries: the number of deliveries after which a released record is archived.
+        lock_ms: the time in ms after which an acquired record that was not acknowledged can be acquired again.
+        max_deliveries: the number of deliveries after which a released record is not delivered again, but archived.
         max_locks: the maximum number of offsets whose delivery state a share partition tracks.
-        allow_renew: True if members may renew locks (KIP-1222).
+        allow_renew: True if members may renew the locks of their acquired records (KIP-1222).
         read_committed: True if records of open and aborted transactions are not delivered.
-        reset: the policy for a share partition that has no start offset: `latest`, `earliest` or `by_duration:PT1H`.
+        reset: the policy by which a share partition without a start offset gets one: `latest`, `earliest`, or
+            `by_duration:` with an ISO 8601 duration. For example, `by_duration:PT1H` delivers the records of the last
+            hour.
     """
 
     lock_ms: int

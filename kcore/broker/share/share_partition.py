@@ -506,12 +506,16 @@ class SharePartition(SharePartitionCore):
             written.on_complete(lambda code: self.write_message(batches, done) if code else done(code))
 
     def write_message(self, batches: list[tuple[int, int, int, int]], done: Callable[[int], None]) -> None:
-        """Writes delivery states with a request to the persister, which repeats a write that failed.
+        """Sends a request to the persister that writes delivery states.
 
-        The persister repeats the write only while this `SharePartition` is active. Later, a new object for the same
-        partition may have read the state without these changes. The writes of both objects have the same leader epoch
-        and can have the same delivery counts. So the persister could not recognize that a write of the old object is
-        late.
+        The persister repeats a failed write only while this `SharePartition` is active. Afterwards, another
+        `SharePartition` of the same partition may already have read the state without these changes. Its writes have
+        the same leader epoch and can have the same delivery counts, so the persister could not recognize that the
+        repeated write is older.
+
+        Args:
+            batches: (first offset, last offset, delivery state, delivery count) of each range of offsets.
+            done: receives the error code of the write.
         """
         partition = self.partition
         data = WritePartition(

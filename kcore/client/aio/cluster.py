@@ -530,11 +530,11 @@ class AsyncCluster:
 
 
 class _UnsentRequest:
-    """A request that was started and is not sent yet. Later requests on its channel must wait for it.
+    """A started request that is waiting to be sent. Later requests on the same channel wait until it has been sent.
 
     Args:
-        unsent: the started requests by channel; the constructor adds this request.
-        channel: the broker and the channel of the request.
+        unsent: the waiting requests of each channel. The constructor adds this request.
+        channel: the broker and the name of the channel on which this request will be sent.
     """
 
     def __init__(

@@ -288,11 +288,14 @@ class AsyncConsumer:
         return self._machine.event is not None or bool(self._machine.revoking)
 
     def _follow_assignment(self, event: MemberEvent, before: bool) -> None:
-        """Adds assigned partitions before their event is handled, and removes revoked and lost partitions afterwards.
+        """Updates the partitions that the consumer fetches, for a change of the member's assignment.
+
+        It is called twice for each event. The first call adds newly assigned partitions. The second call, after the
+        user's listener, removes revoked and lost partitions.
 
         Args:
-            event: the change of the member's assignment.
-            before: True before the user's listener handles the event; False afterwards.
+            event: the change of the assignment.
+            before: True in the first call; False in the second call.
         """
         with self._guard:
             if isinstance(event, Assigned):

@@ -60,16 +60,16 @@ class AsyncTransactions:
         longer_than: float | None = None,
         pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """Returns the transactional ids of all brokers, by id; an id must match all filters.
+        """Returns the transactional ids that match all filters, from all brokers, sorted by id.
 
         Args:
-            states: only ids in one of these states, for example "Ongoing"; empty: all.
-            producer_ids: only ids of one of these producers; empty: all.
+            states: only ids whose transaction is in one of these states, for example "Ongoing"; empty: all.
+            producer_ids: only ids that belong to one of these producer ids; empty: all.
             longer_than: only ids whose transaction has been open for more than this many seconds; None: all.
             pattern: only ids that match this regular expression (RE2) completely; None: all.
 
         Raises:
-            ConfigError: a state does not exist.
+            ConfigError: one of `states` is not a state of transactions.
         """
         check_wait("longer_than", longer_than, LONG_OPEN_S)
         request = ListTransactionsRequest(

@@ -48,21 +48,21 @@ class AcquiringRuns(RunList):
         max_deliveries: int,
         aborted: Iterable[tuple[int, int]] = (),
     ) -> Acquired:
-        """Acquires records of log batches for a member.
+        """Acquires records for a member, and locks them until `deadline_ms`.
 
         Args:
             member: the member that acquires the records.
-            batches: consecutive log batches. The first batch contains `fetch_offset`, or begins after it if there are
-                no records in between.
+            batches: consecutive batches of the log. The first batch contains `fetch_offset`, or begins after
+                `fetch_offset` if the log has no records in between.
             fetch_offset: the result of `next_fetch_offset`.
-            wheel: see the class.
-            deadline_ms: see the class.
-            max_records: the number of acquired records after which the method reads no further log batch.
+            wheel: the timers.
+            deadline_ms: the monotonic time in ms at which the locks of the acquired records expire.
+            max_records: the method reads no further batch when it has acquired this number of records.
             batch_size: the approximate number of offsets in an acquired range, for records that were never delivered.
-            record_limit: True if `max_records` is a strict limit (KIP-1206). False: all records of the last log batch
-                are acquired, so their number may exceed `max_records`.
+            record_limit: True if `max_records` is a strict limit (KIP-1206). False: the method acquires all records of
+                the last batch that it reads, so the number of acquired records may exceed `max_records`.
             max_locks: the maximum number of offsets whose state is tracked.
-            max_deliveries: see the class.
+            max_deliveries: the number of deliveries after which a released record is archived.
             aborted: pairs (first offset, last offset) of the batches of aborted transactions. Their records are
                 archived instead of acquired.
         """
