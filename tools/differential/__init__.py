@@ -2,13 +2,13 @@
 
     python -m tools.differential --area groups --seeds 0-999
 
-Each seed generates one program: a list of steps. A step is a request of one of a few clients, with valid or invalid
-arguments. If the responses to a program differ, the tool removes steps as long as the difference remains, and prints
-the shortened program. It counts the documented differences separately (`known.py`).
+Each seed generates one test program: a list of steps. A step is a request of one of a few clients, with valid or
+invalid arguments. If the responses to a test program differ, the tool removes steps as long as the difference remains,
+and prints the shortened test program. It counts the documented differences separately (`known.py`).
 
-With `--logs`, the tool also compares the records in the logs after a program without a difference (`records.py`).
-Several programs run at the same time, because a program waits most of the time. With `--restart`, each program pauses
-at its middle step until both servers have restarted; the tool then does not shorten programs. `make differential` runs
-all areas. The tool starts Apache Kafka from Maven's libraries. `--kafka HOST:PORT` names a running broker instead; it
-must have the settings of `tests/apache/broker.py`.
+With `--logs`, the tool also compares the records in the logs after a test program without a difference (`records.py`).
+Several test programs run at the same time, because a test program waits most of the time. With `--restart`, each test
+program pauses at its middle step until both servers have restarted; the tool then does not shorten test programs. `make
+differential` runs all areas. The tool starts Apache Kafka from Maven's libraries. `--kafka HOST:PORT` names a running
+broker instead; it must have the settings of `tests/apache/broker.py`.
 """

@@ -65,9 +65,11 @@ AREAS: Final[dict[str, Area]] = {
     )
 }
 JOBS: Final = 6
-"""Number of programs (lists of random requests) that run at the same time. They mostly wait."""
+"""Number of test programs (lists of random requests) that run at the same time. They mostly wait."""
 RESTART_S: Final = 120.0
-"""Maximum time in seconds that a program waits at its middle step for the other programs and the servers' restart."""
+"""Maximum time in seconds that a test program waits at its middle step for the other test programs and the servers'
+restart.
+"""
 OF_LEADER_EPOCHS: Final = frozenset({"epoch_end"})
 """Names of the calls that depend on leader epochs.
 
@@ -164,10 +166,11 @@ def both(kafka: str, server: str, restarts: bool) -> Iterator[Servers]:
 
 
 class MiddleBarrier:
-    """The pause of a program at its middle step, until all programs have paused and both servers have restarted.
+    """The pause of a test program at its middle step, until all test programs have paused and both servers have
+    restarted.
 
     Args:
-        barrier: the barrier that all programs share. Its action restarts the servers.
+        barrier: the barrier that all test programs share. Its action restarts the servers.
     """
 
     def __init__(self, barrier: Barrier) -> None:
@@ -177,8 +180,8 @@ class MiddleBarrier:
     def __call__(self) -> None:
         """Waits at the barrier at the first call. Later calls do nothing.
 
-        A program that ends before its middle step calls the object at its end, so that the other programs do not wait
-        for it in vain.
+        A test program that ends before its middle step calls the object at its end, so that the other test programs do
+        not wait for it in vain.
         """
         if not self._reached:
             self._reached = True
@@ -195,11 +198,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--texts", action="store_true", help="compare the texts of errors, too")
     parser.add_argument("--logs", action="store_true", help="compare the records of the logs, too")
     parser.add_argument("--trace", action="store_true", help="print every step")
-    parser.add_argument("--attempts", type=int, default=60, help="runs that may shorten a program")
+    parser.add_argument("--attempts", type=int, default=60, help="runs that may shorten a test program")
     parser.add_argument(
-        "--restart", action="store_true", help="kill and restart both servers in the middle of the programs"
+        "--restart", action="store_true", help="kill and restart both servers in the middle of the test programs"
     )
-    parser.add_argument("--jobs", type=int, default=JOBS, help="programs that run at the same time")
+    parser.add_argument("--jobs", type=int, default=JOBS, help="test programs that run at the same time")
     options = parser.parse_args()
     if options.restart and (options.kafka, options.server) != ("start", "start"):
         parser.error("--restart restarts servers that this program starts: leave out --kafka and --server")
@@ -209,7 +212,7 @@ def arguments() -> argparse.Namespace:
 
 
 class Result(NamedTuple):
-    """Outcome of a program.
+    """Outcome of a test program.
 
     Attributes:
         requests: number of requests to each server.
@@ -225,11 +228,12 @@ class Result(NamedTuple):
 def run_seed(
     servers: Servers, area: Area, seed: int, options: argparse.Namespace, barrier: Barrier | None = None
 ) -> Result:
-    """Generates and runs the program of a seed over separate connections. Shortens a program that finds a difference.
+    """Generates and runs the test program of a seed over separate connections. Shortens a test program that finds a
+    difference.
 
     Args:
         barrier: the barrier for a run in which the servers restart; None: the servers do not restart. In a run with a
-            restart, programs are not shortened.
+            restart, test programs are not shortened.
     """
     restarts = barrier is not None
     sides = [
@@ -275,7 +279,7 @@ def run_seed(
 def results(
     servers: Servers, area: Area, seeds: range, options: argparse.Namespace, pool: ThreadPoolExecutor
 ) -> Iterator[Result]:
-    """Runs the programs of an area in the threads of the pool, one for each seed. Yields their results."""
+    """Runs the test programs of an area in the threads of the pool, one for each seed. Yields their results."""
     if not options.restart:
         yield from pool.map(lambda seed: run_seed(servers, area, seed, options), seeds)
         return
@@ -286,7 +290,7 @@ def results(
 
 
 def main() -> int:
-    """Runs the seeds of the areas. Returns 1 if a program found an undocumented difference, otherwise 0."""
+    """Runs the seeds of the areas. Returns 1 if a test program found an undocumented difference, otherwise 0."""
     options = arguments()
     first, _, last = options.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)

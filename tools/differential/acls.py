@@ -90,7 +90,8 @@ class _Drawer:
     def _one_of_first(self, values: tuple[int, ...], count: int) -> int:
         """Returns a random value, nearly always one of the first `count` of `values`.
 
-        The other values are rare, because most of them end the program early.
+        The other values are rare. Most of them cause a documented difference, and a test program ends at its first
+        difference.
         """
         return self.chance.choice(values[:count] if self.chance.random() < 0.99 else values)
 
@@ -119,7 +120,7 @@ class _Drawer:
         return "create", {"rows": rows, "version": self.chance.choice([1, 2, 3])}
 
     def _filter(self) -> dict[str, Any]:
-        """Returns a filter that matches no ACL of another program."""
+        """Returns a filter that matches no ACL of another test program."""
         return {
             "resource": self._one_of_first((ANY, *RESOURCES), 5),
             "name": self.chance.choice([None, None, *self.names, "*"]),

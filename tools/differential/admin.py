@@ -117,7 +117,7 @@ def _describe(
 def _entity_name(kind: str, name: str | None) -> str | None:
     """Returns the entity name for a quota request. An entity of type `ip` gets an IP address derived from `name`.
 
-    `name` begins with the name of the program, so no two programs use the same address.
+    `name` begins with the name of the test program, so no two test programs use the same address.
     """
     if kind != "ip" or name is None:
         return name

@@ -24,7 +24,7 @@ from tools.differential.program import Call, Step, learned_epoch
 from tools.differential.side import CHOSEN_MEMBERS, CLIENT_IDS, Side
 from tools.differential.topics import CREATE
 
-SESSION_MS: Final = 60_000  # no session ends during a program
+SESSION_MS: Final = 60_000  # no session ends during a test program
 SUBSCRIPTION: Final = b"\0\1\0\0\0\1\0\4none" + bytes(8)
 """An encoded consumer protocol subscription of version 1, without owned partitions.
 
@@ -243,7 +243,7 @@ class _Drawer:
             self._join: 6, self._sync: 5, self._heartbeat: 3, self._leave: 2, self._commit: 5, self._fetch: 4,
             self._delete_offsets: 2, self._beat: 12, self._describe: 2, self._delete: 1, self._list: 1,
         }  # fmt: skip
-        # Each program uses a subset of the calls: rare combinations become frequent.
+        # Each test program uses a subset of the calls: rare combinations become frequent.
         self.kinds = [kind for kind in weights if chance.random() < 0.75] or [self._beat]
         self.weights = [weights[kind] for kind in self.kinds]
         self.static = chance.random() < 0.3
@@ -265,7 +265,7 @@ class _Drawer:
         return CLIENT_IDS[who]
 
     def _instance(self, client: int) -> str | None:
-        """Returns the instance id of a client, or None if the program has no static members.
+        """Returns the instance id of a client, or None if the test program has no static members.
 
         Clients share few instance ids, because Kafka never forgets an instance id.
         """

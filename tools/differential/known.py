@@ -1,4 +1,4 @@
-"""The documented differences that programs can find (see `docs/differences.md`). The tool counts them separately."""
+"""The documented differences between the servers (see `docs/differences.md`). The tool counts them separately."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Known(NamedTuple):
     """A documented difference between kcore and Apache Kafka.
 
     Attributes:
-        area: the name of the area whose programs find the difference.
-        call: the call of the program's last step; None for any call, if the records in the logs differ.
+        area: the name of the area whose test programs find the difference.
+        call: the call of the test program's last step; None for any call, if the records in the logs differ.
         lines: the pattern that every reported line must match.
         described: a quotation from `docs/differences.md` that describes the difference.
         only_if: returns True if the difference can occur with these arguments of the last step; None for any arguments.
@@ -275,8 +275,8 @@ def described(area: str, last: Step, what: str) -> str | None:
     """Returns the description of a difference in `docs/differences.md`, or None if the difference is not documented.
 
     Args:
-        area: the name of the area that drew the program.
-        last: the program's last step.
+        area: the name of the area that drew the test program.
+        last: the test program's last step.
         what: the lines that report the difference.
     """
     for known in KNOWN:

@@ -1,4 +1,6 @@
-"""Programs: lists of random requests, each drawn from a seed, and the areas (parts of the protocol) that draw them."""
+"""Test programs: lists of random requests, each drawn from a seed, and the areas (parts of the protocol) that draw
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ LONG: Final = re.compile(r"(.)\1{30,}")
 
 
 class Step(NamedTuple):
-    """One request of a program, from one client.
+    """One request of a test program, from one client.
 
     Attributes:
         client: the number of the client that sends the request.
@@ -40,7 +42,7 @@ def _short(value: Any) -> str:
 
 
 class Call(NamedTuple):
-    """A kind of request that programs send.
+    """A kind of request that test programs send.
 
     Attributes:
         build: builds the request and selects its version. Its parameters are the side and the step's arguments.
@@ -60,13 +62,13 @@ class Call(NamedTuple):
 
 
 class Area(Protocol):
-    """A part of the protocol that one kind of program tests."""
+    """A part of the protocol that one kind of test program tests."""
 
     NAME: str
     CALLS: Mapping[str, Call]
 
     def draw(self, chance: random.Random, name: str) -> list[Step]:
-        """Returns the random steps of one program. `name` is the prefix of every name that the steps create."""
+        """Returns the random steps of one test program. `name` is the prefix of every name that the steps create."""
         ...
 
 

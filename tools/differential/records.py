@@ -1,7 +1,7 @@
-"""The records that a program leaves in the logs of both servers, in a form that does not depend on the server.
+"""The records that a test program leaves in the logs of both servers, in a form that does not depend on the server.
 
-The tool compares the logs of the program's own topics batch by batch. In the internal topics, it compares only records
-of the program's groups and transactional ids: their keys, values, value versions and order.
+The tool compares the logs of the test program's own topics batch by batch. In the internal topics, it compares only
+records of the test program's groups and transactional ids: their keys, values, value versions and order.
 """
 
 from __future__ import annotations
@@ -126,12 +126,12 @@ def user_logs(side: Side, topics: dict[str, int]) -> dict[str, Any]:
 
 
 def internal_records(side: Side, ends: Ends, name: str) -> dict[str, list[Any]]:
-    """Returns the records of a program by group or transactional id, in the order of the log.
+    """Returns the records of a test program by group or transactional id, in the order of the log.
 
     Args:
         side: the server to read from.
         ends: the offsets from which to read.
-        name: the beginning of the program's names.
+        name: the beginning of the test program's names.
     """
     by_owner: dict[str, list[Any]] = {}
     for log_partition in sorted(ends):

@@ -1,4 +1,4 @@
-"""Runs a program against both servers, step by step, and compares their responses."""
+"""Runs a test program against both servers, step by step, and compares their responses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tools.differential.side import USERS, ClosedError, Side
 QUIET_S: Final = 0.08
 """The default of `Pair.quiet_s`."""
 AFTER_RESTART_S: Final = 0.5
-"""The value of `Pair.quiet_s` in a program with a restart. It is longer, because Kafka is slow after its start."""
+"""The value of `Pair.quiet_s` in a test program with a restart. It is longer, because Kafka is slow after its start."""
 AGREE_S: Final = 10.0
 """Maximum time in seconds until both servers agree: until they have responded to the same clients, or list the same
 topics.
@@ -45,7 +45,7 @@ ANY: Final = 1
 """In filters of access control lists, the number of any type, operation or permission."""
 INDEX: Final = re.compile(r"\[\d+\]")
 REPEATS: Final = 3
-"""Maximum number of runs that try to reproduce a difference before a program is shortened."""
+"""Maximum number of runs that try to reproduce a difference before a test program is shortened."""
 START_S: Final = 30.0
 """Maximum time in seconds until a started server has loaded its coordinators."""
 NOT_LOADED: Final = frozenset({14, 15, 16})
@@ -76,7 +76,7 @@ LISTS: Final = (
     ("transaction_states", "transactional_id"),
     ("config_resources", "resource_name"),
 )
-"""Pairs: a response field that may list objects of all programs, and the field of its rows with the object's name."""
+"""Response fields that may list the objects of all test programs -> the field of their rows with the object's name."""
 
 
 class Difference(NamedTuple):
@@ -97,9 +97,9 @@ class Pair:
 
     Args:
         sides: the servers; the first one is the reference.
-        area: the part of the protocol with the calls that the programs make.
+        area: the part of the protocol with the calls that the test programs make.
         texts: True to compare the texts of errors, too.
-        logs: True to compare the logs, too, after a program without a difference.
+        logs: True to compare the logs, too, after a test program without a difference.
         quiet_s: the time in seconds without a response after which the next step is sent, although requests still wait.
     """
 
@@ -116,12 +116,12 @@ class Pair:
         self.requests = 0
 
     def run(self, steps: Sequence[Step], name: str, restart: Callable[[], None] | None = None) -> Difference | None:
-        """Runs a program, in which every name begins with `name`. Returns the first difference, or None.
+        """Runs a test program, in which every name begins with `name`. Returns the first difference, or None.
 
         Args:
-            steps: the requests of the program.
-            name: the prefix of all names that the program uses.
-            restart: restarts both servers. It is called in the middle of the program, which then connects again.
+            steps: the requests of the test program.
+            name: the prefix of all names that the test program uses.
+            restart: restarts both servers. It is called in the middle of the test program, which then connects again.
         """
         self._waiting = {}
         self._name = name
@@ -245,7 +245,7 @@ class Pair:
 
 
 def middle_of(steps: Sequence[Step]) -> int:
-    """Returns the index of the step before which a program pauses for the restart of the servers."""
+    """Returns the index of the step before which a test program pauses for the restart of the servers."""
     return len(steps) // 2
 
 
@@ -254,7 +254,7 @@ def _partitions(topics: dict[str, Any]) -> dict[str, int]:
 
 
 def own_rows(response: Any, name: str) -> Any:
-    """Removes the rows of other programs from a response that lists the objects of all programs.
+    """Removes the rows of other test programs from a response that lists the objects of all test programs.
 
     In a Fetch response, also joins all rows of the same topic. Servers begin a new row whenever the topic changes from
     one partition to the next, and the order of partitions has no meaning.
@@ -352,7 +352,7 @@ def topics_of(side: Side, name: str) -> dict[str, Any]:
 
 
 def delete_topics(side: Side, name: str) -> None:
-    """Deletes the topics that a program has left."""
+    """Deletes the topics that a test program has left."""
     names = list(topics_of(side, name))
     if names:
         topics = [DeleteTopicState(name=each) for each in names]
@@ -412,14 +412,15 @@ def shortened(
 
     Args:
         pair: the two compared servers.
-        steps: a program with a difference.
-        name: the prefix of all names that the program uses.
+        steps: a test program with a difference.
+        name: the prefix of all names that the test program uses.
         attempts: the largest number of runs.
-        known: returns the text of a documented difference, and None for other differences. A shortened program must not
-            end with a documented difference.
+        known: returns the text of a documented difference, and None for other differences. A shortened test program
+            must not end with a documented difference.
 
     Returns:
-        The program and its difference. The difference is None if `REPEATS` runs of the whole program found none.
+        The test program and its difference. The difference is None if `REPEATS` runs of the whole test program found
+        none.
     """
     difference = None
     for runs in range(REPEATS):
@@ -455,7 +456,16 @@ def shortened(
 def run_renamed(
     pair: Pair, steps: Sequence[Step], name: str, number: int, restart: Callable[[], None] | None = None
 ) -> Difference | None:
-    """Runs a program with other names. `restart` is an argument of `Pair.run`."""
+    """Runs a test program with new names for its groups, topics and other objects, so that it does not meet the objects
+    of an earlier run. Returns the first difference, or None.
+
+    Args:
+        pair: the servers.
+        steps: the test program.
+        name: the prefix of the names in `steps`, which the new prefix replaces.
+        number: the number of the run, which becomes part of the new prefix.
+        restart: restarts both servers in the middle of the test program; None: the servers are not restarted.
+    """
     other = f"{name}r{number}x{random.randrange(1 << 30):x}"
     return pair.run([step._replace(arguments=renamed(step.arguments, name, other)) for step in steps], other, restart)
 

@@ -151,7 +151,10 @@ def _learn_session(side: Side, response: Any, group: str, member: str, epoch: st
 
 
 def _await_released(side: Side, epoch: str, **_: Any) -> None:
-    """Waits until the records of a closed session are released. The server releases them after its response."""
+    """If the request has closed a share session, waits until the server has released the records of the session.
+
+    The server releases the records only after it has sent the response.
+    """
     if epoch == "close":
         time.sleep(RELEASED_S)
 

@@ -23,14 +23,14 @@ PASSWORD: Final = "password"
 RESPONSE_S: Final = 20.0
 """Maximum time in seconds until the response to a request that needs no other client."""
 NOW_MS: Final = int(time.time() * 1000)
-"""The timestamp of every record that a program appends, in ms since the epoch."""
+"""The timestamp of every record that a test program appends, in ms since the epoch."""
 CLIENT_IDS: Final = ("one", "two", "three", "four")
 CHOSEN_MEMBERS: Final = frozenset(
     {"nobody", *(f"{kind}-{name}" for kind in ("consumer", "share", "streams") for name in CLIENT_IDS)}
 )
-"""Member ids that programs choose themselves. The servers generate all other ids."""
+"""Member ids that test programs choose themselves. The servers generate all other ids."""
 CHOSEN_PRODUCERS: Final = frozenset({900_001, 900_002})
-"""Producer ids that programs choose themselves. The ids that servers allocate are smaller."""
+"""Producer ids that test programs choose themselves. The ids that servers allocate are smaller."""
 
 MEMBERS: Final = frozenset({"member_id", "leader"})
 TOPIC_IDS: Final = frozenset({"topic_id"})
@@ -77,7 +77,7 @@ class ClosedError(Exception):
 
 
 class Side:
-    """One of the two compared servers, with the connections of a program's clients.
+    """One of the two compared servers, with the connections of a test program's clients.
 
     Args:
         name: the server's name in reports.
@@ -90,8 +90,8 @@ class Side:
         name: the server's name.
         bootstrap: the server's address.
         user: the name with which all clients except the first one log in; None if all clients are super users. Error
-            texts of programs with a user are not compared: Kafka often sends null instead of the text of the code.
-        members: a member's name in the program -> its member id and its generation or epoch.
+            texts of test programs with a user are not compared: Kafka often sends null instead of the text of the code.
+        members: a member's name in the test program -> its member id and its generation or epoch.
         producers: a producer's name -> producer id and epoch.
         topic_ids: a topic's name -> its id.
         assignments: a consumer's name -> its last assignment.
@@ -122,7 +122,7 @@ class Side:
         self._waiting.clear()
 
     def reset(self) -> None:
-        """Closes all connections and discards the ids and epochs that a program has stored."""
+        """Closes all connections and discards the ids and epochs that a test program has stored."""
         self.disconnect()
         self.members: dict[str, tuple[str, int]] = {}
         self.producers: dict[str, tuple[int, int]] = {}
@@ -194,7 +194,7 @@ class Side:
 
     def label(self, kind: str, value: Any) -> str:
         """Returns a label for a value that the server chose. Both sides give the same label to values that appear at
-        the same point of a program.
+        the same point of a test program.
         """
         return self._labels.setdefault((kind, value), f"<{kind} {len(self._labels)}>")
 
@@ -246,7 +246,7 @@ class Side:
         return repr([*chosen, *(sorted(map(repr, key)) if isinstance(key, (tuple, list)) else key for key in keys)])
 
     def topic_id(self, name: str) -> bytes:
-        """Returns the id of a topic of the program, or an unknown id."""
+        """Returns the id of a topic of the test program, or an unknown id."""
         known = self.topic_ids.get(name)
         if known is not None:
             return known
