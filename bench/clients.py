@@ -48,7 +48,19 @@ UNITS = {
 
 
 def measure_here(client: str, work: str, address: str, topic: str, size: int, records: int) -> float:
-    """Performs one measurement in this process. Returns the CPU microseconds of an operation."""
+    """Performs one measurement in this process.
+
+    Args:
+        client: the name of the client, such as `kcore`.
+        work: the measured operation: `produce`, `consume`, `commit` or `heartbeat`.
+        address: the server, as HOST:PORT.
+        topic: the topic to use.
+        size: the size of a record in bytes.
+        records: the number of operations.
+
+    Returns:
+        The CPU time of one operation in microseconds.
+    """
     function: Callable[..., float | Coroutine[Any, Any, float]] = getattr(
         client_work, f"{client.replace('-', '_')}_{work}"
     )
@@ -95,7 +107,7 @@ def fill(address: str, topic: str, size: int, records: int) -> None:
 
 
 def measure(client: str, work: str, address: str, topic: str, size: int, records: int) -> float:
-    """Performs one measurement in a new process."""
+    """Performs the measurement of `measure_here` in a new process, and returns the CPU time in microseconds."""
     arguments = [client, work, address, topic, str(size), str(records)]
     command = [sys.executable, "-m", "bench.clients", "--here", *arguments]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=300)

@@ -366,7 +366,7 @@ def start(load: Path, server: Server, work: Path) -> Started:
 
 
 def measure(load: Path, name: str, started: Started, case: Case, seconds: float) -> dict[str, Any]:
-    """Measures one case on a running server. Returns the figures, or {"failed": reason}.
+    """Measures one case on a running server. Returns the values that the load generator prints, or {"failed": reason}.
 
     If the system allows it, the load generator stays on one core, so that the server always has the rest.
     """

@@ -160,7 +160,7 @@ def load(ports: list[int], depth: int) -> Iterator[None]:
 
 
 def main() -> None:
-    """Prints the pauses."""
+    """Moves the coordinator between the nodes, and prints the pause of each move in ms."""
     parser = argparse.ArgumentParser(prog="python -m bench.handover", description=__doc__)
     parser.add_argument("--postgresql", action="store_true", help="two nodes over PostgreSQL in place of processes")
     parser.add_argument("--moves", type=int, default=30, help="the number of moves")

@@ -69,7 +69,7 @@ def _resident_bytes() -> int:
 
 
 async def measure_here(client: str, address: str, members: int, seconds: float) -> dict[str, float]:
-    """Joins all members in this process. Returns CPU seconds per minute, and memory in KiB per member."""
+    """Joins all members in this process. Prints CPU seconds per minute of all members, and memory in KiB per member."""
     async with AsyncExitStack() as stack:
         join = await CLIENTS[client](address, stack)
         await join(0)
@@ -92,7 +92,7 @@ async def measure_here(client: str, address: str, members: int, seconds: float) 
 
 
 def measure(client: str, address: str, members: int, seconds: float) -> dict[str, float]:
-    """Performs a measurement in a new process."""
+    """Performs the measurement of `measure_here` in a new process, and returns the printed values."""
     command = [sys.executable, "-m", "bench.idle_members", "--here", client, address]
     command += ["--members", str(members), "--seconds", str(seconds)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=300)

@@ -124,8 +124,12 @@ class GeneratedSource(Source):
         return chain.from_iterable(map(from_batch, self.read_batches(span)))
 
     def read_batches(self, span: Span) -> Iterator[pa.RecordBatch]:
-        """Yields the events of a partition: each round has every offset of the partition's groups once, with new
-        values.
+        """Yields events with committed offsets, up to the end of a partition.
+
+        Each group of the partition commits all of its offsets again and again, each time with other values.
+
+        Args:
+            span: the partition, and the offset of the first event.
         """
         number = span.part.partition
         cycles = [self._cycle(self._names[number], variant) for variant in range(VARIANTS)]

@@ -1,8 +1,9 @@
-"""Committed offsets: commits, fetches, loading a shard, and bytes per offset.
+"""Measures committed offsets: commits, fetches, loading a shard, and bytes per offset.
 
-A round of a commit row is COMMITS requests and one commit of the log; divide by COMMITS for one request. The rows named
-"decide" measure only the state machine's decision and replay, without the record batch and the log. KCORE_BENCH_LARGE=1
-loads a million offsets.
+Each round of a benchmark of commits handles COMMITS requests. Divide its time by COMMITS for the time of one request.
+`test_commit` also measures the one commit of the log that follows the requests. The benchmarks `test_handle_commit` and
+`test_handle_commit_generic` measure only the handling of the requests, without the log. KCORE_BENCH_LARGE=1 loads a
+million offsets.
 """
 
 from __future__ import annotations

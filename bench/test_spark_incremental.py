@@ -45,7 +45,12 @@ Benchmark = Callable[..., Any]
 
 
 def commit_days(folder: Path, days: range) -> None:
-    """Appends every offset once for each day."""
+    """Appends committed offsets to a data folder. Every group commits each of its offsets once a day.
+
+    Args:
+        folder: the data folder.
+        days: the numbers of the days. The number determines the values of the day's offsets.
+    """
     settings = {
         "kcore.data.dir": str(folder),
         "kcore.durability": "os",

@@ -41,8 +41,15 @@ class Group:
         self.sent = dict.fromkeys(range(WORK_PARTITIONS), -1)
 
     def claim(self, member: str, epoch: int, partitions: set[int], floor: int) -> None:
-        """Records that a response assigned `partitions` to a member. `floor` is the value of `epoch` before the
-        request.
+        """Records the assignment in a response to a member.
+
+        Reports a violation if the epoch has decreased, or if a partition had another owner in the same epoch.
+
+        Args:
+            member: the member's id.
+            epoch: the generation or epoch in the response.
+            partitions: all partitions that the member owns now.
+            floor: the group's highest generation or epoch when the request was sent.
         """
         with self.ledger.lock:
             if epoch < floor:

@@ -259,7 +259,12 @@ class TransactionalWriter(Worker):
     def resolve(self, number: int, transaction: Transaction) -> None:
         """Determines the outcome of a transaction whose EndTxn received no response.
 
-        The transaction committed if the group's committed offset is the transaction's number.
+        Every transaction commits its own number as the group's offset. So the transaction was committed if `number` is
+        now the group's committed offset.
+
+        Args:
+            number: the number of the transaction.
+            transaction: the transaction, whose `outcome` is set.
         """
         offset = self.committed_offsets(self.group, PLAIN, [0], stable=True)[0]
         transaction.outcome = "committed" if offset == number else "aborted"

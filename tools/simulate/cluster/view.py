@@ -74,12 +74,12 @@ class EngineView:
 
     @property
     def groups(self) -> list[Any]:
-        """The group shards of all running nodes, each read from its leader."""
+        """The group shards of the cluster. Each one is read from the running node that leads its partition."""
         return self._led_shards(CONSUMER_OFFSETS)
 
     @property
     def transactions(self) -> _Shards:
-        """The transaction shards of all running nodes, each read from its leader."""
+        """The transaction shards of the cluster. Each one is read from the running node that leads its partition."""
         return _Shards(self._led_shards(TRANSACTION_STATE))
 
 
