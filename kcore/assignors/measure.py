@@ -1,4 +1,4 @@
-"""Figures of an assignment: balance, moves and rack matches."""
+"""Measures the quality of an assignment: its balance, moved partitions and rack matches."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from kcore.assignors.api import GroupAssignment, Member
 
 
 class Measures(NamedTuple):
-    """Figures of one assignment. Unless stated otherwise, a figure is a number of partitions.
+    """The measured properties of one assignment. Unless stated otherwise, each is a number of partitions.
 
     Attributes:
         counts: number of partitions of each member, ascending.
@@ -41,7 +41,7 @@ def measure(
     *,
     members: Iterable[Member] | Mapping[str, Member] = (),
 ) -> Measures:
-    """Measures an assignment.
+    """Measures the balance, the moved partitions and the rack matches of an assignment.
 
     Args:
         assignment: the assignment to measure.
@@ -50,7 +50,7 @@ def measure(
             it subscribes. A member that is missing here may keep every partition that exists.
 
     Returns:
-        The figures.
+        The measured properties.
     """
     by_id = members if isinstance(members, Mapping) else {member.member_id: member for member in members}
     counts = sorted(assignment.sizes().values())

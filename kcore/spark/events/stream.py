@@ -1,6 +1,7 @@
-"""`spark.readStream.format("kcore")`: reads a growing folder exactly once, across restarts of the query.
+"""`spark.readStream.format("kcore")`: a stream of the rows that are added to a folder.
 
-The stream's position is the next offset of each partition. Spark stores it in the query's checkpoint.
+The stream's position is the next offset of each partition. Spark stores the position in the query's checkpoint, so the
+query processes each row once, even if it is restarted.
 """
 
 from __future__ import annotations

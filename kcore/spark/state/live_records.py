@@ -45,10 +45,12 @@ TYPE_BYTES: Final = 2
 
 
 class LiveRecords:
-    """The live records of one partition.
+    """Collects the live records of one partition: the records that compaction would keep.
+
+    Committed offsets are not collected, because `state` contains them.
 
     Args:
-        state: the partition's state. A row is applied to this state before it is collected here.
+        state: the partition's state. The caller applies each row to this state before it calls `add`.
 
     Attributes:
         state: the partition's state.

@@ -24,7 +24,7 @@ IDS: Final = 10_000
 """Maximum number of ids to read from each file: enough to infer the partition count of a topic."""
 
 NAMED: Final = ("absent", "missing", "front")
-"""Kinds of faults that affect a whole log or file. The report lists the first `SHOWN` of these faults."""
+"""Kinds of faults (`LogFault`) that affect a whole log or file. The report lists the first `SHOWN` of these faults."""
 SHOWN: Final = 50
 
 
@@ -70,14 +70,15 @@ Offsets = Mapping[tuple[str, int], int]
 
 
 def beyond_end(parts: Iterable[Part], offsets: Offsets) -> tuple[list[str], dict[tuple[str, int], int]]:
-    """Compares the offsets before which to stop with the ends of the logs.
+    """Finds the partitions whose logs end before the offset at which a rebuild was requested to stop.
 
     Args:
-        parts: the partitions of the logs.
-        offsets: the offsets before which to stop.
+        parts: the partitions, with the ends of their logs.
+        offsets: (topic, partition) -> the offset before which to stop.
 
     Returns:
-        A message for each log that ends before its offset, and the offsets of the logs whose ends are unknown.
+        A message for each log that ends before its offset in `offsets`. Also the items of `offsets` for the logs whose
+        ends are unknown.
     """
     lines, unknown = [], {}
     for part in parts:
@@ -98,7 +99,7 @@ def without_records(partitions: Iterable[tuple[str, int, int]], offsets: Offsets
 
     Args:
         partitions: the topic, the partition and `next_offset` of rows of the table `partitions`.
-        offsets: the offsets before which to stop.
+        offsets: (topic, partition) -> the offset before which to stop.
     """
     return [
         f"{topic}-{partition} has no records from offset {end} up to {offsets[topic, partition]}"
@@ -142,13 +143,13 @@ def doubts_of(out: str | Path, offsets: Offsets = MappingProxyType({})) -> Uncer
 
 
 class DoubtCounts(NamedTuple):
-    """The counts of incomplete partitions and faults, from which `uncertainties` makes the messages.
+    """The counts from which `uncertainties` makes messages.
 
     Attributes:
         lost: the number of partitions that lack parts of their logs.
-        compacted: the number of partitions that were compacted since the moment.
+        compacted: the number of partitions that were compacted after the moment that the state shows.
         holes: the number of partitions in which the loss of a file would not be detected.
-        faults: the number of rows of the table `faults`.
+        faults: the number of rows of the table `faults`: records, and parts of logs, that could not be read or applied.
         named: the number of rows of the table `faults` about a whole log or file.
     """
 
@@ -162,11 +163,12 @@ class DoubtCounts(NamedTuple):
 def uncertainties(
     counts: DoubtCounts, named: Iterable[tuple[str, int, int, str]], ends: Iterable[str] = ()
 ) -> Uncertainties:
-    """Returns the messages on a state.
+    """Makes the messages about data that is, or may be, missing or wrong in a rebuilt state.
 
     Args:
-        counts: the numbers of incomplete partitions and faults.
-        named: topic, partition, offset and detail of the first faults of whole logs and files, up to `SHOWN`.
+        counts: the numbers in the messages.
+        named: rows of the table `faults` that are about a whole log or file: topic, partition, offset and detail of the
+            first `SHOWN` of these rows.
         ends: the messages of `without_records`.
     """
     lines = [*ends, *(f"{topic}-{partition}: {detail}" for topic, partition, _, detail in named)]

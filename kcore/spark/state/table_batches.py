@@ -25,7 +25,10 @@ TableBatch = tuple[str, pa.RecordBatch]
 
 
 def all_tables(results: Iterable[Rebuilt]) -> Iterator[TableBatch]:
-    """Yields the tables of partitions, one after another. Empty logs without faults are left out."""
+    """Yields the rows of all tables, one partition after another.
+
+    Leaves out a partition if its log is empty and was read without a fault (`LogFault`).
+    """
     for state, cut, _ in results:
         if state.first_offset >= 0 or cut or state.fault_count:
             yield from state_tables(state, cut)
@@ -33,7 +36,7 @@ def all_tables(results: Iterable[Rebuilt]) -> Iterator[TableBatch]:
 
 
 def tables_and_checkpoints(results: Iterable[Rebuilt]) -> Iterator[TableBatch]:
-    """Yields the tables of partitions and their checkpoints, one partition after another."""
+    """Yields, one partition after another, the rows of all tables and then the rows of the partition's checkpoint."""
     for result in results:
         offsets = []
         for table, batch in all_tables([result]):

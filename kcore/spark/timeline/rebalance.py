@@ -1,4 +1,4 @@
-"""A rebalance under construction, and the partitions that it moved."""
+"""One rebalance of a group: its properties, collected from the records of the log, and the partitions that it moved."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class Rebalance:
         start: the first record of the change.
         epoch: the resulting generation or group epoch.
         previous_epoch: the previous generation or group epoch in the log; None if the log has none.
-        whole: True if the log is complete at its start.
+        whole: True if the log is complete at the start of the change.
         causes: the known causes.
-        detail: the evidence for them.
+        detail: the evidence for the causes.
         joined: the identities (`Label.identity`) of members that joined.
         left: the identities of members that left.
         before: the previous partitions of members whose assignment changed, by identity.
@@ -99,14 +99,14 @@ class Rebalance:
 
         Args:
             partition: the partition of the internal topic.
-            end: the record that ended it, None while it is open.
+            end: the record that ended the rebalance; None if the rebalance has not ended in the log.
             outcome: the column `outcome` of the table `rebalances`.
             covers: the column `covers`: the part of the rebalance that the duration covers. The duration is null if the
                 value is `none`.
             members: the number of members afterwards.
             moves: gains and losses of members; None if assignments are opaque.
             labels: members by identity.
-            start_ms: the start of the rebalance; None: the timestamp of its first record.
+            start_ms: the start of the rebalance, in ms since the epoch; None: the timestamp of its first record.
         """
         began_ms = self.start.timestamp_ms if start_ms is None else start_ms
         duration_ms = None if end is None or covers == "none" else max(0, end.timestamp_ms - began_ms)
