@@ -151,7 +151,7 @@ def _learn_session(side: Side, response: Any, group: str, member: str, epoch: st
 
 
 def _await_released(side: Side, epoch: str, **_: Any) -> None:
-    """If the request has closed a share session, waits until the server has released the records of the session.
+    """Waits until the server has released the records of a share session, if the request has closed the session.
 
     The server releases the records only after it has sent the response.
     """

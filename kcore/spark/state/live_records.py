@@ -45,7 +45,7 @@ TYPE_BYTES: Final = 2
 
 
 class LiveRecords:
-    """Collects the live records of one partition: the records that compaction would keep.
+    """The collector of the live records of one partition, which are the records that compaction would keep.
 
     Committed offsets are not collected, because `state` contains them.
 
