@@ -64,7 +64,7 @@ class EpochGroup(Group, Generic[Member, Assignment]):
 
     Args:
         shard: the state machine that contains the group.
-        group_id: its name.
+        group_id: the name of the group.
         live: True if members have timers.
         registered: True if the shard contains the group. False for a tentative group, which a decision builds before
             its records are replayed. Changes of a tentative group do not affect watchers, metrics or topics.

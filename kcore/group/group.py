@@ -47,9 +47,9 @@ class Group(ABC):
     """The interface of a group of any kind.
 
     Attributes:
-        group_id: its name.
-        group_type: its kind.
-        members: its members by id.
+        group_id: the group's name.
+        group_type: the kind of the group.
+        members: the group's members by id.
         protocol_type: the protocol type that its members declare ("consumer", "connect", ...); "" for a group that
             never had members.
         metadata_bytes: the size of its members' metadata, which `metadata_bound` limits.
@@ -66,7 +66,7 @@ class Group(ABC):
         """Creates a group without members.
 
         Args:
-            group_id: its name.
+            group_id: the group's name.
             registered: True if its shard contains the group. False for a tentative group, which a decision builds
                 before its records are replayed.
         """

@@ -151,7 +151,7 @@ class NameSets:
         Args:
             named: for each topic name, the number of members that subscribe to it.
             before: the current names of the member.
-            after: its new names.
+            after: the new names of the member.
         """
         if before is after or before == after:
             return 0

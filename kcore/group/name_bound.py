@@ -30,7 +30,7 @@ def check_names(
         group_id: the group, for the error message.
         named: for each topic name, the number of members that subscribe to it.
         before: the current names of the member.
-        after: its new names.
+        after: the new names of the member.
         max_elements: the maximum number of elements of one request.
 
     Raises:

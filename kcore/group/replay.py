@@ -86,7 +86,7 @@ def delete_member(shard: GroupShard, key: Any, kind: type[G]) -> None:
     """Deletes a member.
 
     Raises:
-        ReplayError: its current assignment or its target still exists.
+        ReplayError: the member's current assignment or its target still exists.
     """
     group = find(shard, key.group_id, kind)
     member = None if group is None else group.members.get(key.member_id)

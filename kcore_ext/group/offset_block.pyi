@@ -49,7 +49,7 @@ class OffsetBlock(Generic[R]):
 
         Args:
             topic: the topic's name.
-            topic_id: its id, 16 bytes; zeroes if it must not be stored.
+            topic_id: the topic's id, 16 bytes; zeroes if the id must not be stored.
             partitions: the partitions of the request.
             codes: the error code of each partition, which is 0 unless an earlier check has refused the partition; None
                 if no partition was refused.

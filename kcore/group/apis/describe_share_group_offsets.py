@@ -54,7 +54,7 @@ class RequestedTopic(NamedTuple):
 
     Attributes:
         name: the topic's name.
-        topic_id: its id, 16 bytes.
+        topic_id: the topic's id, 16 bytes.
         partitions: the requested partitions that exist.
         missing: the requested partitions that do not exist.
     """

@@ -31,12 +31,12 @@ class Member(ShardTimer):
         client_host: the client's address.
         rebalance_timeout_ms: maximum time that a rebalance waits for it.
         session_timeout_ms: maximum time without a heartbeat.
-        protocols: the protocols it supports.
-        assignment: its assignment from the leader; opaque.
-        awaiting_join: its parked JoinGroup, or None.
-        awaiting_sync: its parked SyncGroup, or None.
-        is_new: True until its first join gets a response.
-        timer: its session timer; set when it joins, or when the shard is loaded.
+        protocols: the protocols that the member supports.
+        assignment: the member's assignment, as the bytes that the group's leader has sent.
+        awaiting_join: the member's parked JoinGroup, or None.
+        awaiting_sync: the member's parked SyncGroup, or None.
+        is_new: True until the member's first join gets a response.
+        timer: the member's session timer; set when the member joins, or when the shard is loaded.
     """
 
     __slots__ = (

@@ -45,7 +45,7 @@ class CurrentAssignment:
     Attributes:
         member_epoch: the epoch that the member must send; -2 for a static member that left temporarily.
         previous_epoch: the previous member epoch, which a member that missed a response may still send.
-        state: its progress towards its target.
+        state: the member's progress towards its target assignment.
         assigned: the partitions it may use.
         revoking: the partitions it must revoke.
     """

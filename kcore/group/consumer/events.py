@@ -27,10 +27,10 @@ class MemberView(NamedTuple):
 
     Attributes:
         member_id: identifies the member in the group.
-        instance_id: its instance id, None for a dynamic member.
-        client_id: the client id of its requests.
-        member_epoch: its epoch; -2 for a static member that left temporarily.
-        state: its progress towards its target.
+        instance_id: the member's group instance id, None for a dynamic member.
+        client_id: the client id of the member's requests.
+        member_epoch: the member's epoch; -2 for a static member that left temporarily.
+        state: the member's progress towards its target assignment.
         assigned: the partitions that the member may use. No other member may use them until the member has released
             them. A watcher can fence the member by its `member_epoch`.
         revoking: the partitions it must revoke and has not confirmed; no other member may use them yet.
@@ -55,7 +55,7 @@ class GroupChanged(NamedTuple):
         state: Kafka's name of its state; "Dead" if it is no longer a consumer group.
         group_epoch: rises with each change that affects the assignment.
         assignment_epoch: the epoch of the targets.
-        members: its members by id.
+        members: the group's members by id.
     """
 
     group_id: str

@@ -52,14 +52,14 @@ class MemberMetadata:
 
     Attributes:
         instance_id: the name that a static member keeps over restarts, or None.
-        rack_id: its rack, or None.
-        client_id: the client id of its requests.
-        client_host: its address.
+        rack_id: the member's rack, or None.
+        client_id: the client id of the member's requests.
+        client_host: the client's address.
         rebalance_timeout_ms: maximum time to revoke partitions.
         names: the topics it subscribes to by name.
         regex: the pattern it subscribes to; "" for none.
-        server_assignor: the assignor it requests, or None.
-        classic: its metadata of the classic protocol; None for a member of the new protocol.
+        server_assignor: the assignor that the member requests, or None.
+        classic: the member's metadata of the classic protocol; None for a member of the new protocol.
     """
 
     __slots__ = (
@@ -141,14 +141,14 @@ class ConsumerMember(GroupMember):
     Attributes:
         group: the group of the member.
         member_id: identifies the member in the group.
-        metadata: its subscription, and its other data from its requests.
-        current: its current assignment and epochs.
-        timer: its session timer; None while the shard is loading, or does not contain the group yet.
+        metadata: the member's subscription, and other data from its requests.
+        current: the member's current assignment and epochs.
+        timer: the member's session timer; None while the shard is loading, or does not contain the group yet.
         rebalance_timer: armed while it must revoke partitions.
         join_timer: armed while a classic member must send JoinGroup.
         sync_timer: armed while a classic member must send SyncGroup.
-        settled_epoch: its member epoch while it is STABLE and uses the new protocol, else `NEVER`. The fast path serves
-            heartbeats with this epoch.
+        settled_epoch: the member epoch while the member is STABLE and uses the new protocol, else `NEVER`. The fast
+            path serves heartbeats with this epoch.
         reply: the cached response to a heartbeat with `settled_epoch` that changes nothing; None until it is needed.
         assignor_member: the member in the form that assignors receive; None until it is needed.
     """

@@ -33,14 +33,14 @@ class MemberChange:
     """The change of one member in one decision.
 
     Attributes:
-        group: its group, before the decision.
+        group: the member's group, before the decision.
         member_id: identifies the member in the group.
         member: the existing member with this id; None for a new member, even if the new member replaces another.
         replaced: the static member that the new member replaces, or None.
         before: the metadata of `member` or `replaced` before the decision; None if both are None.
-        metadata: its new metadata.
-        current: its assignment before the decision.
-        after: its assignment after the decision.
+        metadata: the member's new metadata.
+        current: the member's assignment before the decision.
+        after: the member's assignment after the decision.
         records: the records of the decision.
         group_epoch: the group's epoch after the decision.
         subscription_changed: whether its subscription changed.

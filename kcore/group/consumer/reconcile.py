@@ -45,7 +45,7 @@ def reconcile(
     Args:
         current: the member's assignment before the heartbeat.
         target_epoch: the assignment epoch.
-        target: its target in that epoch.
+        target: the member's target in that epoch.
         owners: the owners of partitions.
         reported: the partitions that the member reports; None if it sends no report.
         subscribed: given a topic id, returns True if the member now subscribes to the topic.

@@ -188,8 +188,8 @@ class Subscriptions:
         """Returns the group's topics after a change of one member.
 
         Args:
-            before: its previous metadata; None for a new member.
-            after: its new metadata; None if it leaves.
+            before: the member's previous metadata; None for a new member.
+            after: the member's new metadata; None if the member leaves.
             dropped_regex: a pattern that has no subscriber after the change.
         """
         topics = set(self.names)

@@ -167,7 +167,7 @@ def update_timers_of_joined(member: ConsumerMember, metadata: MemberMetadata) ->
 
     Args:
         member: the classic member that has joined.
-        metadata: its new metadata.
+        metadata: the member's new metadata.
     """
     group = member.group
     member.stop_classic_timers()

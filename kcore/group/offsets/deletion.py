@@ -28,7 +28,7 @@ def on_topic_deleted(shards: Shards[GroupShard], topic: str, topic_id: bytes) ->
     Args:
         shards: the group shards.
         topic: the deleted topic's name.
-        topic_id: its id, 16 bytes. Offsets of a later topic with the same name stay.
+        topic_id: the deleted topic's id, 16 bytes. Offsets of a later topic with the same name stay.
     """
     for shard in shards:
         # Shards without groups are skipped, because each slice would take a turn of the event loop.

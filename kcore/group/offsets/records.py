@@ -92,7 +92,7 @@ def materialised(record_offset: int, value: OffsetCommitValue) -> OffsetAndMetad
 
     Args:
         record_offset: the record's offset in the log.
-        value: its value, decoded from any version.
+        value: the record's value, decoded from any version.
     """
     return OffsetAndMetadata(
         record_offset,

@@ -44,7 +44,7 @@ class Change(NamedTuple):
             yet.
         member: the existing member; None for a new member.
         member_id: identifies the member in the group.
-        metadata: its metadata after the decision.
+        metadata: the member's metadata after the decision.
         resubscribes: whether its set of subscribed topics changes.
     """
 

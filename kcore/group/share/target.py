@@ -41,7 +41,7 @@ def compute(group: ShareGroup, member_id: str, metadata: MemberMetadata) -> tupl
     Args:
         group: the group before the decision.
         member_id: the member that changes or joins in this decision.
-        metadata: its new metadata.
+        metadata: the new metadata of that member.
 
     Returns:
         A pair: the targets that are new or differ from the group's current targets, and the new value of the group's

@@ -66,13 +66,13 @@ class TopicFault(NamedTuple):
 
 
 class InternalTopic(NamedTuple):
-    """An internal topic with its decided partition count.
+    """An internal topic of a topology, with the partition count that it must have.
 
     Attributes:
-        name: its name.
-        partitions: its decided partition count.
+        name: the topic's name.
+        partitions: the partition count that the configuration requires.
         replication_factor: the requested number of replicas; 0 for the broker's default.
-        settings: its own settings.
+        settings: the topic's own settings.
     """
 
     name: str
@@ -85,10 +85,10 @@ class ConfiguredSubtopology(NamedTuple):
     """A subtopology whose partition counts are known.
 
     Attributes:
-        tasks: its number of tasks.
-        stateful: True if it has changelog topics.
-        inputs: the topics that it reads.
-        internal: its internal topics by name.
+        tasks: the number of tasks.
+        stateful: True if the subtopology has changelog topics.
+        inputs: the topics that the subtopology reads.
+        internal: the internal topics of the subtopology, by name.
     """
 
     tasks: int

@@ -26,11 +26,11 @@ class MemberMetadata(NamedTuple):
     """The metadata that a member sends about itself.
 
     Attributes:
-        instance_id: its instance id, or None. kcore refuses requests with an instance id, but the log of a later
-            version of Kafka may contain one.
-        rack_id: its rack, or None.
-        client_id: the client id of its requests.
-        client_host: its address.
+        instance_id: the member's instance id, or None. kcore refuses requests with an instance id, but the log of a
+            later version of Kafka may contain one.
+        rack_id: the member's rack, or None.
+        client_id: the client id of the member's requests.
+        client_host: the client's address.
         rebalance_timeout_ms: maximum time in which it must revoke tasks.
         topology_epoch: the epoch of the topology that it runs.
         process_id: the process that it belongs to.
@@ -81,9 +81,9 @@ class StreamsMember(GroupMember):
     Attributes:
         group: the group of the member.
         member_id: identifies the member in the group.
-        metadata: its process, its topology epoch, and its other data from its requests.
-        current: its current assignment and epochs.
-        timer: its session timer; None while the shard is loading, or does not contain the group yet.
+        metadata: the member's process, its topology epoch, and other data from its requests.
+        current: the member's current assignment and epochs.
+        timer: the member's session timer; None while the shard is loading, or does not contain the group yet.
         revocation_timer: armed while it must revoke tasks.
         rest_epoch: the group epoch at its last heartbeat if that heartbeat changed nothing and its response had no
             status, else `NEVER`. The fast path serves the member while the group has the same `rest_epoch`. Soft state.

@@ -33,12 +33,12 @@ class MemberChange:
     """The change of one member and its group by a heartbeat. The steps of the decision fill the attributes.
 
     Attributes:
-        group: its group, before the decision.
+        group: the member's group, before the decision.
         member_id: identifies the member in the group.
         member: the existing member with this id; None for a new member.
-        metadata: its new metadata.
-        current: its assignment before the decision.
-        after: its assignment after the decision.
+        metadata: the member's new metadata.
+        current: the member's assignment before the decision.
+        after: the member's assignment after the decision.
         records: the records so far.
         statuses: the statuses of the response so far.
         settings: the group's settings.

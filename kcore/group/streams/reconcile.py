@@ -52,7 +52,7 @@ def reconcile(
     Args:
         current: the member's assignment before the heartbeat.
         target_epoch: the assignment epoch.
-        target: its target in that epoch.
+        target: the member's target in that epoch.
         process_id: the process in which the member runs.
         processes: the processes that have each task.
         report: the tasks that the member reports; None if it sends no report.

@@ -70,7 +70,7 @@ class CurrentAssignment:
     Attributes:
         member_epoch: the epoch that the member must send.
         previous_epoch: the previous member epoch, which a member that missed a response may still send.
-        state: its progress towards its target.
+        state: the member's progress towards its target assignment.
         assigned: the tasks it may run.
         revoking: the tasks it must revoke.
     """

@@ -18,8 +18,8 @@ class RevocationTimer(ShardTimer):
 
     Attributes:
         member: the member that the timer removes.
-        member_epoch: its epoch when the timer was armed. The timer has no effect if the member has another epoch when
-            it fires.
+        member_epoch: the member's epoch when the timer was armed. The timer has no effect if the member has another
+            epoch when it fires.
         timer: the scheduled timer.
     """
 
