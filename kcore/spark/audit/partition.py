@@ -231,7 +231,8 @@ def examine(
     Args:
         topic: the name of an internal topic or of a user's topic.
         partition: the number of the partition.
-        rows: its log in offset order, with duplicates and reader faults at their positions.
+        rows: the rows of the partition's log in offset order. Duplicates, and unreadable parts that the reader
+            found (`LogFault`), stand at their positions.
         cleaned_to: the offset up to which compaction has run, if known.
     """
     partition_audit = PartitionAudit(topic, partition, cleaned_to)

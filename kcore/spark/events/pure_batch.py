@@ -78,7 +78,7 @@ def rows(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
     """Yields the rows of one whole batch.
 
     Raises:
-        MalformedError: its records are damaged; the rows before the damage were yielded.
+        MalformedError: the records of the batch are damaged; the rows before the damage were yielded.
     """
     fields = _HEADER.unpack_from(batch, 0)
     base, attributes, last_delta = fields[0], fields[5], fields[6]

@@ -43,7 +43,7 @@ class SegmentPartition(NamedTuple):
     Attributes:
         topic: the name of the partition's topic.
         partition: the partition's number.
-        paths: its segment files, oldest first.
+        paths: the partition's segment files, oldest first.
         checkpoint: the offset in the cleaner's checkpoint file; None if there is no such file.
         missing: the missing segments, each as a pair: its base offset, and the name of a file that proves that the
             segment existed.

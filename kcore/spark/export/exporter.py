@@ -289,7 +289,7 @@ class ExportSource(Source):
     """An export, read by its manifest.
 
     Args:
-        path: its folder, a path or a URI.
+        path: the folder of the export, a path or a URI.
         manifest: the content of the export's manifest; None: it is read from the folder.
         opened: opens a file by its name in the manifest; None: files are opened in the folder.
     """

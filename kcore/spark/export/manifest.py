@@ -37,12 +37,12 @@ class ExportedFile:
     """One file of an export.
 
     Attributes:
-        path: its path below the export's folder, with `/`.
+        path: the path of the file below the export's folder, with `/`.
         first_offset: the offset of its first row.
         last_offset: the offset of its last row.
         count: the number of rows.
-        size_bytes: the number of bytes in it.
-        sha256: its checksum, in hexadecimal digits.
+        size_bytes: the number of bytes in the file.
+        sha256: the SHA-256 checksum of the file, in hexadecimal digits.
     """
 
     path: str
@@ -92,7 +92,7 @@ class ExportedPartition:
         requested_start: the requested start offset, if this offset is after the start of the log; else 0. The export
             lacks earlier rows.
         faults: the unreadable parts, the first `MAX_FAULTS` of them.
-        files: its files by offset.
+        files: the partition's files by offset.
         topic_id: the id of the topic in hexadecimal digits; None if no source knew it.
     """
 

@@ -49,7 +49,7 @@ class KafkaLogs(EventLogs):
 
     Args:
         spark: a session with the package of Spark's Kafka source.
-        cluster: its address and the settings of its clients.
+        cluster: the address of the cluster, and the settings of clients.
         topics: names of the internal topics to read.
 
     Raises:

@@ -90,8 +90,8 @@ class Checked:
     """The target that a plan was checked against.
 
     Attributes:
-        where: its name: HOST:PORT, or a folder.
-        cluster_id: its cluster's id, None if the server does not report it.
+        where: the name of the target: HOST:PORT, or a folder.
+        cluster_id: the id of the target's cluster, None if the server does not report it.
     """
 
     where: str

@@ -65,7 +65,7 @@ class TargetState(NamedTuple):
     """The current state of a target.
 
     Attributes:
-        cluster_id: its cluster's id.
+        cluster_id: the id of the target's cluster.
         refused: group -> the reason why its offsets must not be changed.
         committed: group -> (topic, partition) -> its committed offset.
         logs: (topic, partition) -> its log; missing partitions are left out.

@@ -36,7 +36,7 @@ class PartitionState:
 
     Args:
         topic: one of `COORDINATOR_TOPICS`.
-        partition: its number.
+        partition: the number of the partition.
         cleaned_to: the offset up to which compaction has run, if known.
 
     Attributes:

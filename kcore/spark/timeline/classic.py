@@ -57,7 +57,7 @@ class ClassicGroup:
     """The state of a classic group between two of its records.
 
     Attributes:
-        last: its last generation.
+        last: the group's last generation.
         last_commits: the times of its latest commits.
         released: partitions that the last generation revoked from a member and did not assign.
     """

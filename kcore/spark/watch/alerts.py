@@ -65,7 +65,7 @@ def hanging_transactions(
     Args:
         transactions: the table `transactions`.
         now_ms: the time of the alerts.
-        limits: their `grace_ms` is added to each transaction's timeout.
+        limits: the limits, of which `grace_ms` is added to each transaction's timeout.
         as_of_ms: the time up to which the table has the events of the source; None: `now_ms`. While a slow micro-batch
             runs, the table may lack the end of a transaction.
     """
@@ -118,7 +118,7 @@ def groups_without_commits(
         offsets: the table `offsets`.
         lags: the result of `lag_by_group`.
         now_ms: the time of the alerts.
-        limits: their `gap_ms` is the allowed time without a commit.
+        limits: the limits, of which `gap_ms` is the allowed time without a commit.
         as_of_ms: the time up to which the tables have the events of the source; None: `now_ms`.
     """
     return groups.sparkSession.sql(
