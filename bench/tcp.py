@@ -16,7 +16,7 @@ class Pipeline:
     Args:
         port: the server's port on this machine.
         request: a typed request, which is sent repeatedly.
-        version: its API version.
+        version: the API version of the request.
         depth: the number of outstanding requests.
     """
 

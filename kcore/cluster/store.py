@@ -72,8 +72,8 @@ class NodeDescription(NamedTuple):
     """The addresses and the rack that a node registers for the other nodes.
 
     Attributes:
-        endpoints: its listeners with their advertised addresses.
-        rack: its rack, or None.
+        endpoints: the node's listeners with their advertised addresses.
+        rack: the node's rack, or None.
         inter_broker_listener: the name of the listener for requests of other nodes.
         secret: random text by which the node identifies itself to other nodes, because only nodes can read the store.
             "" for a node of an older version.
@@ -122,10 +122,10 @@ class RegisteredNode(NamedTuple):
 
     Attributes:
         node_id: the setting `node.id` of the node.
-        lease: its lease. A node is alive while the lease has not expired and `fenced` is False.
+        lease: the node's lease. A node is alive while the lease has not expired and `fenced` is False.
         fenced: True if the store refuses the node's writes, because it was fenced or has unregistered.
         draining: True if an operator wants the node to lead no partition (`set_draining`).
-        description: its addresses.
+        description: the node's addresses.
     """
 
     node_id: int

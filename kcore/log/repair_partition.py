@@ -81,7 +81,7 @@ class PartitionPlan:
 
     Attributes:
         key: the partition.
-        meta: its metadata.
+        meta: the partition's metadata.
         bases: base offsets, ascending.
         positions: the position of each batch in the damaged file; without meaning for batches in `made`.
         sizes: the size of each batch.

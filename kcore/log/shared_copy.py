@@ -36,7 +36,7 @@ def begin_shared(env: lmdb.Environment, meta: Any, source: str) -> tuple[lmdb.Tr
 
     Args:
         env: the folder's environment.
-        meta: its database of metadata.
+        meta: the database of metadata in `env`.
         source: the folder.
 
     Returns:

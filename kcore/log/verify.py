@@ -163,8 +163,8 @@ def verify_columns(storage: Storage, key: PartitionKey, meta: PartitionMeta, end
     Args:
         storage: the storage to check.
         key: the partition.
-        meta: its metadata; its batches must be sound.
-        end_offset: its end.
+        meta: the metadata of the partition, whose batches must be sound.
+        end_offset: the end offset of the partition.
     """
     findings: list[Finding] = []
     position = meta.log_start_offset

@@ -97,7 +97,7 @@ class NewPartition(NamedTuple):
 
     Attributes:
         key: the partition's name.
-        meta: its first metadata, with its number.
+        meta: the first metadata of the partition, with its number.
         leader: the id of the node that leads it; -1 for none.
         leader_epoch: the epoch of that leader.
     """

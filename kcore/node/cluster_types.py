@@ -49,7 +49,7 @@ class LogDirectory:
     """A directory in which a broker keeps partitions.
 
     Attributes:
-        path: its path on the broker's machine.
+        path: the path of the directory on the broker's machine.
         partitions: the size of each partition, in bytes.
         total_bytes: the size of its volume; None: unknown.
         usable_bytes: the free space of its volume; None: unknown.

@@ -192,7 +192,7 @@ class PartitionDescription:
     """A partition of a topic.
 
     Attributes:
-        partition: its number.
+        partition: the number of the partition.
         leader: the node id of its leader; None: the partition has no leader.
         replicas: the node ids of its replicas.
         in_sync: the node ids of the replicas that are in sync.
@@ -262,7 +262,7 @@ class Topology:
     Attributes:
         epoch: the topology epoch, which rises with each change of the topology.
         source_topics: the topics that it reads.
-        internal_topics: its repartition and changelog topics.
+        internal_topics: the repartition and changelog topics.
     """
 
     epoch: int
@@ -276,10 +276,10 @@ class MemberDescription:
 
     Attributes:
         member_id: the id of the member in the group.
-        instance_id: its group instance id; None for a dynamic member.
+        instance_id: the member's group instance id; None for a dynamic member.
         client_id: the client's id.
         host: the client's address.
-        epoch: its member epoch; -1 in a classic group.
+        epoch: the member epoch; -1 in a classic group.
         assignment: the partitions that it owns. For a streams member, these are the partitions with the numbers of its
             active tasks, in all topics that these tasks read. A topic may have fewer partitions than there are tasks.
         target: the partitions that it will own after the rebalance; equal to `assignment` in a classic group.
@@ -322,9 +322,10 @@ class GroupDescription:
     Attributes:
         group_id: the id of the group.
         type: "classic", "consumer", "share" or "streams".
-        state: its state: "Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling".
+        state: the state of the group: "Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Assigning",
+            "Reconciling".
         members: the description of each member.
-        epoch: its group epoch; -1 for a classic group.
+        epoch: the group epoch; -1 for a classic group.
         assignment_epoch: the epoch of the target assignment; -1 for a classic group.
         assignor: the name of the assignor that computed the assignment, or "".
         protocol_type: the protocol type of a classic group.

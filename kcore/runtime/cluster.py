@@ -11,7 +11,7 @@ class Broker(NamedTuple):
     """A node as the clients of one listener see it.
 
     Attributes:
-        node_id: its id.
+        node_id: the id of the node.
         host: the advertised host of the client's listener.
         port: the advertised port.
         rack: the node's rack, or None.

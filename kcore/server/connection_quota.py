@@ -88,7 +88,7 @@ class ConnectionQuota:
 
         Args:
             rate: the rate of the server or of a listener.
-            bound: its limit, per second.
+            bound: the limit of the rate, per second.
             now_ms: the present time.
         """
         if bound == INT_MAX:

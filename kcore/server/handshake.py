@@ -97,7 +97,7 @@ class _Client:
 
     Attributes:
         socket: the accepted socket.
-        host: its address.
+        host: the client's address.
         since_s: the time on the loop's clock at which it was accepted, or at which its handshake began.
         needed_bytes: number of received bytes after which the loop reports the socket as readable; 0 while the loop
             does not watch the socket.

@@ -50,9 +50,9 @@ class GroupSnapshot:
     Attributes:
         group_id: the id of the group.
         kind: "classic", "consumer", "share", "streams"; "" if the group does not exist.
-        state: its state under Kafka's name; "Dead" if the group does not exist.
+        state: the group's state under Kafka's name; "Dead" if the group does not exist.
         epoch: the generation of a classic group, the group epoch of others; -1 without a group.
-        members: its members by id.
+        members: the group's members by id.
     """
 
     group_id: str

@@ -10,8 +10,8 @@ class BatchMetadata(NamedTuple):
         first_sequence: the sequence of its first record; -1 if a coordinator wrote it.
         last_sequence: the sequence of its last record; -1 if a coordinator wrote it.
         base_offset: the offset of its first record.
-        last_offset: the offset of its last record.
-        timestamp_ms: its largest timestamp, in ms since the epoch.
+        last_offset: the offset of the batch's last record.
+        timestamp_ms: the largest timestamp of the batch, in ms since the epoch.
     """
 
     first_sequence: int
@@ -28,12 +28,12 @@ class ProducerEntry:
 
     Attributes:
         producer_id: the producer's id.
-        epoch: its newest epoch; -1 before its first write.
+        epoch: the producer's newest epoch; -1 before its first write.
         coordinator_epoch: the epoch of the coordinator that wrote its last end marker; -1 for none.
         last_timestamp_ms: time of its last write (the largest timestamp of its last batch, or the marker's).
-        txn_first_offset: the first offset of its open transaction; -1 if no transaction is open.
-        batches: its last batches in this epoch, oldest first; at most 5, because an idempotent client sends at most 5
-            requests before it gets a response. Setting more batches raises ValueError.
+        txn_first_offset: the first offset of the producer's open transaction; -1 if no transaction is open.
+        batches: the producer's last batches in this epoch, oldest first; at most 5, because an idempotent client sends
+            at most 5 requests before it gets a response. Setting more batches raises ValueError.
     """
 
     epoch: int

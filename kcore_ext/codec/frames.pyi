@@ -37,7 +37,7 @@ def encode_request(request: StructBase, version: int, correlation_id: int, clien
 
     Args:
         request: the message.
-        version: its API version.
+        version: the API version of the request.
         correlation_id: the number that the response will carry.
         client_id: the sender's name, None for null.
 

@@ -127,7 +127,7 @@ class ShareStates:
 
         Args:
             key: the share partition.
-            state: its state, which becomes part of this table alone.
+            state: the state of the share partition, which becomes part of this table alone.
 
         Raises:
             ValueError: the share partition has a state already, or the state is in a table already.

@@ -47,8 +47,8 @@ class Transaction:
     """A transaction of a client.
 
     Attributes:
-        name: its transactional id and number.
-        writes: its records.
+        name: the transactional id, and the number of the transaction.
+        writes: the records of the transaction.
         offsets: the offsets that it commits: (group, partition) -> offset.
         commit_sent: True once the client has requested its commit.
         result: "committed", "aborted", or UNKNOWN.

@@ -309,7 +309,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
 
         Args:
             run: the request.
-            pending: its deferred response, if it already has one.
+            pending: the deferred response to the request, if there already is one.
 
         Returns:
             The response, or a `Pending` for it.

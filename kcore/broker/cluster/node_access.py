@@ -83,7 +83,7 @@ class NodeAccess(NamedTuple):
 
         Args:
             context: the client and the API version of the request.
-            key: its API.
+            key: the API of the request.
         """
         if self.listener and context.listener != self.listener:
             log_refusal(WRONG_LISTENER, context, key)

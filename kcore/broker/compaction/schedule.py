@@ -181,7 +181,7 @@ class Cleaner:
             sizes: the sizes of the partition, updated after the pass; None: the sizes are not tracked.
 
         Raises:
-            LogError: its log is damaged.
+            LogError: the partition's log is damaged.
             CorruptBatchError: one of its batches is damaged.
         """
         config = partition.config

@@ -67,7 +67,7 @@ class SynonymValue(NamedTuple):
 
     Attributes:
         name: the setting's name.
-        value: its value as text.
+        value: the setting's value as text.
         source: Kafka's number of the source (the SOURCE constants).
     """
 

@@ -65,7 +65,7 @@ def check_client_metrics(name: str, own: Mapping[str, str]) -> None:
 
     Args:
         name: the subscription's name.
-        own: its settings, name -> text.
+        own: the settings of the subscription, name -> text.
 
     Raises:
         KafkaError: INVALID_REQUEST for an empty name, an unknown setting or an interval out of bounds, INVALID_CONFIG

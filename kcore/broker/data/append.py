@@ -340,7 +340,7 @@ def _survey(batch: bytes, unpack: Unpack) -> Generator[int, None, tuple[Survey, 
 
     Raises:
         CorruptBatchError: the batch is damaged.
-        KafkaError: its records exceed a limit when decompressed.
+        KafkaError: the records of the batch exceed a limit when decompressed.
     """
     found = BatchSurvey(batch)
     records: bytes | None = None

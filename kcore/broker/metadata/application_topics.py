@@ -30,10 +30,10 @@ class RequestedTopic(Protocol):
     """A topic to create.
 
     Attributes:
-        name: its name.
-        partitions: its partition count.
-        replication_factor: its replicas; 0 for the node's default.
-        settings: its own settings.
+        name: the topic's name.
+        partitions: the topic's partition count.
+        replication_factor: the number of replicas; 0 for the node's default.
+        settings: the topic's own settings.
     """
 
     @property

@@ -38,10 +38,10 @@ class BrokerRegistration(NamedTuple):
     """A registered node.
 
     Attributes:
-        node_id: its id.
-        epoch: the epoch of its registration, which is the epoch of its lease; higher for each later start.
-        addresses: its listeners.
-        rack: its rack, or None.
+        node_id: the id of the node.
+        epoch: the epoch of the registration, which is the epoch of the node's lease; higher for each later start.
+        addresses: the node's listeners.
+        rack: the node's rack, or None.
         fenced: True if the node is not alive.
         draining: True while it shuts down or an operator moves its partitions away.
     """
