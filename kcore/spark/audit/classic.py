@@ -51,7 +51,8 @@ class Generations(Check):
 class ClassicOwners(Check):
     """The check that a partition has one owner within a generation.
 
-    It covers only groups with the protocol type `consumer`. The assignments of other protocol types are opaque.
+    It covers only groups with the protocol type `consumer`. The format of the assignments of other protocol types is
+    not known.
     """
 
     __slots__ = ()

@@ -100,12 +100,12 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A restore plan.
+    """A plan that sets committed offsets of a target cluster back to their values at an earlier moment.
 
     Attributes:
-        source: the log that it was made from.
-        timestamp_ms: the moment, in ms since the epoch; None if offsets define it.
-        offsets: the moment as entries of (topic, partition, offset before which to stop).
+        source: the log from which the plan was made.
+        timestamp_ms: the moment, in ms since the epoch; None if `offsets` defines the moment.
+        offsets: the moment as positions in the logs: (topic, partition, offset before which to stop).
         compacted: partitions of `__consumer_offsets` that compaction has changed since the moment. Offsets that were
             deleted since the moment may be missing from the plan.
         damaged: partitions that lack records before the moment for other reasons than compaction, or are missing.

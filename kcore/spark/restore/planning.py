@@ -11,14 +11,14 @@ from kcore.spark.restore.target import HELD_OPEN, NO_LOG, Committed, Log, Target
 
 
 class CommittedAsOf(NamedTuple):
-    """One committed offset as of the moment, as far as the log has its record.
+    """One committed offset as of the moment of a restore plan, as far as the log has the record of the commit.
 
     Attributes:
         group: the group id.
         topic: the name of the topic.
         partition: the number of the partition.
         offset: the committed offset; None if unknown because of compaction or damage.
-        metadata: the metadata committed with it.
+        metadata: the metadata that was committed with the offset.
         topic_id: the topic's id at the moment, 32 hexadecimal digits; "" if the record has none.
         history: `WHOLE`, `COMPACTED` or `DAMAGED`.
         pending: True if an open transaction had another offset of the partition.

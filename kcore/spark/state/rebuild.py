@@ -11,7 +11,7 @@ from kcore.spark.state.partition_state import PartitionState
 
 
 class AsOf(NamedTuple):
-    """The moment of a state.
+    """The moment as of which a state is rebuilt: the position in a log at which the replay stops.
 
     Attributes:
         offset: the offset before which to stop; None: no limit.
@@ -23,7 +23,7 @@ class AsOf(NamedTuple):
     timestamp_ms: int | None = None
 
     def excludes(self, row: EventRow) -> bool:
-        """Returns True if a row is beyond the moment; then all later rows are beyond it, too."""
+        """Returns True if the replay stops before this row. All later rows are then excluded, too."""
         return (self.offset is not None and row.offset >= self.offset) or (
             self.timestamp_ms is not None and row.timestamp_ms > self.timestamp_ms
         )
@@ -44,8 +44,8 @@ class Rebuilt(NamedTuple):
     """A rebuilt partition.
 
     Attributes:
-        state: the partition's state as of the moment.
-        cut: True if the log continues after the moment.
+        state: the partition's state as of the requested moment (`AsOf`).
+        cut: True if the log continues after that moment.
         live: the records that make up the state; None if they were not requested.
     """
 

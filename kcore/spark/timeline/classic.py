@@ -44,7 +44,7 @@ class Generation(NamedTuple):
 
     @property
     def parts(self) -> dict[str, TopicPartitions] | None:
-        """The partitions of every member by identity; None if an assignment is opaque."""
+        """The partitions of every member by identity; None if an assignment cannot be decoded."""
         partitions = {}
         for identity, member in self.members.items():
             if member.parts is None:

@@ -104,7 +104,7 @@ class Rebalance:
             covers: the column `covers`: the part of the rebalance that the duration covers. The duration is null if the
                 value is `none`.
             members: the number of members afterwards.
-            moves: gains and losses of members; None if assignments are opaque.
+            moves: gains and losses of members; None if assignments cannot be decoded.
             labels: members by identity.
             start_ms: the start of the rebalance, in ms since the epoch; None: the timestamp of its first record.
         """
