@@ -54,7 +54,8 @@ class Shard(ShardCore, Generic[M]):
         now: the clock, which is read once per round.
         max_batch_bytes: the topic's max.message.bytes; the records of one decision must fit in one batch.
         codec: the codec of the batches, 0 for none. `max_batch_bytes` limits the batch before compression.
-        allows_background_commit: see `Participant`; True if no response shows state that is not durable yet.
+        allows_background_commit: True if no response shows state that is not durable yet. Another thread may then write
+            the commit while the engine decides further requests.
 
     Attributes:
         state: the state. Only ACTIVE shards serve requests; LOADING shards return COORDINATOR_LOAD_IN_PROGRESS, all

@@ -45,11 +45,13 @@ class Served(ApiEntry):
 
     Args:
         api: processes the requests.
-        limit_bytes: as in `ApiEntry`.
-        reserve_memory: as in `ApiEntry`.
-        max_request_bytes: as in `ApiEntry`.
-        max_request_elements: as in `ApiEntry`.
-        slice_bytes: as in `ApiEntry`.
+        limit_bytes: the largest response in bytes, including its length field.
+        reserve_memory: called with the size in bytes of every encoded response of more than 16 KiB. It raises
+            `MessageTooLargeError` if not enough memory is left. None: the sizes are not reported.
+        max_request_bytes: the largest request in bytes.
+        max_request_elements: the largest number of array elements and tagged fields in a request.
+        slice_bytes: the size in bytes above which a response is encoded in slices; 0: all responses are encoded in one
+            step.
 
     Attributes:
         all_times: the times of all measured requests. `times` is this object while the server measures requests, and

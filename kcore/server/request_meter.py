@@ -32,7 +32,7 @@ class RequestMeter:
     (Produce, acks=0).
 
     Args:
-        quotas: receives the time.
+        quotas: receives the processing time of each request, and returns the throttle time.
         failed: makes the response to a request whose processing raised an exception (`Engine.failed`).
     """
 
@@ -78,9 +78,9 @@ class MeteredPending(Pending):
     """The response of a measured request that is completed later.
 
     Args:
-        meter: charges the time.
+        meter: charges the processing time to the client.
         pending: the response of the API.
-        duration_ns: the time until the API returned `pending`.
+        duration_ns: the processing time, in ns, until the API returned `pending`.
     """
 
     __slots__ = ("_duration_ns", "_meter", "_of")

@@ -38,7 +38,7 @@ class EpochFastPath(GroupFastPath):
         read: the tuple (`Operation.READ`, `ResourceType.GROUP`).
         denied: the response to a client that may not READ the group.
         request: the class of the request.
-        fields: as in `GroupFastPath`.
+        fields: the fields of the request that the fast path reads, by index; index 0 is the group id.
         services: the setting that enables the protocol, and the settings of groups.
         context: the class of request contexts, a named tuple.
         settings: the class of a group's settings, a named tuple.

@@ -105,7 +105,7 @@ class TxnOffsetCommitFastPath(CommitFastPath):
         shards: the group shards.
         topics: the cluster's topics.
         authorizer: checks the permission to WRITE transactions, and READ groups and topics; None allows all.
-        verifier: see `kcore.group.offsets.verifier.GroupVerifier`.
+        verifier: verifies a transaction with its coordinator (`kcore.group.offsets.verifier.GroupVerifier`).
         verified: the object that the verifier returns for a valid transaction; compared by identity.
         request: the class of the request.
         topic: the class of a topic of the request.

@@ -34,11 +34,11 @@ def release(
     producer_id: int,
     commit: bool,
 ) -> int:
-    """Ends a transaction: commits or drops its pending offsets, like `OffsetStore.complete`.
+    """Ends a transaction: commits or drops its pending offsets.
 
     Args:
-        pending: as in `hold`.
-        opened: as in `hold`.
+        pending: producer id -> group -> topic -> partition -> offset.
+        opened: group -> topic -> partition -> producers with a pending offset.
         groups: group -> topic -> partition -> the committed offset.
         producer_id: the producer of the transaction.
         commit: True to commit, False to abort.

@@ -46,7 +46,7 @@ class InitialDelayedJoin(DelayedJoin):
     The phase continues even if all current members have joined, because further members may be starting.
 
     Attributes:
-        delay_ms: length of the current delay.
+        delay_ms: the length of the current delay, in ms.
         remaining_ms: the part of the first member's rebalance timeout that remains after this delay.
     """
 

@@ -211,8 +211,8 @@ class _Configuration:
         return None if topic is None else topic.partitions
 
     def _count(self, name: str) -> int | None:
-        """Returns the partition count of a topic: the count of the existing topic, else the decided count; None if
-        neither exists.
+        """Returns the partition count of a topic: the count of the existing topic, or else the count that this
+        configuration has computed. None if there is neither.
         """
         existing = self._existing(name)
         return self._decided.get(name) if existing is None else existing

@@ -82,8 +82,8 @@ def _convert(
 def _topology(topology: StoredTopology, configured: ConfiguredTopology | None) -> Generator[int, None, Topology]:
     """Returns the topology for the response. Yields the cost of each step in microseconds.
 
-    If the topology is ready, the result has the decided partition counts. Otherwise it has the counts that the members
-    sent.
+    If the topology is ready, the result has the partition counts that the coordinator has computed. If the topology is
+    not ready, the result has the counts that the members sent.
     """
     counts: dict[str, int] = {}
     names: Callable[[Iterable[str]], Iterable[str]] = tuple

@@ -44,7 +44,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         topology: the topology, None before the first member.
         processes: for each task, the processes of the members that have the task.
         reconciled: number of members in state STABLE, by member epoch.
-        configured: the topology with its decided partition counts; None: the next heartbeat decides them. Soft state.
+        configured: the topology with its computed partition counts; None: the next heartbeat computes them. Soft state.
         topics_changed: whether a topic of the topology changed since it was configured. Soft state.
         endpoint_epoch: a counter that grows when the endpoints or their partitions change. Soft state.
         target_job: whether a target is being written in slices. Soft state.

@@ -37,9 +37,9 @@ class ShareRuns(AcquiringRuns):
         Args:
             member: the member that has acquired the records.
             batches: the acknowledgement batches of a request, whose types are valid.
-            wheel: see `AcquiringRuns`.
+            wheel: the timers.
             deadline_ms: the monotonic time in ms at which renewed locks expire.
-            max_deliveries: see `AcquiringRuns`.
+            max_deliveries: the number of deliveries after which a released record is archived.
             allow_renew: True if the group allows renewals (KIP-1222).
 
         Returns:
