@@ -305,7 +305,7 @@ def running(folder: Path, variant: str) -> Iterator[Servers]:
 
 
 class Results:
-    """The figures of all runs."""
+    """The measured results of all runs."""
 
     def __init__(self) -> None:
         self.figures: dict[tuple[str, str], list[Figures]] = {}

@@ -39,7 +39,7 @@ class SparkStory:
     Args:
         folder: the output folder of data, export, tables and report; replaces the results of an earlier run.
         seed: the seed of the traffic.
-        seconds: the duration of the traffic.
+        seconds: the duration of the traffic, in seconds.
         show: prints the progress.
     """
 

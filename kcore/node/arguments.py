@@ -119,7 +119,7 @@ def check_wait(argument: str, value: float | None, longest: float = LONG_WAIT_S)
     Args:
         argument: the argument's name.
         value: the time limit in seconds, or None.
-        longest: the longest plausible time; a longer time causes a warning.
+        longest: the longest plausible time in seconds; a longer time causes a warning.
 
     Raises:
         ConfigError: the value is longer than a request can express, or NaN.

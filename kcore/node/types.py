@@ -380,7 +380,7 @@ class TransactionDescription:
         producer_epoch: the producer's epoch, by which older producers are fenced.
         state: Kafka's name of the transaction state, for example "Ongoing".
         timeout: the seconds after which the coordinator aborts the transaction.
-        started: the start time of the transaction; None: no transaction is open.
+        started: the time at which the transaction began; None: no transaction is open.
         partitions: the partitions of the transaction.
     """
 

@@ -91,7 +91,7 @@ class Fault:
         skip: the number of matching requests that pass before the fault applies for the first time.
         error: the error of `fail`: a name, a number, or a function that receives the request.
         message: the error message of `fail`.
-        seconds: the time of `delay` and `throttle`.
+        seconds: the delay of `delay`, or the throttle time of `throttle`, in seconds.
         after: True if the broker carries the request out first, and the fault concerns the response.
 
     Raises:

@@ -68,7 +68,8 @@ class Ownership:
         partition: the topic and the partition number.
         member_id: the id of the owner.
         since: the time at which the member became the owner, in seconds since the broker was created.
-        until: the time at which the ownership ended, like `since`; None while the member owns the partition.
+        until: the time at which the ownership ended, in seconds since the broker was created; None while the member
+            owns the partition.
         ended_by: the cause of the end of the ownership.
     """
 

@@ -396,7 +396,7 @@ class VirtualNode(Checks):
 
         Args:
             scenario: a coroutine function, which receives the node, or a coroutine, as for `asyncio.run`.
-            max_seconds: the maximum virtual time.
+            max_seconds: the maximum time that the coroutine may take, in seconds of virtual time.
 
         Raises:
             TimeoutError: the coroutine takes longer, probably because it waits for a condition that never becomes true.

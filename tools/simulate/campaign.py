@@ -62,7 +62,7 @@ def run_batch(
     Args:
         commit: the version of the code, for the record file.
         first_seed: the lowest seed of the batch.
-        seconds: the batch ends with the seed that exceeds this time.
+        seconds: the time after which no further seed starts, in seconds.
         most_seeds: the largest number of seeds.
         cluster: True to simulate clusters.
     """
