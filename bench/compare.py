@@ -39,14 +39,14 @@ AT_ONCE = "group.consumer.assignment.interval.ms=0"  # otherwise a consumer grou
 
 
 class Figure(NamedTuple):
-    """One row of the table over TCP.
+    """One row of the table over TCP: a value in the output of the load generator.
 
     Attributes:
         name: the row's title.
-        key: the name of the figure in the load generator's output.
-        more_is_better: True if a larger figure is better.
+        key: the name of the value in the load generator's output.
+        more_is_better: True if a larger value is better.
         percentile: the index of the relevant percentile in a list of percentiles (50, 99, 99.9); None if the
-            figure is a single number.
+            value is a single number.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Case(NamedTuple):
 
     Attributes:
         arguments: the arguments of the load generator.
-        figures: the relevant figures of its output.
+        figures: the relevant values of the load generator's output.
     """
 
     arguments: str
@@ -72,8 +72,8 @@ def _per_cpu_second(name: str, arguments: str, key: str = "req_per_server_cpu_s"
 
 
 def _storm(name: str, arguments: str) -> Case:
-    """Makes the case of a group whose members join at once. The CPU figure is for one storm, including the
-    requests with which its members leave.
+    """Makes the case of a group whose members join at once. The CPU time is that of one storm, including the
+    requests with which the members leave.
     """
     figures = Figure(f"{name}, ms", "stable_ms", False), Figure(f"{name}, CPU s", "server_cpu_s_per_storm", False)
     return Case(arguments, figures)
@@ -188,7 +188,7 @@ PAIRS = (
 
 
 def median_of(lines: Iterable[Mapping[str, Any]], figure: Figure) -> float | None:
-    """Returns the median of a figure over repetitions, or None if no repetition has the figure."""
+    """Returns the median of a value over repetitions, or None if no repetition has the value."""
     values: list[float] = []
     for line in lines:
         value = line.get(figure.key)

@@ -26,11 +26,11 @@ class Row(NamedTuple):
 
     Attributes:
         name: file and test, as pytest selects it below bench/.
-        median_s: the median of its rounds, in seconds per operation.
+        median_s: the median of the benchmark's rounds, in seconds per operation.
         low_s: the first quartile, in seconds per operation.
         high_s: the third quartile, in seconds per operation.
         rounds: the number of rounds.
-        notes: other recorded figures (memory, requests, server CPU).
+        notes: other recorded values, such as memory, requests and server CPU.
     """
 
     name: str
@@ -114,7 +114,7 @@ def duration(seconds: float) -> str:
 
 
 def note(value: Any) -> str:
-    """Formats a figure that a benchmark recorded."""
+    """Formats a value that a benchmark has recorded."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

@@ -1,7 +1,7 @@
 """Groups whose members join at the same time over TCP, measured from the first join until the group is stable. Every
 member has its own connection.
 
-The figures include time and CPU of the client; the server's own usage is listed separately.
+The measured time and CPU usage include those of the client; the CPU usage of the server is listed separately.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One TCP connection with 64 outstanding requests, against a real `kcore serve` with fsync.
 
-A figure is for 64 requests and includes the client, which only copies bytes. The baseline is ApiVersions, whose
-response is constant. bench/peers/load measures requests per second of server CPU.
+A measured time is the time of 64 requests. It includes the client, which only copies bytes. The baseline is
+ApiVersions, whose response is constant. bench/peers/load measures requests per second of server CPU.
 
 In the two storms, all members of a group join at the same time, each over its own connection. The time includes the
 client's time, and the server's CPU time is listed separately. Members of the new protocol send heartbeats without a
