@@ -260,7 +260,8 @@ class Engine:
             config: the settings.
             clock: the source of time; None: the system's clocks.
             create: True to create a missing folder.
-            wait: True to load coordinators and partitions before `open` returns; see the class.
+            wait: True to load coordinators and partitions before `open` returns. False to load them in `Engine.slices`:
+                until they are loaded, requests fail with COORDINATOR_LOAD_IN_PROGRESS or NOT_LEADER_OR_FOLLOWER.
 
         Raises:
             DataFolderError: the folder is damaged, locked, of an unknown version, or not a kcore folder.

@@ -218,7 +218,9 @@ class MemorySharedStorage(SharedStorage):
             cluster.notify()
 
     def _check(self, write_set: WriteSet) -> None:
-        """Refuses a write set of a fenced node, of partitions that it does not lead, or with invalid changes."""
+        """Refuses the write set of a fenced node, a write set for partitions that the node does not lead, and invalid
+        changes.
+        """
         cluster = self._cluster
         cluster.require_unfenced(self._node_id, self._session)
         owned = [Leadership(sealed.key, sealed.log.owned_epoch) for sealed in write_set.partitions]

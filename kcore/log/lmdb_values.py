@@ -64,7 +64,8 @@ def seek(cursor: Any, number: int, offset: int) -> bool:
 
 
 def seek_containing(cursor: Any, number: int, offset: int) -> int | None:
-    """Moves a cursor as `seek`; returns the base offset in the key of the value that may contain an offset, or None.
+    """Moves a cursor to the value that may contain an offset, as `seek` does. Returns the base offset in the value's
+    key; None if there is no such value.
 
     Raises:
         LogError: a key has a wrong size.

@@ -406,7 +406,9 @@ class Planner:
         new.meta = meta._replace(log_start_offset=min(start, expected), cleaned_to=mark)
 
     def _meta_without_damage(self, plan: PartitionPlan) -> PartitionMeta:
-        """Returns the metadata without an impossible end of compaction."""
+        """Returns the metadata of a partition. If `cleaned_to` is damaged, because it lies far above the end of the
+        log, replaces it by 0 and reports the loss.
+        """
         meta = plan.meta
         if meta.cleaned_to <= plan.end_offset + MAX_LOST_OFFSETS:
             return meta

@@ -149,9 +149,11 @@ def _partition_metas(salvage: Salvage, losses: list[Loss]) -> dict[int, tuple[Pa
 
 
 def _is_lost(salvage: Salvage, number: int) -> bool:
-    """Returns True if batches of a number without metadata belong to a partition that exists.
+    """Returns True if the batches with a partition number that has no metadata belong to a partition that was not
+    dropped.
 
-    Older copies alone may be of a dropped partition. They count only if metadata and batches were on damaged pages.
+    Batches that may be older copies do not prove this, because they may belong to a dropped partition. They count only
+    if metadata and batches were on damaged pages.
     """
     batches = salvage.log.get(number)
     if batches is None:

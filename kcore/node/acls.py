@@ -116,7 +116,11 @@ def acl_of(resource: Any, row: Any) -> Acl:
 
 
 def creation_of(acl: Acl) -> AclCreation:
-    """Converts an entry to its form in a CreateAcls request. Raises the errors of `_numbers_of`."""
+    """Converts an entry to its form in a CreateAcls request.
+
+    Raises:
+        ConfigError: this client does not know a name of the entry.
+    """
     numbers = _numbers_of(acl)
     return AclCreation(
         resource_type=numbers["resource_type"],
@@ -130,7 +134,11 @@ def creation_of(acl: Acl) -> AclCreation:
 
 
 def filter_of(acl: Acl) -> DeleteAclsFilter:
-    """Returns a filter that matches exactly one entry. Raises the errors of `_numbers_of`."""
+    """Returns a filter that matches exactly one entry.
+
+    Raises:
+        ConfigError: this client does not know a name of the entry.
+    """
     numbers = _numbers_of(acl)
     return DeleteAclsFilter(
         resource_type_filter=numbers["resource_type"],

@@ -203,8 +203,9 @@ def step(work: Work, limit: int) -> tuple[bool, Any]:
 class SlicedPending(Pending):
     """The response of a long request.
 
-    If the client disconnects, work without `finish` ends, because such work only reads. If the work has returned a
-    `Pending`, that is abandoned. Work with `finish` continues, like any decided request.
+    The response is made by the work and the function `finish` of `SlicedRequests.run`. If the client disconnects, work
+    without `finish` ends, because it only reads. If the work has already returned a `Pending`, this `Pending` is
+    abandoned. Work with `finish` continues, like any decided request.
 
     Attributes:
         cost: the cost of the slices that have run so far, in units of about a microsecond.

@@ -78,7 +78,7 @@ def _from(batches: Batches, start_offset: int) -> Batches:
 
 
 def _continues(left: Batch, right: Batch) -> bool:
-    """Returns True if `right` begins where `left` ends, with equal state and count."""
+    """Returns True if `right` begins where `left` ends, with the same delivery state and delivery count."""
     return left[1] + 1 == right[0] and left[2:] == right[2:]
 
 

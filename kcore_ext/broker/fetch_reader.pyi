@@ -57,10 +57,10 @@ class SessionPartition(FetchItem):
         """The partition's key in the session: (topic name or topic id, partition)."""
 
     def update(self, data: Any) -> bool:
-        """Stores the offsets of the response for this partition.
+        """Stores the offsets in the response for this partition.
 
-        Returns True if the server must send the response, because it has records, an error, or offsets that differ
-        from the previous response.
+        Returns True if the server must send this response to the client. This is the case if the response has records,
+        an error, or other offsets than the partition's previous response.
         """
 
 def update_members(

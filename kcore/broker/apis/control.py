@@ -166,10 +166,10 @@ class ControlApi(Api[Request, Response]):
 class PreparedResponse:
     """The last step of a long request: a decision that returns the response that earlier slices have made.
 
-    The shard sends this response when the state that it shows is durable.
+    The shard sends the response when the state in the response is durable.
 
     Args:
-        api: the API of the request; it makes error responses.
+        api: the handler of the request, which makes error responses.
         response: the response of the long request.
     """
 

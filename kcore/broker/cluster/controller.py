@@ -155,7 +155,11 @@ class Controller:
             raise
 
     def _decide(self, nodes: list[RegisteredNode]) -> Outcome | None:
-        """Decides registrations, and the next moves."""
+        """Decides which nodes are registered or fenced in the metadata, and which partitions move next.
+
+        Returns:
+            The records of these changes; None if there are no changes.
+        """
         machine = self._shard.machine
         image = machine.image
         records: list[Record] = []

@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 class ParkedFetch(Protocol):
-    """A parked fetch, of the records of partitions or of share partitions."""
+    """The interface of a parked Fetch or ShareFetch request."""
 
     deferred: bool
 

@@ -38,7 +38,7 @@ class FollowedLog:
         self.offset = log.log_start_offset
 
     def runs(self, start: int | None = None) -> Iterator[list[tuple[int, bytes]]]:
-        """Yields the batches up to the end that the handle shows now (`ShardLog`)."""
+        """Yields the batches up to the present end of the handle, and recovers the producers from them."""
         replay = partial(replay_producer_batch, self._producers)
         for run in self._log.runs(start):
             replay_producers(run, replay)

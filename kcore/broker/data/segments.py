@@ -39,8 +39,8 @@ class Segments:
     """The virtual segments of one partition.
 
     A segment ends before a batch that would make it larger than `segment.bytes`, or that is more than `segment.ms`
-    newer than its first batch. `update` applies the settings at the time when it first reads a batch. After a restart
-    or a compaction, it reads all batches again, and applies the settings at that time to all of them.
+    newer than the segment's first batch. `update` applies the settings that are valid when it first reads a batch.
+    After a restart or a compaction, it reads all batches again, and applies the settings at that time to all of them.
     """
 
     __slots__ = ("_cleaned_to", "_end", "_segments")

@@ -47,7 +47,7 @@ class TablePart(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The name of its folder in a Parquet table."""
+        """The name of the part's folder in a Parquet table."""
         columns = partition_columns(self.table)
         own = [f"topic={self.topic}"] if "topic" in columns else []
         return "/".join([self.table, *own, f"{columns[-1]}={self.partition}"])

@@ -172,7 +172,7 @@ class Watch:
             return new
 
     def _lag(self, now_ms: int) -> DataFrame:
-        """Appends the lag of groups; returns it."""
+        """Appends the present lag of each group to the table of lags, and returns the appended rows."""
         if not isinstance(self._source, KafkaCluster):
             return self._spark.createDataFrame([], LAG_DDL)
         offsets = self.tables.table(f"{STATE}/offsets")
