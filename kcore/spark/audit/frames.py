@@ -166,7 +166,7 @@ def compare_all(batches: Iterable[pa.RecordBatch], logs: Logs) -> Iterator[pa.Re
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[EventRow | LogFault]:
-    """Yields the rows of a batch, with faults in place of unreadable rows."""
+    """Yields the rows of a batch, with a `LogFault` in place of each unreadable row."""
     from kcore.spark.events.arrow import from_batch  # noqa: PLC0415
 
     faults = zip(batch.column("fault").to_pylist(), batch.column("fault_detail").to_pylist(), strict=True)

@@ -1,4 +1,4 @@
-"""Tracks which parts of a log are complete, to distinguish faults from the effects of compaction.
+"""Tracks which parts of a log are complete, to distinguish lost records from the effects of compaction.
 
 Compaction removes a record only if a newer record of its key lies below the cleaner's offset, which is the offset up to
 which compaction has run. Therefore, a record that still exists below that offset was valid from its own offset up to

@@ -19,7 +19,7 @@ FAULT_KINDS: Final = {
     "duplicate": "duplicate-offset",
     "missing": "segment-missing",
 }
-"""Kind of fault that the reader reports -> kind of finding."""
+"""Kind of `LogFault` that the reader reports -> kind of finding."""
 
 
 def of_part(part: Part) -> Iterator[Finding]:
@@ -94,7 +94,7 @@ class LogOrder(Check):
             self.log.report("duplicate-offset", evidence, sentence)
 
     def fault(self, fault: LogFault) -> None:
-        """Reports a fault that the reader has found in the log."""
+        """Reports an unreadable part of the log, which the reader has found."""
         kind = FAULT_KINDS.get(fault.kind, "corrupt-batch")
         self.log.report(kind, [self.log.at(fault.offset)], f"{fault.topic}-{fault.partition}: {fault.detail}.")
 

@@ -106,7 +106,7 @@ class PartitionAudit:
         return results
 
     def process(self, row: Row) -> None:
-        """Audits the next row of the log, or a fault that the reader reports at this position."""
+        """Audits the next row of the log, or reports a part of the log that the reader could not read (`LogFault`)."""
         if isinstance(row, LogFault):
             self._order.fault(row)
             if row.kind != "duplicate":

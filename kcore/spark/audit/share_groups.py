@@ -121,10 +121,9 @@ def compare_share(observations: Iterable[AuditObservation], logs: Logs) -> Itera
 
 
 def _would_be_listed(state: AuditObservation, logs: Logs) -> bool:
-    """Returns True if a state that its group does not list is a fault.
+    """Returns True if a correct log would show that the group of a state lists this state.
 
-    The state is no fault if the log of the group's partition is incomplete, or may end before the group lists the
-    state.
+    Returns False if the log of the group's partition is incomplete, or may end before the group lists the state.
     """
     if not logs.group_partitions:
         return False

@@ -75,7 +75,7 @@ def beside_faults(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def fault_batch(faults: list[LogFault]) -> pa.RecordBatch:
-    """Returns faults, at least one, as rows with topic, partition, offset and a description of the fault."""
+    """Converts unreadable parts of logs, at least one, to rows with topic, partition, offset and a description."""
     rows = [EventRow(None, None, fault.topic, fault.partition, fault.offset, -1) for fault in faults]
     batch = to_batch(rows)
     kinds, details = ([fault.kind for fault in faults], [fault.detail for fault in faults])

@@ -196,7 +196,9 @@ def slices_of(source: Source, pieces: Sequence[Piece]) -> list[Slice]:
 
 
 def read_slice(path: str, wanted: Range, part: Slice) -> Iterator[Any]:
-    """Yields the record batches of a slice, followed by its faults as batches if the range includes faults."""
+    """Yields the record batches of a slice, followed by batches with the slice's unreadable parts (`LogFault`), if the
+    range includes them.
+    """
     faults: list[LogFault] = []
     with open_source(path) as source:
         for place, start, stop in part.pieces:

@@ -24,7 +24,7 @@ OnFault = Callable[[LogFault], None]
 
 
 def ignore(fault: LogFault) -> None:
-    """Ignores a fault."""
+    """Ignores an unreadable part of a log."""
 
 
 class Part(NamedTuple):

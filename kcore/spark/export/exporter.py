@@ -333,10 +333,10 @@ class ExportSource(Source):
             span.lacks(*fault)
 
     def _recorded_faults(self, span: Span) -> deque[tuple[int, str, str]]:
-        """Returns the faults that the export recorded in the range of a span, by offset.
+        """Returns the unreadable parts that the export recorded in the range of a span, by offset.
 
-        If the range begins at or before the first row, the result includes the faults before this row. If the range
-        reaches the end of the export, the result includes the faults after the last row.
+        If the range begins at or before the first row, the result includes the unreadable parts before this row. If the
+        range reaches the end of the export, the result includes the unreadable parts after the last row.
         """
         exported = self._manifest.partitions[span.part[:2]]
         first = exported.files[0].first_offset if exported.files else exported.next_offset
@@ -386,7 +386,7 @@ class ExportSource(Source):
 def _interspersed(batch: pa.RecordBatch, recorded: deque[tuple[int, str, str]], span: Span) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a batch.
 
-    Reports the recorded faults at the offsets of these rows, and removes them from `recorded`.
+    Reports the recorded unreadable parts at the offsets of these rows, and removes them from `recorded`.
     """
     while recorded and recorded[0][0] <= batch.column("offset")[-1].as_py():
         before = bisect_left(batch.column("offset").to_pylist(), recorded[0][0])
@@ -412,7 +412,8 @@ def _json_rows(lines: Iterable[bytes], report: Callable[[object], None]) -> Iter
 
 
 def verify(folder: str | Path | Storage) -> list[str]:
-    """Returns the faults of an export.
+    """Returns a description of each fault of an export: missing or changed files, and parts of the source that could
+    not be read.
 
     An empty list means that every file exists unchanged and in order, and that the source was completely readable.
 

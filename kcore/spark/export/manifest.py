@@ -25,7 +25,7 @@ and at least as many lines as the export has files.
 """
 MOST_NOTED = 1_000
 MAX_FAULTS = 1_000
-"""Maximum number of faults that the manifest keeps per partition."""
+"""Maximum number of unreadable parts (`LogFault`) that the manifest lists per partition."""
 FORMAT_VERSION = 1
 FORMATS = ("parquet", "jsonl")
 SAVED_EVERY = 16
@@ -116,7 +116,7 @@ class ExportedPartition:
             self.faults.append(fault)
 
     def forget_end(self) -> None:
-        """Drops the faults after the last row.
+        """Drops the unreadable parts after the last row from `faults`.
 
         They may be half-written parts of the log, which the next run reads again.
         """

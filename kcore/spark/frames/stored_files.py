@@ -2,7 +2,7 @@
 
 Executors need neither their own access to the storage nor a shared folder. Spark's readers may return the files in any
 order, because each task sorts its rows. The classes that read local files also parse the content of these rows. So a
-log in storage gives the same result, and the same faults, as its copy in a local folder.
+log in storage gives the same rows, and the same reports of unreadable parts, as its copy in a local folder.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ from kcore_ext.group.offsets import OffsetDecoder
 
 COORDINATOR_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 LOSSES = ("corrupt", "missing")
-"""Kinds of faults that leave a gap in a log."""
+"""Kinds of `LogFault` that leave a gap in a log."""
 MAX_FAULTS = 1_000
-"""Maximum number of faults to store per partition. `fault_count` also counts further faults."""
+"""Maximum number of faults (`LogFault`) to store per partition. `fault_count` also counts further faults."""
 
 
 class PartitionState:
@@ -121,7 +121,7 @@ class PartitionState:
             self.unknown += not is_known
 
     def fault(self, offset: int, kind: str, detail: str) -> None:
-        """Records a fault of the log."""
+        """Records that a part of the log could not be read or applied."""
         if kind in LOSSES and offset <= max(self.next_offset, 0):  # a loss after the cut does not affect the state
             self.completeness.lost = True
         self.fault_count += 1
