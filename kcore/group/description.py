@@ -16,7 +16,7 @@ class Description(NamedTuple):
 
     Attributes:
         described: the group's part of the response; complete once `work` has ended.
-        topics: the names of its topics; complete once `work` has ended.
+        topics: the names of the group's topics; complete once `work` has ended.
         work: converts the assignments; yields the cost of each step in microseconds.
     """
 

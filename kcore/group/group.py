@@ -52,7 +52,7 @@ class Group(ABC):
         members: the group's members by id.
         protocol_type: the protocol type that its members declare ("consumer", "connect", ...); "" for a group that
             never had members.
-        metadata_bytes: the size of its members' metadata, which `metadata_bound` limits.
+        metadata_bytes: the size of the members' metadata, which `metadata_bound` limits.
         shard: the state machine that contains the group.
     """
 

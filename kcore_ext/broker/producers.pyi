@@ -7,9 +7,9 @@ class BatchMetadata(NamedTuple):
     """The metadata of a batch that a producer wrote.
 
     Attributes:
-        first_sequence: the sequence of its first record; -1 if a coordinator wrote it.
-        last_sequence: the sequence of its last record; -1 if a coordinator wrote it.
-        base_offset: the offset of its first record.
+        first_sequence: the sequence of the batch's first record; -1 if a coordinator wrote it.
+        last_sequence: the sequence of the batch's last record; -1 if a coordinator wrote it.
+        base_offset: the offset of the batch's first record.
         last_offset: the offset of the batch's last record.
         timestamp_ms: the largest timestamp of the batch, in ms since the epoch.
     """
@@ -30,7 +30,7 @@ class ProducerEntry:
         producer_id: the producer's id.
         epoch: the producer's newest epoch; -1 before its first write.
         coordinator_epoch: the epoch of the coordinator that wrote its last end marker; -1 for none.
-        last_timestamp_ms: time of its last write (the largest timestamp of its last batch, or the marker's).
+        last_timestamp_ms: time of the producer's last write (the largest timestamp of its last batch, or the marker's).
         txn_first_offset: the first offset of the producer's open transaction; -1 if no transaction is open.
         batches: the producer's last batches in this epoch, oldest first; at most 5, because an idempotent client sends
             at most 5 requests before it gets a response. Setting more batches raises ValueError.

@@ -22,7 +22,7 @@ def encode_response(
 
     Args:
         response: the message.
-        version: the version of the request that it responds to.
+        version: the version of the request to which the response belongs.
         correlation_id: the correlation id of the request.
         header_version: 1 for a header with a tag section, 0 without (see `response_header_version`).
         limit_bytes: the maximum size of the frame, including its length field. None: the maximum of an int32.

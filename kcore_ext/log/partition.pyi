@@ -162,7 +162,7 @@ def journal_entry(
         partitions: the partitions of the write set.
         max_bytes: the maximum size of all batches.
         identity: the 16 bytes that identify the journal.
-        number: the number of the entry in its journal, from 0.
+        number: the number of the entry in the journal, from 0.
         flags: the flags of the entry.
 
     Returns:

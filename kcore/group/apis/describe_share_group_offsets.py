@@ -381,7 +381,8 @@ def _partition(index: int, state: Any, ends: EndOffsets) -> DescribeShareGroupOf
 
     Args:
         index: the partition.
-        state: the summary of its state; None if the group id is empty, because there is no state in this case.
+        state: the summary of the partition's state; None if the group id is empty, because there is no state in this
+            case.
         ends: the end offsets of the partitions for which `_has_lag` returns True.
     """
     if state is None or state.error_code:

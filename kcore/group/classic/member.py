@@ -27,10 +27,10 @@ class Member(ShardTimer):
         group: the group of the member.
         member_id: the id that the coordinator assigned.
         group_instance_id: the name that a static member keeps over restarts (KIP-345), None for a dynamic member.
-        client_id: the client id of its requests.
+        client_id: the client id of the member's requests.
         client_host: the client's address.
-        rebalance_timeout_ms: maximum time that a rebalance waits for it.
-        session_timeout_ms: maximum time without a heartbeat.
+        rebalance_timeout_ms: maximum time in ms that a rebalance waits for the member.
+        session_timeout_ms: maximum time in ms without a heartbeat.
         protocols: the protocols that the member supports.
         assignment: the member's assignment, as the bytes that the group's leader has sent.
         awaiting_join: the member's parked JoinGroup, or None.

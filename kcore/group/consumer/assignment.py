@@ -46,8 +46,8 @@ class CurrentAssignment:
         member_epoch: the epoch that the member must send; -2 for a static member that left temporarily.
         previous_epoch: the previous member epoch, which a member that missed a response may still send.
         state: the member's progress towards its target assignment.
-        assigned: the partitions it may use.
-        revoking: the partitions it must revoke.
+        assigned: the partitions that the member may use.
+        revoking: the partitions that the member must revoke.
     """
 
     __slots__ = ("assigned", "member_epoch", "previous_epoch", "revoking", "state")

@@ -52,7 +52,7 @@ class GroupChanged(NamedTuple):
 
     Attributes:
         group_id: the changed group.
-        state: Kafka's name of its state; "Dead" if it is no longer a consumer group.
+        state: Kafka's name of the group's state; "Dead" if the group is no longer a consumer group.
         group_epoch: rises with each change that affects the assignment.
         assignment_epoch: the epoch of the targets.
         members: the group's members by id.

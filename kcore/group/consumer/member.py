@@ -56,8 +56,8 @@ class MemberMetadata:
         client_id: the client id of the member's requests.
         client_host: the client's address.
         rebalance_timeout_ms: maximum time to revoke partitions.
-        names: the topics it subscribes to by name.
-        regex: the pattern it subscribes to; "" for none.
+        names: the topics to which the member subscribes by name.
+        regex: the pattern to which the member subscribes; "" for none.
         server_assignor: the assignor that the member requests, or None.
         classic: the member's metadata of the classic protocol; None for a member of the new protocol.
     """
@@ -144,7 +144,7 @@ class ConsumerMember(GroupMember):
         metadata: the member's subscription, and other data from its requests.
         current: the member's current assignment and epochs.
         timer: the member's session timer; None while the shard is loading, or does not contain the group yet.
-        rebalance_timer: armed while it must revoke partitions.
+        rebalance_timer: armed while the member must revoke partitions.
         join_timer: armed while a classic member must send JoinGroup.
         sync_timer: armed while a classic member must send SyncGroup.
         settled_epoch: the member epoch while the member is STABLE and uses the new protocol, else `NEVER`. The fast

@@ -43,7 +43,7 @@ class MemberChange:
         after: the member's assignment after the decision.
         records: the records of the decision.
         group_epoch: the group's epoch after the decision.
-        subscription_changed: whether its subscription changed.
+        subscription_changed: whether the member's subscription changed.
     """
 
     __slots__ = (

@@ -50,7 +50,7 @@ def reconcile(
         reported: the partitions that the member reports; None if it sends no report.
         subscribed: given a topic id, returns True if the member now subscribes to the topic.
         subscribes_to_something: returns True if it subscribes to any existing topic.
-        changed: whether this heartbeat changed its subscription.
+        changed: whether this heartbeat changed the member's subscription.
 
     Returns:
         The new assignment; `current` itself if there is no change.

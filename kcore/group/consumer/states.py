@@ -66,7 +66,7 @@ class EpochState(NamedTuple):
         holds: True if the member may still use partitions that it must revoke. These are the partitions whose
             revocation it has not confirmed (UNREVOKED), or any partitions (UNKNOWN). A heartbeat without a report of
             owned partitions confirms no revocation.
-        changed: whether this heartbeat changed its subscription.
+        changed: whether this heartbeat changed the member's subscription.
     """
 
     state: MemberState

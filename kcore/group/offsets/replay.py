@@ -25,7 +25,7 @@ def replay_commit(
     Args:
         shard: the state to change.
         offset: the record's offset in the shard's log.
-        producer_id: the producer of its transaction, -1 for none.
+        producer_id: the producer of the record's transaction, -1 for none.
         key: group, topic and partition.
         value: the offset; None removes it.
     """

@@ -45,7 +45,7 @@ class Change(NamedTuple):
         member: the existing member; None for a new member.
         member_id: identifies the member in the group.
         metadata: the member's metadata after the decision.
-        resubscribes: whether its set of subscribed topics changes.
+        resubscribes: whether the member's set of subscribed topics changes.
     """
 
     group: ShareGroup

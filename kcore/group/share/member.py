@@ -22,7 +22,7 @@ class MemberMetadata(NamedTuple):
         rack_id: the member's rack, or None.
         client_id: the client id of the member's requests.
         client_host: the client's address.
-        names: the topics it subscribes to.
+        names: the topics to which the member subscribes.
     """
 
     rack_id: str | None = None

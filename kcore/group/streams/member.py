@@ -31,10 +31,10 @@ class MemberMetadata(NamedTuple):
         rack_id: the member's rack, or None.
         client_id: the client id of the member's requests.
         client_host: the client's address.
-        rebalance_timeout_ms: maximum time in which it must revoke tasks.
-        topology_epoch: the epoch of the topology that it runs.
-        process_id: the process that it belongs to.
-        endpoint: host and port of its interactive queries, or None.
+        rebalance_timeout_ms: maximum time in ms in which the member must revoke tasks.
+        topology_epoch: the epoch of the topology that the member runs.
+        process_id: the process to which the member belongs.
+        endpoint: host and port of the member's interactive queries, or None.
         client_tags: pairs of key and value, ordered by key.
     """
 
@@ -85,10 +85,11 @@ class StreamsMember(GroupMember):
         current: the member's current assignment and epochs.
         timer: the member's session timer; None while the shard is loading, or does not contain the group yet.
         revocation_timer: armed while it must revoke tasks.
-        rest_epoch: the group epoch at its last heartbeat if that heartbeat changed nothing and its response had no
-            status, else `NEVER`. The fast path serves the member while the group has the same `rest_epoch`. Soft state.
+        rest_epoch: the group epoch at the member's last heartbeat if that heartbeat changed nothing and its response
+            had no status, else `NEVER`. The fast path serves the member while the group has the same `rest_epoch`. Soft
+            state.
         reply: the cached response to a heartbeat that changes nothing; None until it is needed.
-        endpoint_view: the cached entry for its endpoint in heartbeat responses; None until it is needed.
+        endpoint_view: the cached entry for the member's endpoint in heartbeat responses; None until it is needed.
     """
 
     __slots__ = (

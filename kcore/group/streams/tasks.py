@@ -71,8 +71,8 @@ class CurrentAssignment:
         member_epoch: the epoch that the member must send.
         previous_epoch: the previous member epoch, which a member that missed a response may still send.
         state: the member's progress towards its target assignment.
-        assigned: the tasks it may run.
-        revoking: the tasks it must revoke.
+        assigned: the tasks that the member may run.
+        revoking: the tasks that the member must revoke.
     """
 
     __slots__ = ("assigned", "member_epoch", "previous_epoch", "revoking", "state")
