@@ -85,7 +85,7 @@ class Area:
 
     Attributes:
         position: the position of the area in the file.
-        first_number: the number of its first entry.
+        first_number: the number of the area's first entry.
         entries: the number of entries.
         size_bytes: the size of the entries; the next entry begins after them.
         fresh: the newest write sets, whose batches are not in `sorted` yet.

@@ -80,7 +80,7 @@ class Reference(NamedTuple):
 
     Attributes:
         identity: the identity of the journal.
-        first_number: the number of its first entry that was not moved to the log.
+        first_number: the number of the journal's first entry that was not moved to the log.
         before: the identity at the start of the file when the journal began; empty if the identity is not known.
     """
 

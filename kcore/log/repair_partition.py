@@ -163,7 +163,7 @@ class Planner:
     Args:
         salvage: the content of the damaged folder.
         key: the partition.
-        metas: the versions of its metadata, the most reliable version first.
+        metas: the versions of the partition's metadata, the most reliable version first.
         rules: decides which undamaged batches can be loaded.
         losses: receives the losses.
     """

@@ -51,8 +51,8 @@ class LogDirectory:
     Attributes:
         path: the path of the directory on the broker's machine.
         partitions: the size of each partition, in bytes.
-        total_bytes: the size of its volume; None: unknown.
-        usable_bytes: the free space of its volume; None: unknown.
+        total_bytes: the size of the directory's volume; None: unknown.
+        usable_bytes: the free space of the directory's volume; None: unknown.
         error: the reason why the directory is offline, or None.
     """
 

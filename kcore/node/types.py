@@ -177,7 +177,7 @@ class TopicListing:
     Attributes:
         name: the topic's name.
         id: the topic id, sixteen bytes.
-        partitions: the number of its partitions.
+        partitions: the number of partitions.
         internal: True if the server uses it for its own state.
     """
 
@@ -193,8 +193,8 @@ class PartitionDescription:
 
     Attributes:
         partition: the number of the partition.
-        leader: the node id of its leader; None: the partition has no leader.
-        replicas: the node ids of its replicas.
+        leader: the node id of the partition's leader; None: the partition has no leader.
+        replicas: the node ids of the partition's replicas.
         in_sync: the node ids of the replicas that are in sync.
     """
 
@@ -261,7 +261,7 @@ class Topology:
 
     Attributes:
         epoch: the topology epoch, which rises with each change of the topology.
-        source_topics: the topics that it reads.
+        source_topics: the topics that the topology reads.
         internal_topics: the repartition and changelog topics.
     """
 
@@ -280,11 +280,12 @@ class MemberDescription:
         client_id: the client's id.
         host: the client's address.
         epoch: the member epoch; -1 in a classic group.
-        assignment: the partitions that it owns. For a streams member, these are the partitions with the numbers of its
-            active tasks, in all topics that these tasks read. A topic may have fewer partitions than there are tasks.
-        target: the partitions that it will own after the rebalance; equal to `assignment` in a classic group.
-        topics: the names that it subscribes to.
-        pattern: the regular expression that it subscribes to, or None.
+        assignment: the partitions that the member owns. For a streams member, these are the partitions with the numbers
+            of its active tasks, in all topics that these tasks read. A topic may have fewer partitions than there are
+            tasks.
+        target: the partitions that the member will own after the rebalance; equal to `assignment` in a classic group.
+        topics: the topic names to which the member subscribes.
+        pattern: the regular expression to which the member subscribes, or None.
         rack: the name of the rack in which the member runs, or None.
         tasks: the active tasks of a streams member: subtopology and partition.
         assigned_tasks: all tasks that a streams member owns.
@@ -361,7 +362,7 @@ class TransactionListing:
 
     Attributes:
         transactional_id: the id that the producer configured.
-        producer_id: the id of its producer.
+        producer_id: the id of the transaction's producer.
         state: Kafka's name of the transaction state, for example "Ongoing".
     """
 
@@ -376,7 +377,7 @@ class TransactionDescription:
 
     Attributes:
         transactional_id: the id that the producer configured.
-        producer_id: the id of its producer.
+        producer_id: the id of the transaction's producer.
         producer_epoch: the producer's epoch, by which older producers are fenced.
         state: Kafka's name of the transaction state, for example "Ongoing".
         timeout: the seconds after which the coordinator aborts the transaction.

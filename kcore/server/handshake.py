@@ -98,10 +98,11 @@ class _Client:
     Attributes:
         socket: the accepted socket.
         host: the client's address.
-        since_s: the time on the loop's clock at which it was accepted, or at which its handshake began.
+        since_s: the time on the loop's clock at which the client was accepted, or at which its handshake began.
         needed_bytes: number of received bytes after which the loop reports the socket as readable; 0 while the loop
             does not watch the socket.
-        signs_late: True if its first message is `FirstMessage.LATER`: the server may sign only after a later message.
+        signs_late: True if the client's first message is `FirstMessage.LATER`: the server may sign only after a later
+            message.
     """
 
     __slots__ = ("host", "needed_bytes", "signs_late", "since_s", "socket")

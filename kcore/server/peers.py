@@ -34,7 +34,7 @@ class TcpPeers:
         engine: has the addresses of the nodes.
         listener: the name of the listener that nodes use among themselves.
         secret: the secret with which this node has registered; it identifies the node to the other nodes.
-        security: the TLS and SASL configuration of its connections; None: neither TLS nor SASL.
+        security: the TLS and SASL configuration of the connections to other nodes; None: neither TLS nor SASL.
     """
 
     def __init__(

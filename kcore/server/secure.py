@@ -23,7 +23,7 @@ class SecureConnection(Connection):
 
     Args:
         server: the server that accepted the connection.
-        security: the security of its listener.
+        security: the security of the connection's listener.
         connection_id: the connection's number.
     """
 

@@ -270,7 +270,7 @@ class Membership:
 
         Args:
             lease: the lease to renew: the node's or the controller's.
-            ttl_ms: the time for which it is extended.
+            ttl_ms: the time in ms for which the lease is extended.
             what: the name of the lease in log lines.
             renewed: called with the result of the store and the monotonic time in ms at which the renewal began.
         """

@@ -182,7 +182,7 @@ class Cleaner:
 
         Raises:
             LogError: the partition's log is damaged.
-            CorruptBatchError: one of its batches is damaged.
+            CorruptBatchError: a batch of the partition is damaged.
         """
         config = partition.config
         limit = None if sizes is None or sizes.segments is None else sizes.segments.active_offset

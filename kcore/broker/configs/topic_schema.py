@@ -18,7 +18,7 @@ class Synonym(NamedTuple):
 
     Attributes:
         name: the broker's setting.
-        factor: the multiplier of its value (hours to milliseconds).
+        factor: the multiplier of the synonym's value (hours to milliseconds).
     """
 
     name: str

@@ -27,8 +27,8 @@ class AbortedTransaction(NamedTuple):
 
     Attributes:
         producer_id: the producer's id.
-        first_offset: the offset of its first batch.
-        last_offset: the offset of its ABORT marker.
+        first_offset: the offset of the transaction's first batch.
+        last_offset: the offset of the transaction's ABORT marker.
         last_stable_offset: the last stable offset after the marker was written. A search for transactions that overlap
             a range of offsets stops at the first entry whose value is not below the range's end.
     """

@@ -46,7 +46,7 @@ class Periodic:
     """Sliced work that starts at a fixed interval, unless the previous run is still in progress.
 
     Args:
-        wheel: fires its timer.
+        wheel: fires the timer of the work.
         slices: runs the work.
         now: the clock, which the driver reads once for each round of requests.
         interval_ms: the time between two starts, or a function that returns it.

@@ -20,10 +20,10 @@ class Segment:
     """A contiguous part of a log.
 
     Attributes:
-        base_offset: the offset of its first batch.
-        first_ms: the largest timestamp of its first batch.
+        base_offset: the offset of the segment's first batch.
+        first_ms: the largest timestamp of the segment's first batch.
         max_ms: the largest timestamp; -1: no batch has one.
-        size_bytes: the size of its batches.
+        size_bytes: the size of the segment's batches.
     """
 
     __slots__ = ("base_offset", "first_ms", "max_ms", "size_bytes")

@@ -36,7 +36,7 @@ class ProduceItem:
         partition: the target partition; None if it does not exist.
         header: the header of the batch; None if there is no batch.
         error: an error found before the append, or None.
-        guard: the guard of its transaction; None if no verification was needed.
+        guard: the guard of the batch's transaction; None if no verification was needed.
     """
 
     __slots__ = ("data", "error", "guard", "header", "partition")

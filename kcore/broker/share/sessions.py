@@ -43,7 +43,7 @@ class Client(NamedTuple):
 
     Attributes:
         host: the address of the client.
-        connection_id: the number of its connection.
+        connection_id: the number of the client's connection.
     """
 
     host: str

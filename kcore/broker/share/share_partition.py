@@ -171,7 +171,7 @@ class SharePartition(SharePartitionCore):
     Args:
         group_id: the share group.
         partition: the partition whose records are delivered.
-        services: the components of the node that it uses.
+        services: the components of the node that this object uses.
 
     Attributes:
         group_id: the share group.

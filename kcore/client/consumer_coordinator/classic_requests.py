@@ -28,7 +28,7 @@ def join_request(
         generation: the member's last generation.
         topics: the subscribed topics.
         owned: the partitions that the member still owns.
-        previous: the partitions of its last assignment.
+        previous: the partitions of the member's last assignment.
         reason: the reason of the join, which the broker logs.
     """
     protocols = [

@@ -181,8 +181,8 @@ class Commit:
         deadline_ms: the monotonic time in ms after which the commit is not repeated.
         seen_losses: the value of `Ownership.losses` that the user's code had seen when it computed the offsets.
         on_done: called when it is completed.
-        done: True once it is completed.
-        error: the cause of its failure; None if the commit succeeded, or is not completed yet.
+        done: True once the commit is completed.
+        error: the cause of the commit's failure; None if the commit succeeded, or is not completed yet.
         attempts: the number of failed attempts.
         not_before_ms: the earliest time of the next attempt.
         newest: returns the offsets to commit at the time of sending; None: the request has `offsets`.

@@ -42,7 +42,7 @@ class NodeRow(NamedTuple):
     """An incarnation of a node.
 
     Attributes:
-        epoch: the epoch of its lease.
+        epoch: the epoch of the node's lease.
         fenced: True if the store refuses its writes.
         draining: True if the node should lead no partition.
         revision: a number that increases when another process takes partitions from the node. The node then reads again

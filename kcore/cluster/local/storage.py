@@ -42,7 +42,7 @@ class UncertainWrite(NamedTuple):
 
     Attributes:
         write_set: the write set; None for a transaction without a write set.
-        token: the token of its transaction; empty for an entry of the journal.
+        token: the token of the write's transaction; empty for an entry of the journal.
     """
 
     write_set: WriteSet | None
