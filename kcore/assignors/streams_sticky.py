@@ -16,7 +16,7 @@ class Subtopology:
     """A part of a topology that is executed as a unit.
 
     Attributes:
-        partitions: the number of its tasks, which is the largest partition count among its input topics.
+        partitions: the number of tasks, which is the largest partition count among the subtopology's input topics.
         stateful: True if it has changelog topics, and therefore standbys.
     """
 

@@ -55,7 +55,7 @@ class Start(NamedTuple):
     """The settings of one process.
 
     Attributes:
-        node_id: the id of its node.
+        node_id: the id of the process's node.
         file: the properties file, or None.
         settings: the settings of the command line, NAME=VALUE.
         options: further settings, which differ between the processes.

@@ -17,7 +17,7 @@ class Owners(NamedTuple):
 
     Attributes:
         members: member id -> client id.
-        partitions: client id -> the partitions it owns.
+        partitions: client id -> the partitions that this client owns.
     """
 
     members: dict[str, str]

@@ -18,7 +18,7 @@ class TopicPartitionRow(NamedTuple):
         topic: the name of the topic.
         partition: the partition number.
         leader: the node id of the partition's leader, None without a leader.
-        start_offset: the first offset of its log.
+        start_offset: the first offset of the partition's log.
         end_offset: the offset of the next record.
         settings: the settings that were set for the topic, as `name=value`; "" if none was set.
     """

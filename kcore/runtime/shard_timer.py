@@ -18,7 +18,7 @@ class ShardTimer(ABC):
 
     Attributes:
         shard: the shard that armed the timer.
-        generation: the load of the shard in which it was armed.
+        generation: the number of the load of the shard in which the timer was armed.
         timer: the timer in the wheel, for subclasses that need it. Such a subclass assigns the attribute, and drops the
             timer with `disarm`.
     """

@@ -247,7 +247,7 @@ class ActiveFault:
     Attributes:
         fault: the fault to apply.
         seen: number of matching requests.
-        applied: number of requests to which it was applied.
+        applied: number of requests to which the fault was applied.
     """
 
     def __init__(self, fault: Fault) -> None:

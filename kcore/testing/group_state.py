@@ -29,9 +29,9 @@ class MemberState:
     Attributes:
         member_id: the id of the member in the group.
         instance_id: the group instance id; None for a dynamic member.
-        client_id: the client id of its requests.
+        client_id: the client id of the member's requests.
         epoch: the member epoch; in a classic group the group's generation.
-        partitions: the partitions that it owns.
+        partitions: the partitions that the member owns.
         joining: True while its JoinGroup request is parked (classic groups).
     """
 

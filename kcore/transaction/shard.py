@@ -72,7 +72,7 @@ class TransactionShard(TransactionShardCore):
 
     Args:
         context: time, timers and responses of the shard that owns this machine.
-        services: the components of the node that it uses.
+        services: the components of the node that the shard uses.
 
     Attributes:
         transactions: the current state of every transactional id.

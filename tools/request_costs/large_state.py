@@ -43,7 +43,7 @@ class LargeState(State):
     """An engine with 100,000 partitions, groups, transactional ids and producers, filled without sockets.
 
     Attributes:
-        wide: the names of its topics with 10,000 partitions.
+        wide: the names of the topics with 10,000 partitions.
     """
 
     def _fill(self) -> None:

@@ -59,8 +59,8 @@ class State:
 
     Attributes:
         engine: the engine that serves the requests.
-        names: the names of its small topics.
-        groups: the ids of its groups.
+        names: the names of the small topics.
+        groups: the ids of the groups.
         big_group: a group whose description has 900 KB.
         producer: a producer with an open transaction over all partitions of the topic "wide".
         share_group: a share group that accepts one more member, and whose members subscribe to the topics "wide" and

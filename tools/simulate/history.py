@@ -49,8 +49,8 @@ class Transaction:
     Attributes:
         name: the transactional id, and the number of the transaction.
         writes: the records of the transaction.
-        offsets: the offsets that it commits: (group, partition) -> offset.
-        commit_sent: True once the client has requested its commit.
+        offsets: the offsets that the transaction commits: (group, partition) -> offset.
+        commit_sent: True once the client has requested the commit of the transaction.
         result: "committed", "aborted", or UNKNOWN.
     """
 
@@ -87,7 +87,7 @@ class ShareRecord:
     Attributes:
         accepted_ms: the time at which an acknowledgement was confirmed; -1 if none was.
         acquired: the number of deliveries that clients have seen.
-        rejected: True once a client has rejected it, or the group may have archived it.
+        rejected: True once a client has rejected the record, or the group may have archived it.
     """
 
     accepted_ms: int = -1

@@ -25,8 +25,8 @@ class Group:
 
     Attributes:
         epoch: the highest generation or epoch that a durable response named.
-        owners: (epoch, partition) -> the member that owned it in this epoch.
-        leases: partition -> (its owner, monotonic time before which the coordinator cannot expel this member).
+        owners: (epoch, partition) -> the member that owned the partition in this epoch.
+        leases: partition -> (the owner, the monotonic time in s before which the coordinator cannot expel the owner).
         acknowledged: partition -> the highest offset whose commit was acknowledged.
         sent: partition -> the highest offset that was sent.
     """

@@ -67,7 +67,7 @@ class IdempotentWriter(Worker):
     It sends up to five batches at a time, and retries unacknowledged batches. The value of batch n is n as text.
 
     Attributes:
-        index: the number of its partition.
+        index: the number of the partition to which the client writes.
         offsets: the acknowledged offset of each batch.
     """
 
@@ -131,7 +131,7 @@ class Transaction:
     """One transaction.
 
     Attributes:
-        partitions: the partitions that it writes to.
+        partitions: the partitions to which the transaction writes.
         outcome: "open", "committed" or "aborted"; "unknown" until the committed offset shows the outcome.
     """
 

@@ -22,9 +22,9 @@ class EventRow(NamedTuple):
         timestamp_ms: in ms since the epoch; -1 for none.
         timestamp_type: `CREATE_TIME` or `LOG_APPEND_TIME`.
         headers: (name, value) of each header, in order.
-        producer_id: the producer id of its batch, -1 for none.
-        producer_epoch: the producer epoch of its batch, -1 for none.
-        last_sequence: the sequence number of the last record originally in its batch, -1 for none.
+        producer_id: the producer id of the row's batch, -1 for none.
+        producer_epoch: the producer epoch of the row's batch, -1 for none.
+        last_sequence: the sequence number of the last record originally in the row's batch, -1 for none.
         transactional: True if it belongs to a transaction.
         control: True for a transaction marker or another control record, which holds no data.
         batch_only: True for a batch without records. Compaction keeps the last batch of a producer for its header

@@ -38,8 +38,8 @@ class ExportedFile:
 
     Attributes:
         path: the path of the file below the export's folder, with `/`.
-        first_offset: the offset of its first row.
-        last_offset: the offset of its last row.
+        first_offset: the offset of the file's first row.
+        last_offset: the offset of the file's last row.
         count: the number of rows.
         size_bytes: the number of bytes in the file.
         sha256: the SHA-256 checksum of the file, in hexadecimal digits.

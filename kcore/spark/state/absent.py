@@ -30,7 +30,7 @@ class Absent(NamedTuple):
 
     Attributes:
         topic: the name of an internal topic.
-        partition_count: the given or inferred number of its partitions.
+        partition_count: the given or inferred number of the topic's partitions.
         at_least: True if the topic may have more partitions than `partition_count`.
         partitions: the missing partitions, ascending; at least one.
     """

@@ -117,7 +117,7 @@ def resume(topic: str, partition: int, tables: Iterable[pa.Table], cleaned_to: i
 
     Args:
         topic: the name of an internal topic.
-        partition: the number of its partition.
+        partition: the number of the partition.
         tables: the checkpoint's rows, in any order.
         cleaned_to: the offset up to which compaction has run now, if known.
 

@@ -73,7 +73,7 @@ def rebuild(
 
     Args:
         topic: the name of an internal topic.
-        partition: the number of its partition.
+        partition: the number of the partition.
         rows: the log in offset order; a row is skipped if an earlier row has the same or a higher offset.
         as_of: the offset or time whose state is returned.
         cleaned_to: the offset up to which compaction has run, if known.

@@ -124,7 +124,7 @@ def doubts_of(out: str | Path, offsets: Offsets = MappingProxyType({})) -> Uncer
     """Returns the uncertainties that the tables `partitions` and `faults` of a rebuild show.
 
     Args:
-        out: the folder of its tables.
+        out: the folder of the rebuild's tables.
         offsets: (topic, partition) -> the offset before which to stop, for partitions whose log end is unknown.
     """
     columns = ["topic", "coordinator_partition", "next_offset", "complete", "lost", "holes_to"]

@@ -58,7 +58,7 @@ class ClassicGroup:
 
     Attributes:
         last: the group's last generation.
-        last_commits: the times of its latest commits.
+        last_commits: the times of the group's latest commits.
         released: partitions that the last generation revoked from a member and did not assign.
     """
 

@@ -69,7 +69,7 @@ class ContinuedPartition:
 
     Args:
         topic: the name of an internal topic.
-        partition: the number of its partition.
+        partition: the number of the partition.
         options: the options of the history. A later micro-batch may have another session timeout.
         hides_control: True if the rows lack transaction markers, so that any gap may be a marker.
         stored: the partition after the previous micro-batch; None: there was none.

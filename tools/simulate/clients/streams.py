@@ -29,8 +29,8 @@ class StreamsMember(Client):
     the coordinator may have assigned tasks. An example is NOT_COORDINATOR after a write with an unknown result.
 
     Attributes:
-        epoch: its member epoch; 0 before it has joined.
-        owned: the active tasks that it runs: (subtopology, partition) -> the epoch in which it got the task.
+        epoch: the member epoch; 0 before it has joined.
+        owned: the active tasks that the member runs: (subtopology, partition) -> the epoch in which it got the task.
     """
 
     def start(self) -> None:
