@@ -494,7 +494,8 @@ class ClusterEngine(Engine):
             self.store.unregister(self.membership.lease)
         except LogError as error:
             logger.warning(
-                "cluster: node %d ends without unregistering: %s; its partitions move when its lease expires",
+                "cluster: node %d ends without unregistering: %s; other nodes take over its partitions when its lease "
+                "expires",
                 self.config.node_id,
                 error,
             )

@@ -92,7 +92,8 @@ class LateTimers:
         long_pause = now_ms - self._now.now_ms > LONG_PAUSE_MS
         if long_pause or (now_ms - resumed_ms <= LONG_PAUSE_MS and resumed_ms != self._handled_ms):
             logger.debug(
-                "timers: the driver was delayed for more than %d ms; it reads from sockets before it fires timers",
+                "timers: the driver was delayed for more than %d ms; the driver reads from sockets before it fires "
+                "timers",
                 LONG_PAUSE_MS,
             )
             self._read()

@@ -80,8 +80,8 @@ class JournalMover:
             except RuntimeError as error:
                 logger.warning(
                     "driver: cannot start the thread that moves journal entries to the log %s: %s; from now on, the "
-                    "next commit after the journal is full moves them, and takes longer; check the process's limit of "
-                    "threads (ulimit -u), and restart kcore",
+                    "next commit after the journal is full moves the entries, and takes longer; check the process's "
+                    "limit of threads (ulimit -u), and restart kcore",
                     self._log.name,
                     error,
                 )

@@ -177,8 +177,8 @@ class LoopThreadDriver:
                     log_failure(
                         logger,
                         error,
-                        "engine: a callback of the program raised %r on the engine's thread; the engine continues; "
-                        "call `close` to end it",
+                        "engine: a callback of the program raised %r on the engine's thread; the engine continues; to "
+                        "end the engine, call `close`",
                         error,
                     )
         except BaseException as error:

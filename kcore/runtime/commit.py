@@ -551,7 +551,7 @@ class CommitPipeline(PipelineCore):
                     failure,
                     "commit: %r could not return to its last durable state after a failed commit; kcore tries this "
                     "twice. If this line appears twice, a server stops, and an embedded engine refuses every call; "
-                    "start it again: every acknowledged write is in the log",
+                    "restart the server, or open the engine again: every acknowledged write is in the log",
                     participant,
                 )
             else:

@@ -279,8 +279,8 @@ class Shard(ShardCore, Generic[M]):
     def _too_large(self, size_bytes: int) -> ErrorCode:
         logger.error(
             "shard %s-%d: one change of the state needs records of %d bytes, more than max.message.bytes of the topic; "
-            "kcore writes none of them; if a group or transaction is this large on purpose, raise max.message.bytes of "
-            "the topic %s",
+            "kcore writes none of these records; if a group or transaction is this large on purpose, raise "
+            "max.message.bytes of the topic %s",
             self.topic,
             self.index,
             size_bytes,

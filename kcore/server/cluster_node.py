@@ -220,7 +220,8 @@ class ClusterNode:
             store.unregister(self._lease)
         except LogError as error:
             logger.warning(
-                "cluster: node %d ends without unregistering: %s; its partitions move when its lease expires",
+                "cluster: node %d ends without unregistering: %s; other nodes take over its partitions when its lease "
+                "expires",
                 self.config.node_id,
                 error,
             )

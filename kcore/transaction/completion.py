@@ -152,7 +152,7 @@ class Completion:
                 log = logger.info if code in GIVEN_UP else logger.error
                 log(
                     "transaction coordinator: the end marker of transactional id %r could not be written to partition "
-                    "%s-%d: %s; the transaction stays prepared until its shard is loaded again",
+                    "%s-%d: %s; the transaction stays prepared until the shard of the transactional id is loaded again",
                     self.transactional_id,
                     *partition,
                     code.name,

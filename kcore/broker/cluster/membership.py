@@ -365,8 +365,8 @@ class Membership:
                 log_failure(
                     logger,
                     error,
-                    "cluster: node %d cannot read the state of the cluster; it tries again; if this repeats, check the "
-                    "cluster's store",
+                    "cluster: node %d cannot read the state of the cluster; the node tries again; if this repeats, "
+                    "check the cluster's store",
                     self.lease.holder,
                 )
 

@@ -176,7 +176,7 @@ class Partition(PartitionCore):
                     logger,
                     error,
                     "partition %r cannot be recovered and stays unavailable until a later attempt succeeds; to check "
-                    "its log for damage, run `kcore log verify`",
+                    "the partition's log for damage, run `kcore log verify`",
                     self,
                 )
                 return
