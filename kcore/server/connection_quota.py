@@ -53,7 +53,7 @@ class ConnectionQuota:
         return self.total >= self._config.max_connections
 
     def add_handshakes(self, handshakes: Handshakes) -> None:
-        """Registers the TLS handshakes of a listening socket, so that `make_room` can end some of them."""
+        """Registers the TLS handshakes of a listening socket, so that `make_room` can end one of them."""
         self._handshakes.append(handshakes)
 
     def make_room(self) -> bool:
@@ -171,7 +171,7 @@ class ListenerQuota:
         return self._server.total, "max.connections"
 
     def add_handshakes(self, handshakes: Handshakes) -> None:
-        """Registers the TLS handshakes of a socket of the listener, so that `make_room` can end some of them."""
+        """Registers the TLS handshakes of a socket of the listener, so that `make_room` can end one of them."""
         self._handshakes.append(handshakes)
         self._server.add_handshakes(handshakes)
 

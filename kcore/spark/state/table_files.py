@@ -196,7 +196,7 @@ def place_of(name: str) -> Iterator[tuple[str, int]]:
 
 
 def index_of(offsets: Mapping[tuple[str, int], int]) -> bytes:
-    """Returns the content of the index.
+    """Returns the content of the file that lists the offsets of the checkpoints.
 
     Args:
         offsets: partition -> the offset of its checkpoint.
@@ -205,7 +205,7 @@ def index_of(offsets: Mapping[tuple[str, int], int]) -> bytes:
 
 
 def indexed_offsets(content: bytes) -> dict[tuple[str, int], int]:
-    """Parses the content of an index. Returns a mapping from each partition to the offset of its checkpoint."""
+    """Parses a result of `index_of`. Returns a mapping from each partition to the offset of its checkpoint."""
     return {(topic, partition): offset for topic, partition, offset in parse_json(content)}
 
 
