@@ -12,6 +12,11 @@ from typing import Any
 import pytest
 
 from kcore.protocol.error_codes import ErrorCode as E
+from kcore.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from kcore.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -393,3 +398,29 @@ def test_markers_between_decisions_of_a_round_keep_the_logs_order() -> None:
     assert world.offset("g") == (E.NONE, 7)
     world.restart()
     assert world.offset("g") == (E.NONE, 7)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_topic_without_partitions_is_left_out_of_an_addition(version: int) -> None:
+    world = World()
+    who = world.begin("a")
+    topics = [
+        AddPartitionsToTxnTopic(name="t", partitions=[0]),
+        AddPartitionsToTxnTopic(name="t", partitions=[]),
+    ]
+    transaction = AddPartitionsToTxnTransaction(
+        transactional_id="a", producer_id=who.producer_id, producer_epoch=who.producer_epoch, topics=topics
+    )
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="a",
+        v3_and_below_producer_id=who.producer_id,
+        v3_and_below_producer_epoch=who.producer_epoch,
+        v3_and_below_topics=topics,
+    )
+    if version >= 4:
+        request = AddPartitionsToTxnRequest(transactions=[transaction])
+    response = world.call(request, version)
+    results = (
+        response.results_by_topic_v3_and_below if version < 4 else response.results_by_transaction[0].topic_results
+    )
+    assert [(topic.name, len(topic.results_by_partition)) for topic in results] == [("t", 1)]

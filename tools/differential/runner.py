@@ -68,6 +68,7 @@ NAMED_LISTS: Final = (
     ("topics", "name"),
     ("topics", "topic"),
     ("results", "user"),
+    ("replica_election_results", "topic"),
     ("config_resources", "resource_name"),
 )
 """Pairs as in `LISTS`. A response may also have the requested names, which need not begin with the program's name."""

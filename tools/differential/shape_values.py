@@ -112,6 +112,7 @@ VALUES: Final[dict[str, Choices]] = {
     "replication_factor": ([1, -1, -1], [0, 2, -2]), "broker_ids": ([1], [5, -1]), "replicas": ([1], [5, -1]),
     "CREATE_TOPICS.name": (["~-c", "~-d", "~-a"], TOPICS[1]), "count": ([2, 3, 4], [1, 0, -1]),
     "allow_auto_topic_creation": ([False], [True]),
+    "Cursor.partition_index": ([0, 1], [2, -1]),  # Kafka adds to the number, which overflows
     "response_partition_limit": ([2_000, 1, 2, 3], [0, -1, 2_001]),
     "election_type": ([0, 1], [2, -1]),
     "path": (["/no/such/folder"], ["", "relative"]),
@@ -137,6 +138,7 @@ VALUES: Final[dict[str, Choices]] = {
     "coordinator_epoch": ([0], [1, -1]), "transaction_version": ([0, 2], [1]),
     "enable2_pc": ([False], [False]), "keep_prepared_txn": ([False], [False]),
     "protocol_type": (["consumer"], ["", "connect"]), "protocol_name": (["range"], ["", "other"]),
+    "JOIN_GROUP.rebalance_timeout_ms": ([60_000], [60_000]),  # with -1, the result depends on time
     "JoinGroupRequestProtocol.name": (["range", "roundrobin"], [""]),
     "metadata": ([b"\0\1\0\0\0\1\0\4none" + bytes(8)], [b""]), "assignment": ([b"\0\1" + bytes(8)], [b""]),
     "SYNC_GROUP.member_id": MEMBERS, "reason": ([None, "why"], ["x" * 300]),

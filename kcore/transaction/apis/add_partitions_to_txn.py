@@ -202,6 +202,7 @@ def _transaction_result(transaction: AddPartitionsToTxnTransaction, codes: Codes
 
 
 def _results(topics: Iterable[AddPartitionsToTxnTopic], codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
+    """Returns the results by topic. They leave out topics without partitions, unless the whole id is refused."""
     results = []
     for topic in topics:
         name = topic.name
@@ -212,7 +213,8 @@ def _results(topics: Iterable[AddPartitionsToTxnTopic], codes: Codes) -> list[Ad
             )
             for index in topic.partitions
         ]
-        results.append(AddPartitionsToTxnTopicResult(name=name, results_by_partition=parts))
+        if parts or codes == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:  # as in Kafka
+            results.append(AddPartitionsToTxnTopicResult(name=name, results_by_partition=parts))
     return results
 
 
