@@ -208,7 +208,7 @@ def test_members_need_read_on_their_group() -> None:
     world.leave_api = LeaveGroupApi(shards, denied)
     world.delete_api = DeleteGroupsApi(shards, denied)
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    assert world.join(NOBODY, session_ms=0).response == join_refused(code, NOBODY)
+    assert world.join(NOBODY, session_ms=0).response == join_refused(code, "")
     assert world.sync(world.follower).response.error_code == code
     assert world.sync(world.follower, protocol_name=None).response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert world.beat(world.follower) == code
