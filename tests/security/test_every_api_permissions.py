@@ -414,6 +414,15 @@ def test_the_name_of_a_topic_is_checked_before_permissions(engine: Guarded) -> N
     assert [topic.partitions[0].error_code for topic in described.topics] == [17, TOPIC]
 
 
+def test_a_refused_topic_without_partitions_is_in_the_response_of_list_offsets(engine: Guarded) -> None:
+    """The response leaves out other topics without partitions, as in Kafka."""
+    engine.forget()
+    engine.allow(acl(Op.DESCRIBE, Kind.TOPIC, "t"))
+    topics = [lo.ListOffsetsTopic(name=name, partitions=[]) for name in ("t", "hidden")]
+    listed = engine.send(lo.ListOffsetsRequest(topics=topics), 7, ALICE)
+    assert [topic.name for topic in listed.topics] == ["hidden"]
+
+
 def test_a_refused_marker_has_no_topics_without_partitions(engine: Guarded) -> None:
     engine.forget()
     topics = [wtm.WritableTxnMarkerTopic(name="t", partition_indexes=indexes) for indexes in ([], [0])]

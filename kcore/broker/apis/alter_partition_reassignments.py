@@ -66,7 +66,8 @@ class AlterPartitionReassignmentsApi(
             for topic in request.topics
         ]
         return AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=request.allow_replication_factor_change,
+            # Kafka's response to a request without topics has the default.
+            allow_replication_factor_change=request.allow_replication_factor_change or not responses,
             error_message=None if responses else "",
             responses=responses,
         )

@@ -20,6 +20,7 @@ from kcore.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 
@@ -83,7 +84,7 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
         for topic in request.topics:
             some = self._results(context, level, topic.name, topic.partitions, counts, refused)
             _add(results, topic.name, [result for result in some if not isinstance(result, int)])
-        return _response(results)
+        return _response(results, {topic.name for topic in request.topics if self._is_denied(context, topic)})
 
     def steps(self, context: RequestContext, request: ListOffsetsRequest) -> Work:
         """Makes the response in steps of `FEW_PARTITIONS` partitions, with the same rule for duplicates as `read`.
@@ -93,8 +94,13 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
         counts = Counter(self.requested_partitions(request))
         refused: set[tuple[str, int]] = set()
         results: dict[str, list[ListOffsetsPartitionResponse]] = {}
+        denied: set[str] = set()
         for topic in request.topics:
             _add(results, topic.name, [])
+            if self._is_denied(context, topic):
+                denied.add(topic.name)
+            if not topic.partitions:
+                yield PARTITION_COST_US
             for first in range(0, len(topic.partitions), FEW_PARTITIONS):
                 some = topic.partitions[first : first + FEW_PARTITIONS]
                 yield from self._index_steps(context, topic.name, some)
@@ -105,7 +111,11 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
                     else:
                         results[topic.name].append(result)
                 yield 1 + PARTITION_COST_US * len(some)
-        return _response(results)
+        return _response(results, denied)
+
+    def _is_denied(self, context: RequestContext, topic: ListOffsetsTopic) -> bool:
+        """Returns True for a topic without partitions in the request, if the client may not describe it."""
+        return not topic.partitions and not self.allowed(context, Operation.DESCRIBE, topic.name)
 
     def _index_steps(
         self, context: RequestContext, topic: str, entries: Sequence[ListOffsetsPartition]
@@ -187,12 +197,15 @@ def _add(
         present += some
 
 
-def _response(results: dict[str, list[ListOffsetsPartitionResponse]]) -> ListOffsetsResponse:
-    """Makes the response from the results by topic. It leaves out topics without partitions, as Kafka does."""
+def _response(results: dict[str, list[ListOffsetsPartitionResponse]], denied: set[str]) -> ListOffsetsResponse:
+    """Makes the response from the results by topic.
+
+    As in Kafka, the response leaves out topics without partitions, unless the client may not describe them.
+    """
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(name=topic, partitions=partitions)
             for topic, partitions in results.items()
-            if partitions
+            if partitions or topic in denied
         ]
     )

@@ -361,6 +361,8 @@ def test_a_refused_reassignment_is_refused_for_each_partition() -> None:
     request = AlterPartitionReassignmentsRequest(topics=[topic], allow_replication_factor_change=False)
     refused = node.call(request, 1)
     assert (refused.error_code, refused.responses[0].partitions[0].error_code) == (31, 31)
+    empty = node.call(AlterPartitionReassignmentsRequest(allow_replication_factor_change=False), 1)
+    assert empty.allow_replication_factor_change
     assert refused.allow_replication_factor_change, "the response does not have the value of the request"
 
 
