@@ -467,7 +467,10 @@ class CommitPipeline(PipelineCore):
             self._uncertain_participants = None
         for pending in responses:
             if not pending.done:
-                self._fail_response(pending, error)
+                try:
+                    self._fail_response(pending, error)
+                except Exception:  # no memory for the call: the responses after this one must be completed, too
+                    self._fail_response(pending, error)
         if restored:
             self.interrupted = False
             if self.on_fenced is not None and isinstance(error, FencedWriteError):

@@ -50,8 +50,8 @@ class Pending:
     Attributes:
         done: True if the response is complete.
         response: the response; None until it is complete.
-        after_commit: the response with which the pipeline completes it once the awaited commit is durable; None if it
-            does not wait for a commit.
+        after_commit: the response with which the pipeline completes it once the awaited commit is durable; None before
+            it waits for a commit.
     """
 
     parked: bool

@@ -134,12 +134,14 @@ cdef class PipelineCore:
                 self.allows_background_commit = False
 
     cpdef respond_after_commit(self, Pending pending, response):
-        pending.after_commit = response
         self._responses.append(pending)
+        if pending.after_commit is None:    # after an interrupt, a response may be added a second time
+            pending.after_commit = response
 
     cpdef respond_after_background(self, Pending pending, response):
-        pending.after_commit = response
         self._background_responses.append(pending)
+        if pending.after_commit is None:
+            pending.after_commit = response
 
     def _take_round(self):
         # Everything is allocated before anything changes: a round is taken completely or not at all.

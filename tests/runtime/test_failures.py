@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from kcore.log.errors import FencedWriteError
 from kcore.protocol import EncodeError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import Outcome, Pending, Record, RequestContext, ShardState, ShardTimer, failed_requests, gather
+from kcore.runtime.commit import CommitPipeline
 from kcore_ext.batch import BatchBuilder, iter_records
 from tests.runtime.machines import KEY, AddApi, Bench, Count, CounterMachine, Name
 
@@ -434,6 +436,43 @@ def test_an_api_that_cannot_build_the_error_of_a_failed_round_tries_again(failur
     assert not bench.pipeline.commit()
     first = api.storage_error if code == "storage" else ErrorCode.UNKNOWN_SERVER_ERROR
     assert got == [("error", first, None), *[("error", api.storage_error, None)] * 2]
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_response_that_is_added_twice_keeps_its_first_value(background: bool) -> None:
+    """An interrupt may come after a response was added and before this was recorded."""
+    bench = Bench()
+    bench.run("add", "a", 1)
+    add = bench.pipeline.respond_after_commit
+    if background:
+        commit = bench.pipeline.start_background(threading.Lock())
+        assert commit is not None
+        commit.write()
+        add = bench.pipeline.respond_after_background
+    pending = Pending(bench.api, RequestContext(0), ("read", "a"))
+    add(pending, "first")
+    add(pending, "second")
+    assert bench.pipeline.finish_background(commit) if background else bench.pipeline.commit()
+    assert pending.response == "first"
+
+
+def test_a_failed_round_completes_all_responses_although_memory_was_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_response = CommitPipeline._fail_response
+    raised = []
+
+    def short(self: CommitPipeline, pending: Pending, error: LogError) -> None:
+        if not raised:
+            raised.append(pending)
+            raise MemoryError
+        fail_response(self, pending, error)
+
+    monkeypatch.setattr(CommitPipeline, "_fail_response", short)
+    bench = Bench()
+    pendings = [bench.run("add", "a", 1) for _ in range(3)]
+    bench.log.failures_left = 1
+    assert not bench.pipeline.commit()
+    assert [pending.response for pending in pendings] == [NOT_COORDINATOR] * 3
+    assert not bench.pipeline.interrupted
 
 
 def test_a_raising_participant_does_not_prevent_notifications_of_others() -> None:
