@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 cdef enum:
+    COMPACT_SINCE = 8                       # the first version with compact lengths
     MAX_KEY_BYTES = 1024                    # largest key of a combination of partitions
     TOPIC_BYTES = 22                        # size of a topic in a key, besides its name and partitions
     MAX_TOPICS = MAX_KEY_BYTES // TOPIC_BYTES

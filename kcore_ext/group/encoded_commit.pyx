@@ -10,7 +10,6 @@ from libc.string cimport memcpy, memset
 from kcore_ext.util.byte_order cimport read_int32, read_int64
 
 cdef enum:
-    FIRST_VERSION = 8           # the first one with compact lengths
     LAST_VERSION = 10
     TOPIC_IDS_SINCE = 10
     UUID_BYTES = 16
@@ -51,7 +50,7 @@ cdef bint read_commit(
     cdef const unsigned char* end = body + size
     cdef const unsigned char* at = body
     cdef int i, partitions = 0
-    if not FIRST_VERSION <= version <= LAST_VERSION:
+    if not COMPACT_SINCE <= version <= LAST_VERSION:
         return False
     at = _text(at, end, False, &commit.group_id)
     if at is NULL or end - at < 4:

@@ -37,7 +37,7 @@ cdef class CommitTemplate:      # the results that commits of the same partition
 
 @cython.final
 cdef class CommitPlan:
-    cdef readonly object request
+    cdef object _request        # an object or an EncodedRequest
     cdef readonly bint empty
     cdef CommitTemplate template   # None: the topics are in `listed`
     cdef list listed            # made from the template on first access

@@ -128,16 +128,21 @@ cdef class CommitPlan:
     """Documented in offset_block.pyi."""
 
     def __init__(self, request, list topics not None, bint empty):
-        self.request = request
+        self._request = request
         self.listed = topics
         self.empty = empty
+
+    @property
+    def request(self):
+        self._request = request_of(self._request)
+        return self._request
 
     @property
     def topics(self):
         if self.listed is None:
             known = ()
             if self.template is not None:
-                known = zip(request_of(self.request).topics, self.template.topics, strict=True)
+                known = zip(self.request.topics, self.template.topics, strict=True)
             self.listed = [(requested, topic, None) for requested, topic in known]
         return self.listed
 
@@ -147,7 +152,7 @@ cdef class CommitPlan:
 
 cdef CommitPlan plan_of(object request, CommitTemplate template):
     cdef CommitPlan plan = CommitPlan.__new__(CommitPlan)
-    plan.request = request
+    plan._request = request
     plan.template = template
     return plan
 

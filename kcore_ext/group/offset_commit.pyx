@@ -17,10 +17,10 @@ from libc.string cimport memcmp, memcpy
 from kcore_ext.batch.crc32c cimport crc32c_of
 from kcore_ext.codec.fields cimport FieldLayout, get, read, type_of
 from kcore_ext.codec.read cimport text_of
-from kcore_ext.group.encoded_commit cimport MAX_KEY_BYTES, TOPIC_BYTES, EncodedCommit, read_commit
+from kcore_ext.group.encoded_commit cimport COMPACT_SINCE, MAX_KEY_BYTES, TOPIC_BYTES, EncodedCommit, read_commit
 from kcore_ext.group.offset_block cimport CommitTemplate, OffsetBlock, block_of, plan_of
 from kcore_ext.group.offset_fetch cimport OffsetTables
-from kcore_ext.runtime.encoded cimport EncodedRequest, encoded_request
+from kcore_ext.runtime.encoded cimport UNREADABLE, EncodedRequest, encoded_request
 from kcore_ext.runtime.outcome cimport Outcome, outcome_of
 from kcore_ext.runtime.shard cimport MachineCore, ShardCore, ready_shard
 from kcore_ext.runtime.timer_wheel cimport Timer, timer_extend
@@ -329,6 +329,7 @@ cdef class OffsetCommitFastPath(CommitFastPath):
             FieldLayout(topic, {NAME: "name", PARTITIONS: "partitions", TOPIC_ID: "topic_id"}),
             permissions, record,
         )
+        self.serves_encoded = True
         group, member, self._empty, self._stable = classic
         self._of_group = SlotLayout(group, {
             GROUP_STATE: "state", GROUP_GENERATION_ID: "generation_id", GROUP_MEMBERS: "members",
@@ -360,17 +361,17 @@ cdef class OffsetCommitFastPath(CommitFastPath):
         cdef EncodedCommit commit
         cdef EncodedRequest request
         cdef CommitTemplate template
-        if size > MAX_ENCODED_BYTES:
-            return None
+        if size > MAX_ENCODED_BYTES or version < COMPACT_SINCE:
+            return UNREADABLE
         # The fields are read from the copy: Python code that runs before the last one is read may change the buffer.
         request = encoded_request(self._request.cls, version, body, size)
         if not read_commit(
             <const unsigned char*>PyBytes_AS_STRING(request.body), size, version, max_elements, &commit
         ):
-            return None
+            return UNREADABLE
         template = self._valid(commit.key, commit.key_bytes)
         if template is None:
-            return None
+            return UNREADABLE
         return self._commit(
             context, request, &commit, template, text_of(commit.group_id.at, commit.group_id.size),
             commit.generation_id, text_of(commit.member_id.at, commit.member_id.size),

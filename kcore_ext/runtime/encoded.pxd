@@ -14,9 +14,14 @@ cdef EncodedRequest encoded_request(object cls, int version, const unsigned char
 cdef object request_of(object request)      # decodes an EncodedRequest; returns every other request unchanged
 
 
+cdef object UNREADABLE      # the result of `serve_encoded` for a request that the caller must decode
+
+
 cdef class EncodedFastPath:
-    # Serves the request that is encoded in `body`. Returns the same as the API's `fast`: None, without any durable
-    # change, if the caller must decode the request.
+    cdef bint serves_encoded    # whether `serve_encoded` exists
+
+    # Serves the request that is encoded in `body`. Returns UNREADABLE if the caller must decode the request, else the
+    # same as the API's `fast` would return.
     cdef object serve_encoded(
         self, object context, int version, const unsigned char* body, Py_ssize_t size, Py_ssize_t max_elements
     )

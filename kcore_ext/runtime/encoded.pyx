@@ -13,6 +13,9 @@ from kcore_ext.codec.plan cimport Schema, schema_of
 from kcore_ext.codec.read cimport read_message
 
 
+cdef object UNREADABLE = object()
+
+
 @cython.final
 @cython.no_gc
 @cython.freelist(256)
@@ -47,4 +50,4 @@ cdef class EncodedFastPath:
     cdef object serve_encoded(
         self, object context, int version, const unsigned char* body, Py_ssize_t size, Py_ssize_t max_elements
     ):
-        return None
+        return UNREADABLE

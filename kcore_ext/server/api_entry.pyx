@@ -9,6 +9,7 @@ from kcore_ext.codec.plan import EncodeError, MessageTooLargeError
 from kcore_ext.codec.frames cimport encode_response_frame, frame_with_id
 from kcore_ext.codec.plan cimport Plan, schema_of
 from kcore_ext.codec.read cimport UNLIMITED, read_message
+from kcore_ext.runtime.encoded cimport UNREADABLE, EncodedFastPath
 from kcore_ext.runtime.outcome cimport Pending
 
 cdef Py_ssize_t LONGEST_FRAME = 0x7FFFFFFF + 4
@@ -72,12 +73,12 @@ cdef class ApiEntry:
 
     @fast.setter
     def fast(self, fast):
+        path = getattr(self.api, "fast_path", None)
         self._fast = fast
         self._encoded = None
-        if fast is not None and fast == self.api.fast:
-            path = getattr(self.api, "fast_path", None)
-            if isinstance(path, EncodedFastPath):
-                self._encoded = path
+        # A function that wraps the fast path must get every request.
+        if isinstance(path, EncodedFastPath) and (<EncodedFastPath>path).serves_encoded and fast == path.serve:
+            self._encoded = <EncodedFastPath>path
 
     cdef object _decide(self, object context, object request):
         """Handles a request on the fast path, or on the generic path if the fast path declines or the lease ended."""
@@ -91,14 +92,19 @@ cdef class ApiEntry:
     cdef object _decide_encoded(
         self, object context, int version, const unsigned char* frame, Py_ssize_t size, Py_ssize_t position
     ):
-        """Handles the request at `position` of a frame on the fast path; None: the caller must decode the request."""
+        """Handles the request at `position` of a frame. Returns UNREADABLE if the caller must decode the request.
+
+        If the fast path can read the request and declines it, `handle` gets the decoded request.
+        """
         cdef object response
         if self._encoded is None or not (self.lease is None or self.lease.valid()):
-            return None
+            return UNREADABLE
         response = self._encoded.serve_encoded(
             context, version, frame + position, size - position, self.max_request_elements
         )
-        if self.lease is not None and response is not None and self._needs_check(response):
+        if response is None:
+            return self.handle(context, self._decode(frame, size, version, position))
+        if self.lease is not None and response is not UNREADABLE and self._needs_check(response):
             return self.checked(context, self._decode(frame, size, version, position), response)
         return response
 

@@ -28,6 +28,7 @@ from kcore_ext.codec.plan import MessageTooLargeError
 from kcore_ext.util.byte_order cimport read_int16, read_int32
 from kcore_ext.util.monotonic cimport coarse_now_ns
 from kcore_ext.codec.frames cimport RequestHead, frame_with_id, read_request_header
+from kcore_ext.runtime.encoded cimport UNREADABLE
 from kcore_ext.runtime.outcome cimport Pending
 from kcore_ext.server.api_entry cimport MAX_KEPT_FRAME, ApiEntry
 from kcore_ext.server.api_times cimport ApiTimes
@@ -170,8 +171,9 @@ cdef class RequestQueue:
     cpdef feed(self, bytes data):
         if self._position == len(self._buffer):
             self._buffer = data
-        elif isinstance(self._buffer, bytearray):
-            # A large frame arrives in many pieces: grow one buffer, without the bytes that were taken.
+        elif isinstance(self._buffer, bytearray) and not self._serving:
+            # A large frame arrives in many pieces: grow one buffer, without the bytes that were taken. `serve` reads
+            # from the buffer, so a call during `serve` makes another one.
             if self._position:
                 del self._buffer[: self._position]
             self._buffer += data
@@ -329,14 +331,15 @@ cdef class RequestQueue:
         cdef ApiTimes times = route.times
         cdef int64_t began_ns = 0 if times is None else (self._mark_ns or times.now_ns())
         request = None
+        route.requests += 1
         try:
             response = route._decide_encoded(context, head.api_version, frame, size, head.body)
-            if response is None:
-                return False
         except Exception as error:
             request = route._decode(frame, size, head.api_version, head.body)
             response = self._owner.failed(route, context, request, error)
-        route.requests += 1
+        if response is UNREADABLE:
+            route.requests -= 1     # `_decide` counts it
+            return False
         if request is None and not isinstance(response, Pending):
             request = route._decode(frame, size, head.api_version, head.body)   # for a response that is too long
         self._decided(route, head.api_version, head.correlation_id, context, request, response, None, began_ns)

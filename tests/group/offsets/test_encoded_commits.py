@@ -286,3 +286,92 @@ def test_a_function_that_intercepts_requests_receives_them_decoded(intercept: Ca
     world.entry.meter, world.entry.fast = None, world.commits.fast
     world.send_commit(9, known)
     assert served(world)[1] == 1
+
+
+class Counting:
+    """An authorizer that counts its calls. It refuses the topic `denied`, and calls `hook` at the first refusal."""
+
+    def __init__(self, denied: str = "", hook: Callable[[], object] = bool) -> None:
+        self.calls = 0
+        self.denied = denied
+        self._hook = hook
+
+    def allowed(self, context: Any, operation: Any, resource_type: Any, name: str) -> bool:
+        self.calls += 1
+        if name != self.denied:
+            return True
+        hook, self._hook = self._hook, bool
+        hook()
+        return False
+
+
+def test_a_declined_request_is_not_checked_more_often_than_a_decoded_one() -> None:
+    def calls(intercept: Callable[[Served], None]) -> int:
+        authorizer = Counting()
+        world = EncodedWorld(OffsetCommitApi, authorizer)
+        intercept(world.entry)
+        for _ in range(2):
+            world.send_commit(9, known)
+        authorizer.denied, authorizer.calls = "u", 0
+        world.send_commit(9, known)
+        return authorizer.calls
+
+    assert calls(lambda entry: None) == calls(replacing)
+
+
+def test_bytes_that_arrive_while_a_request_is_decided_do_not_change_it() -> None:
+    """A function that the decision calls may feed the queue, whose buffer grows then."""
+
+    def observe(kind: type[OffsetCommitApi]) -> dict[str, Any]:
+        authorizer = Counting(hook=lambda: world.queue.feed(frames[-1][20:]))
+        world = EncodedWorld(kind, authorizer)
+        requests = [OffsetCommitRequest(group_id=f"g{i}", topics=[one("t", 0, committed_offset=i)]) for i in range(4)]
+        world.send_commit(9, requests[0])
+        authorizer.denied = "t"
+        frames = [encode_request(request, 9, 100 + i, CLIENT) for i, request in enumerate(requests)]
+        world.queue.feed(frames[1][:10])
+        world.queue.feed(frames[1][10:] + frames[2] + frames[3][:20])
+        world.queue.serve()
+        return world.observations()
+
+    assert observe(OffsetCommitApi) == observe(GenericCommitApi)
+
+
+def test_an_api_that_wraps_its_fast_path_gets_every_request() -> None:
+    requests: list[Any] = []
+
+    class Wrapping(OffsetCommitApi):
+        """OffsetCommitApi with a fast path that records its requests."""
+
+        __slots__ = ()
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            fast = self.fast
+
+            def record(context: Any, request: Any) -> Any:
+                requests.append(request)
+                return fast(context, request)
+
+            self.fast = record
+
+    world = EncodedWorld(Wrapping)
+    for _ in range(3):
+        world.send_commit(9, known)
+    assert len(requests) == 3
+
+
+def test_an_interrupted_request_is_counted_like_a_decoded_one() -> None:
+    def count(kind: type[OffsetCommitApi]) -> int:
+        def interrupt() -> None:
+            raise KeyboardInterrupt
+
+        authorizer = Counting(hook=interrupt)
+        world = EncodedWorld(kind, authorizer)
+        world.send_commit(9, known)
+        authorizer.denied = "u"
+        with pytest.raises(KeyboardInterrupt):
+            world.send_commit(9, known)
+        return world.entry.requests
+
+    assert count(OffsetCommitApi) == count(GenericCommitApi) == 2
