@@ -133,14 +133,7 @@ class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
             for at, topic in enumerate(entry.topics):
                 for first in range(0, len(topic.partition_indexes), FEW_PARTITIONS):
                     indexes = topic.partition_indexes[first : first + FEW_PARTITIONS]
-                    some = WritableTxnMarker(
-                        producer_id=entry.producer_id,
-                        producer_epoch=entry.producer_epoch,
-                        transaction_result=entry.transaction_result,
-                        coordinator_epoch=entry.coordinator_epoch,
-                        transaction_version=entry.transaction_version,
-                        topics=[WritableTxnMarkerTopic(name=topic.name, partition_indexes=indexes)],
-                    )
+                    some = _with_topics(entry, [WritableTxnMarkerTopic(name=topic.name, partition_indexes=indexes)])
                     parts.append(((number, at), self._stage(context, WriteTxnMarkersRequest(markers=[some]))))
                     yield PARTITION_COST_US * len(indexes)
         return parts
@@ -177,6 +170,18 @@ class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
         return WriteTxnMarkersResponse(markers=[_result(entry, lambda topic, index: code) for entry in request.markers])
 
 
+def _with_topics(entry: WritableTxnMarker, topics: list[WritableTxnMarkerTopic]) -> WritableTxnMarker:
+    """Returns a marker of the same transaction for other topics."""
+    return WritableTxnMarker(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.producer_epoch,
+        transaction_result=entry.transaction_result,
+        coordinator_epoch=entry.coordinator_epoch,
+        transaction_version=entry.transaction_version,
+        topics=topics,
+    )
+
+
 def _without_empty(request: WriteTxnMarkersRequest) -> WriteTxnMarkersRequest:
     """Returns the request without topics that have no partitions, and without markers that have no topics.
 
@@ -188,16 +193,7 @@ def _without_empty(request: WriteTxnMarkersRequest) -> WriteTxnMarkersRequest:
     for entry in request.markers:
         topics = [topic for topic in entry.topics if topic.partition_indexes]
         if topics:
-            markers.append(
-                WritableTxnMarker(
-                    producer_id=entry.producer_id,
-                    producer_epoch=entry.producer_epoch,
-                    transaction_result=entry.transaction_result,
-                    coordinator_epoch=entry.coordinator_epoch,
-                    transaction_version=entry.transaction_version,
-                    topics=topics,
-                )
-            )
+            markers.append(_with_topics(entry, topics))
     return WriteTxnMarkersRequest(markers=markers)
 
 
