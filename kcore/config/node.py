@@ -15,8 +15,13 @@ from kcore.config.values import ConfigValues
 LONG = SettingType.LONG
 
 
+def is_gzip_level(value: int) -> bool:
+    """Returns True for a compression level of gzip: 1 to 9, or -1 for gzip's default."""
+    return value == -1 or 1 <= value <= 9
+
+
 def _gzip_fault(value: int) -> str | None:
-    return None if value else "is neither -1 nor 1 to 9"
+    return None if is_gzip_level(value) else "is neither -1 nor 1 to 9"
 
 
 def _retention_fault(value: int) -> str | None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from kcore.config.node import is_gzip_level
 from kcore.config.setting import LONG_MAX, Setting, SettingType
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -42,7 +43,7 @@ def _throttled_fault(value: tuple[str, ...]) -> str | None:
 
 
 def _gzip_fault(value: int) -> str | None:
-    return None if value == -1 or 1 <= value <= 9 else "neither -1 nor 1 to 9"
+    return None if is_gzip_level(value) else "neither -1 nor 1 to 9"
 
 
 def _remote_fault(value: bool) -> str | None:
