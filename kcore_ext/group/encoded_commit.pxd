@@ -1,9 +1,11 @@
 """Reads an encoded OffsetCommit request without making objects."""
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.string cimport memcpy, memset
 
 cdef enum:
-    COMPACT_SINCE = 8                       # the first version with compact lengths
+    COMPACT_SINCE = 8                       # the first version with compact lengths ...
+    TOPIC_IDS_SINCE = 10                    # ... and with topic ids instead of names
     MAX_KEY_BYTES = 1024                    # largest key of a combination of partitions
     TOPIC_BYTES = 22                        # size of a topic in a key, besides its name and partitions
     MAX_TOPICS = MAX_KEY_BYTES // TOPIC_BYTES
@@ -35,3 +37,30 @@ cdef bint read_commit(
     const unsigned char* body, Py_ssize_t size, int version, Py_ssize_t max_elements, EncodedCommit* commit
 ) noexcept
 cdef EncodedOffset read_offset(const unsigned char* partition) noexcept    # of an `EncodedCommit`
+
+
+cdef inline unsigned char* put_topic(
+    unsigned char* key, const void* name, Py_ssize_t name_bytes, const void* topic_id, int32_t partitions
+) noexcept:
+    """Writes a topic into the key of a combination of partitions, without the partitions.
+
+    Args:
+        key: the position in the key.
+        name: the topic's name.
+        name_bytes: the size of the name; 0 if the request identifies topics by their ids.
+        topic_id: the topic's id; NULL for zeros.
+        partitions: the number of partitions.
+
+    Returns:
+        The position of the first partition.
+    """
+    cdef int16_t size = <int16_t>name_bytes
+    memcpy(key, &size, 2)
+    memcpy(key + 2, &partitions, 4)
+    if topic_id is NULL:
+        memset(key + 6, 0, 16)
+    else:
+        memcpy(key + 6, topic_id, 16)
+    if name_bytes:
+        memcpy(key + TOPIC_BYTES, name, name_bytes)
+    return key + TOPIC_BYTES + name_bytes

@@ -4,14 +4,13 @@
 no null topics. It returns False for every other request; the codec then decodes it or finds the error.
 """
 
-from libc.stdint cimport int16_t, int32_t
-from libc.string cimport memcpy, memset
+from libc.stdint cimport int32_t
+from libc.string cimport memcpy
 
 from kcore_ext.util.byte_order cimport read_int32, read_int64
 
 cdef enum:
     LAST_VERSION = 10
-    TOPIC_IDS_SINCE = 10
     UUID_BYTES = 16
     NUMBERS_BYTES = 16          # partition, offset and leader epoch
 
@@ -82,7 +81,6 @@ cdef const unsigned char* _topic(
     cdef unsigned char* key = &commit.key[commit.key_bytes]
     cdef const unsigned char* topic_id = NULL
     cdef EncodedText name, metadata
-    cdef int16_t name_bytes
     cdef int32_t count, partition
     cdef int i
     name.at, name.size = NULL, 0
@@ -96,19 +94,11 @@ cdef const unsigned char* _topic(
     at = _count(at, end, &commit.partition_counts[topic])
     if at is NULL:
         return NULL
-    name_bytes, count = <int16_t>name.size, commit.partition_counts[topic]
+    count = commit.partition_counts[topic]
     commit.key_bytes += TOPIC_BYTES + name.size + 4 * count
     if commit.key_bytes > MAX_KEY_BYTES:
         return NULL
-    memcpy(key, &name_bytes, 2)
-    memcpy(key + 2, &count, 4)
-    if topic_id is NULL:
-        memset(key + 6, 0, UUID_BYTES)
-    else:
-        memcpy(key + 6, topic_id, UUID_BYTES)
-    if name.size:
-        memcpy(key + TOPIC_BYTES, name.at, name.size)
-    key += TOPIC_BYTES + name.size
+    key = put_topic(key, name.at, name.size, topic_id, count)
     for i in range(count):
         if end - at < NUMBERS_BYTES:
             return NULL

@@ -11,13 +11,15 @@ commits of all groups share one response object.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_Contains
 from cpython.object cimport PyObject
-from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcmp, memcpy
 
 from kcore_ext.batch.crc32c cimport crc32c_of
 from kcore_ext.codec.fields cimport FieldLayout, get, read, type_of
 from kcore_ext.codec.read cimport text_of
-from kcore_ext.group.encoded_commit cimport COMPACT_SINCE, MAX_KEY_BYTES, TOPIC_BYTES, EncodedCommit, read_commit
+from kcore_ext.group.encoded_commit cimport (
+    COMPACT_SINCE, MAX_KEY_BYTES, TOPIC_BYTES, TOPIC_IDS_SINCE, EncodedCommit, put_topic, read_commit,
+)
 from kcore_ext.group.offset_block cimport CommitTemplate, OffsetBlock, block_of, plan_of
 from kcore_ext.group.offset_fetch cimport OffsetTables
 from kcore_ext.runtime.encoded cimport UNREADABLE, EncodedRequest, encoded_request
@@ -258,8 +260,7 @@ cdef class CommitFastPath(EncodedFastPath):
         cdef Py_ssize_t size, count, used = 1
         cdef int overflow = 0
         cdef long long number
-        cdef int16_t name_bytes
-        cdef int32_t index, partition_count
+        cdef int32_t index
         cdef PyObject* requested
         key[0] = by_id
         if type(topics) is not list and type(topics) is not tuple:
@@ -280,11 +281,7 @@ cdef class CommitFastPath(EncodedFastPath):
             count = len(partitions)
             if used + TOPIC_BYTES + size + 4 * count > MAX_KEY_BYTES:
                 return 0
-            name_bytes, partition_count = <int16_t>size, <int32_t>count
-            memcpy(&key[used], &name_bytes, 2)
-            memcpy(&key[used + 2], &partition_count, 4)
-            memcpy(&key[used + 6], PyBytes_AS_STRING(topic_id), 16)
-            memcpy(&key[used + TOPIC_BYTES], PyUnicode_DATA(name), size)
+            put_topic(&key[used], PyUnicode_DATA(name), size, PyBytes_AS_STRING(topic_id), <int32_t>count)
             used += TOPIC_BYTES + size
             for partition in partitions:
                 requested = get(<PyObject*>partition, self._partition, 0)
@@ -302,7 +299,6 @@ cdef class CommitFastPath(EncodedFastPath):
 # ---- OffsetCommit
 
 cdef enum:
-    TOPIC_IDS_SINCE = 10    # the version of the request
     MAX_ENCODED_BYTES = 16_384  # longest request that is served without decoding it
     RETENTION_TIME_MS = 5   # field of the request
 

@@ -92,9 +92,11 @@ cdef class ApiEntry:
     cdef object _decide_encoded(
         self, object context, int version, const unsigned char* frame, Py_ssize_t size, Py_ssize_t position
     ):
-        """Handles the request at `position` of a frame. Returns UNREADABLE if the caller must decode the request.
+        """Handles the request at `position` of a frame on the fast path.
 
-        If the fast path can read the request and declines it, `handle` gets the decoded request.
+        Returns:
+            The response; None if the caller must pass the decoded request to `handle`, because the fast path has
+            declined it; UNREADABLE if the caller must pass it to `_decide`.
         """
         cdef object response
         if self._encoded is None or not (self.lease is None or self.lease.valid()):
@@ -102,9 +104,9 @@ cdef class ApiEntry:
         response = self._encoded.serve_encoded(
             context, version, frame + position, size - position, self.max_request_elements
         )
-        if response is None:
-            return self.handle(context, self._decode(frame, size, version, position))
-        if self.lease is not None and response is not UNREADABLE and self._needs_check(response):
+        if response is None or response is UNREADABLE or self.lease is None:
+            return response
+        if self._needs_check(response):
             return self.checked(context, self._decode(frame, size, version, position), response)
         return response
 

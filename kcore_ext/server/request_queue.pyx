@@ -334,8 +334,12 @@ cdef class RequestQueue:
         route.requests += 1
         try:
             response = route._decide_encoded(context, head.api_version, frame, size, head.body)
+            if response is None:
+                request = route._decode(frame, size, head.api_version, head.body)
+                response = route.handle(context, request)
         except Exception as error:
-            request = route._decode(frame, size, head.api_version, head.body)
+            if request is None:
+                request = route._decode(frame, size, head.api_version, head.body)
             response = self._owner.failed(route, context, request, error)
         if response is UNREADABLE:
             route.requests -= 1     # `_decide` counts it
