@@ -101,9 +101,9 @@ async def test_the_time_limit_of_a_request_includes_the_opening_of_its_connectio
         request = FetchRequest()
         with pytest.raises(TimeoutError, match=r"^FetchRequest: no connection to its broker within 0\.01 s$"):
             await cluster.send(request, broker=broker, timeout_s=0.01)
-        opening = cluster._connections[broker.host, broker.port, "fetch"]
+        opening = cluster._connections._openings[broker.host, broker.port, "fetch"]
         assert not opening.done(), "a later request can use the connection"
         with pytest.raises(TimeoutError, match="no connection to its broker"):
             await cluster.send(request, broker=broker, timeout_s=0.01)
-        assert list(cluster._connections.values()) == [opening]
+        assert list(cluster._connections._openings.values()) == [opening]
         await cluster.close()

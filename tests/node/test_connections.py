@@ -310,7 +310,7 @@ async def clustered() -> AsyncIterator[tuple[AsyncCluster, Broker, Stub]]:
         connection.versions = {18: (0, 0), 3: (1, 1)}
         opened: asyncio.Future[AsyncConnection] = asyncio.get_running_loop().create_future()
         opened.set_result(connection)
-        cluster._connections[broker.host, broker.port, ""] = opened
+        cluster._connections._openings[broker.host, broker.port, ""] = opened
         yield cluster, broker, stub
         await cluster.close()
 
@@ -331,7 +331,7 @@ async def test_started_requests_of_an_open_connection_need_no_task() -> None:
 async def test_a_started_request_follows_those_that_wait_for_the_socket() -> None:
     async with clustered() as (cluster, broker, stub):
         errors: list[Any] = []
-        connection = cluster._opened(broker, "")
+        connection = cluster._connections.get(broker, "")
         assert connection is not None
 
         def start(name: str) -> None:
@@ -364,7 +364,7 @@ async def test_a_started_request_that_cannot_be_sent_is_reported_later() -> None
 
 async def test_a_started_request_whose_task_never_began_lets_later_ones_pass() -> None:
     async with clustered() as (cluster, broker, stub):
-        connection = cluster._opened(broker, "")
+        connection = cluster._connections.get(broker, "")
         assert connection is not None
         connection.pause_writing()
         before = asyncio.all_tasks()
@@ -391,7 +391,7 @@ async def test_the_end_of_a_connection_that_is_being_opened_does_not_look_like_a
         cluster = AsyncCluster(f"127.0.0.1:{broker.port}")
         waits = [asyncio.ensure_future(cluster._connection(broker, "c")) for _ in range(2)]
         await asyncio.sleep(0)
-        assert len(cluster._connections) == 1
+        assert len(cluster._connections._openings) == 1
         if end == "node":
             await cluster.close()
         else:
@@ -424,13 +424,13 @@ async def test_a_cluster_with_a_cancelled_opening_can_be_closed() -> None:
         cluster = AsyncCluster(f"127.0.0.1:{broker.port}")
         wait = asyncio.ensure_future(cluster._connection(broker, "c"))
         await asyncio.sleep(0)
-        (opening,) = cluster._connections.values()
+        (opening,) = cluster._connections._openings.values()
         for task in (wait, opening):
             task.cancel()
         await asyncio.wait([wait, opening])
         await cluster.close()
         assert (wait.cancelled(), opening.cancelled()) == (True, True)
-        assert cluster._connections == {}
+        assert cluster._connections._openings == {}
 
 
 def test_an_endless_number_in_a_response_header_is_refused_at_once() -> None:

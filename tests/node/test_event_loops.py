@@ -188,7 +188,7 @@ def test_the_connections_of_an_ended_loop_are_shut_down(target: str, request: py
         await node.topics.list()
         transport = node._calls.transport
         assert isinstance(transport, AsyncCluster)
-        (future, *_) = transport._connections.values()
+        (future, *_) = transport._connections._openings.values()
         return node, future.result()
 
     loop = asyncio.new_event_loop()

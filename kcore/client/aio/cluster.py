@@ -1,11 +1,9 @@
-"""A client's view of a cluster: brokers, leaders and coordinators, and the connections to them."""
+"""Sends requests to the brokers of a cluster that serve them, and looks these brokers up."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
-import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kcore.client import versions
 from kcore.client.aio.broker import Broker
 from kcore.client.aio.connection import AsyncConnection
+from kcore.client.aio.connections import Connections
+from kcore.client.aio.known_brokers import KnownBrokers
 from kcore.client.aio.results import OnDone, report_result
 from kcore.client.aio.routes import Route, route_of
 from kcore.client.malformed import malformed
@@ -32,11 +32,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-logger = logging.getLogger(__name__)
-
 TIMEOUT_S = 30.0
 MAX_PORT = 65_535
-WARN_INTERVAL_S = 30.0  # between warnings about one broker that cannot be reached
 LONG_POLLED = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
 """APIs whose requests may wait at the broker. They use separate connections, so that other requests need not wait."""
 
@@ -77,26 +74,17 @@ class AsyncCluster:
             raise ConfigError("bootstrap has no address; valid: HOST:PORT, or a list of these")
         self._loop = asyncio.get_running_loop() if loop is None else loop
         self._bootstrap = [_parse(address) for address in listed]
-        self._client_id = client_id
         self._timeout_s = timeout_s
-        self._security = security
-        self._connections: dict[tuple[str, int, str], asyncio.Future[AsyncConnection]] = {}
+        self._connections = Connections(client_id, timeout_s, security)
         self._unsent: dict[tuple[Broker | None, str], set[object]] = {}  # started requests that are not sent yet
-        self._brokers: dict[int, Broker] = {}
-        self._controller_id = -1
-        self._leaders: dict[TopicPartition, Broker] = {}
-        self._epochs: dict[TopicPartition, tuple[int, bytes]] = {}  # leader epoch, topic id
-        self._coordinators: dict[tuple[int, str], Broker] = {}
-        self._unreachable = _UnreachableBrokers()
-        self._closed = False
+        self._known = KnownBrokers()
         self._refusal = ""  # in a forked child: the text of its errors
-        self._accepted = False  # True once a broker has served a request other than ApiVersions
         refuse_in_child(self)
 
     def leave_to_parent(self, reason: str) -> None:
         """Implements `ForkedDriver.leave_to_parent`: the child shares the sockets and their poller with the parent."""
         self._refusal = connection_refusal()
-        self._closed = True
+        self._connections.closed = True
 
     def _require_loop(self) -> None:
         """Refuses a call from another event loop, before anything is sent.
@@ -118,19 +106,10 @@ class AsyncCluster:
         """
         if self._refusal:
             return
-        has_ended = loop_has_ended(self._loop)
-        self._closed = True
-        connections, self._connections = self._connections, {}
-        if has_ended:
-            for future in connections.values():
-                if future.done() and not future.cancelled() and future.exception() is None:
-                    future.result().abandon()
+        if loop_has_ended(self._loop):
+            self._connections.abandon()
             return
-        for future in connections.values():
-            if not future.done():
-                future.cancel()
-            elif not future.cancelled() and future.exception() is None:
-                future.result().close()
+        self._connections.close()
         await asyncio.sleep(0)  # lets asyncio finish the closed sockets
 
     # ---- sending
@@ -196,7 +175,7 @@ class AsyncCluster:
         self._require_loop()
         if request.API_KEY in LONG_POLLED and not channel:
             channel = "fetch"
-        connection = None if broker is None else self._opened(broker, channel)
+        connection = None if broker is None else self._connections.get(broker, channel)
         if connection is None or broker is None:
             if timeout_s is None:
                 broker, connection = await self._find(request, broker, channel)
@@ -210,7 +189,7 @@ class AsyncCluster:
             limit_s = self._timeout_s if timeout_s is None else timeout_s
             return broker, connection.start(request, version, limit_s, views=views)
         except ConnectionClosedError:
-            self._forget_broker(broker)
+            self._known.forget_broker(broker)
             raise
 
     async def _find(self, request: Any, broker: Broker | None, channel: str) -> tuple[Broker, AsyncConnection]:
@@ -252,7 +231,7 @@ class AsyncCluster:
         if request.API_KEY in LONG_POLLED and not channel:
             channel = "fetch"
         if broker is not None and not (self._unsent and (broker, channel) in self._unsent):
-            connection = self._opened(broker, channel)
+            connection = self._connections.get(broker, channel)
             if connection is not None and connection.writable:
                 limit_s = self._timeout_s if timeout_s is None else timeout_s
                 done = partial(self._report, broker, on_done)
@@ -287,7 +266,7 @@ class AsyncCluster:
         try:
             return await future
         except (ConnectionClosedError, TimeoutError):
-            self._forget_broker(broker)
+            self._known.forget_broker(broker)
             raise
 
     def _report(self, broker: Broker, on_done: OnDone, response: Any, error: BaseException | None) -> None:
@@ -296,7 +275,7 @@ class AsyncCluster:
         After a failure, removes the broker from the cached routes.
         """
         if isinstance(error, ConnectionClosedError | TimeoutError):
-            self._forget_broker(broker)
+            self._known.forget_broker(broker)
         on_done(response, error)
 
     async def newest(self, request_type: Any, at_most: int | None = None) -> int:
@@ -318,20 +297,18 @@ class AsyncCluster:
                 )
             return by_leader[0][0]
         if route.controller:
-            if self._controller_id < 0:
+            if not self._known.names_controller:
                 await self.metadata([])
-            controller = self._brokers.get(self._controller_id)
-            if controller is not None:
-                return controller
+            if self._known.controller is not None:
+                return self._known.controller
         return await self._any()
 
     async def _any(self) -> Broker:
         """Returns a broker with an open connection, or else a broker to which a new connection succeeds."""
-        for host, port, channel in self._connections:
-            connected = Broker(-1, host, port)
-            if self._opened(connected, channel) is not None:
-                return connected
-        candidates = [*self._brokers.values()]
+        connected = self._connections.connected_broker()
+        if connected is not None:
+            return connected
+        candidates = [*self._known.by_id.values()]
         random.shuffle(candidates)
         last_error: Exception | None = None
         for broker in [*candidates, *self._bootstrap]:
@@ -341,68 +318,20 @@ class AsyncCluster:
                 last_error = error
             else:
                 return broker
-        self._brokers.clear()
+        self._known.by_id.clear()
         assert last_error is not None, "a cluster has at least one bootstrap address"
         raise last_error
 
     async def _connection(self, broker: Broker, channel: str) -> AsyncConnection:
-        opened = self._opened(broker, channel)
+        opened = self._connections.get(broker, channel)
         if opened is not None:
             return opened
         self._require_loop()
-        if self._closed:
-            raise ConnectionClosedError("the node is closed")
-        key = (broker.host, broker.port, channel)
-        future = self._connections.get(key)
-        if future is not None and not future.done():
-            return await self._wait_for_opening(future)
-        opening = AsyncConnection.open(
-            broker.host, broker.port, self._client_id, self._timeout_s, self._security, accepted=self._accepted
-        )
-        future = self._connections[key] = asyncio.ensure_future(opening)
-        try:
-            connection = await self._wait_for_opening(future)
-        except Exception as error:
-            if self._connections.get(key) is future:
-                del self._connections[key]
-            if not future.cancelled():
-                self._unreachable.note(broker, error)
-            raise
-        self._unreachable.reached(broker)
-        return connection
-
-    async def _wait_for_opening(self, future: asyncio.Future[AsyncConnection]) -> AsyncConnection:
-        """Waits until a connection is open.
-
-        Raises:
-            ConnectionClosedError: `close` or `close_channel` ended the attempt. The waiting task itself is not
-                cancelled, so it must not receive a CancelledError.
-        """
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not future.cancelled() or (task is not None and task.cancelling()):
-                raise
-            reason = "the node is closed" if self._closed else "the connection was closed while it was being opened"
-            raise ConnectionClosedError(reason) from None
-
-    def _opened(self, broker: Broker, channel: str) -> AsyncConnection | None:
-        """Returns an open connection; None if there is none yet."""
-        future = self._connections.get((broker.host, broker.port, channel))
-        if future is None or not future.done() or future.cancelled() or future.exception() is not None:
-            return None
-        connection = future.result()
-        return None if connection.closed else connection
+        return await self._connections.open(broker, channel)
 
     def close_channel(self, channel: str) -> None:
         """Closes the connections of a channel that is no longer used."""
-        for key in [key for key in self._connections if key[2] == channel]:
-            future = self._connections.pop(key)
-            if not future.done():
-                future.cancel()
-            elif not future.cancelled() and future.exception() is None:
-                future.result().close()
+        self._connections.close_channel(channel)
 
     # ---- lookups
 
@@ -418,27 +347,13 @@ class AsyncCluster:
         request = MetadataRequest(topics=listed, allow_auto_topic_creation=create)
         broker = await self._any()
         response = await self.send(request, broker=broker)
-        self._accepted = True
+        self._connections.accepted = True
         if response.error_code:
             raise KafkaError.of(response.error_code)
         fault = _metadata_fault(response, names)
         if fault is not None:
             raise malformed(broker, request, fault)
-        brokers = {row.node_id: Broker(row.node_id, row.host, row.port) for row in response.brokers}
-        if brokers:
-            self._brokers = brokers
-        self._controller_id = response.controller_id
-        for topic in response.topics:
-            for row in topic.partitions:
-                partition = TopicPartition(topic.name or "", row.partition_index)
-                epoch, topic_id = self._epochs.get(partition, (-1, topic.topic_id))
-                if row.leader_epoch < epoch and topic_id == topic.topic_id:
-                    continue  # stale: the broker does not have the newest leader yet
-                self._epochs[partition] = (row.leader_epoch, topic.topic_id)
-                if row.leader_id in brokers:
-                    self._leaders[partition] = brokers[row.leader_id]
-                else:
-                    self._leaders.pop(partition, None)
+        self._known.update(response)
         return response
 
     async def by_leader(self, partitions: Sequence[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
@@ -448,7 +363,7 @@ class AsyncCluster:
             KafkaError: some partitions do not exist, or have no leader. The error has the code of the first of these
                 partitions, and lists all partitions with this code.
         """
-        missing = {partition.topic for partition in partitions if partition not in self._leaders}
+        missing = {partition.topic for partition in partitions if partition not in self._known.leaders}
         codes: dict[str | None, int] = {}
         if missing:
             response = await self.metadata(sorted(missing))
@@ -456,7 +371,7 @@ class AsyncCluster:
         grouped: dict[Broker, list[TopicPartition]] = {}
         refused: dict[int, list[TopicPartition]] = {}
         for partition in partitions:
-            leader = self._leaders.get(partition)
+            leader = self._known.leaders.get(partition)
             if leader is None:
                 code = codes.get(partition.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 refused.setdefault(code, []).append(partition)
@@ -469,8 +384,7 @@ class AsyncCluster:
 
     def leader_epoch(self, partition: TopicPartition) -> int:
         """Returns the epoch of a partition's leader; -1: unknown."""
-        epoch = self._epochs.get(partition)
-        return -1 if epoch is None else epoch[0]
+        return self._known.leader_epoch(partition)
 
     async def coordinator(self, key_type: int, key: str) -> Broker:
         """Returns the coordinator of a group or a transactional id.
@@ -478,7 +392,7 @@ class AsyncCluster:
         Raises:
             KafkaError: no coordinator is available, or the client may not use it.
         """
-        cached = self._coordinators.get((key_type, key))
+        cached = self._known.coordinators.get((key_type, key))
         if cached is not None:
             return cached
         broker = await self._any()
@@ -496,37 +410,21 @@ class AsyncCluster:
                 raise malformed(broker, request, f"the response has no coordinator of {key!r}")
         if result.error_code:
             raise KafkaError.of(result.error_code, result.error_message)
-        self._coordinators[key_type, key] = broker = Broker(result.node_id, result.host, result.port)
+        self._known.coordinators[key_type, key] = broker = Broker(result.node_id, result.host, result.port)
         return broker
 
     async def brokers(self) -> list[Broker]:
         """Returns all brokers."""
         await self.metadata([])
-        return list(self._brokers.values())
+        return list(self._known.by_id.values())
 
     def known_broker(self, request: Any) -> Broker | None:
         """Returns the broker of a request, for error texts, without a lookup; None: unknown."""
-        route = route_of(request)
-        if route.coordinator is not None:
-            return self._coordinators.get(route.coordinator)
-        if route.partitions:
-            return self._leaders.get(route.partitions[0])
-        return self._brokers.get(self._controller_id) if route.controller else None
+        return self._known.serving(request)
 
     def forget(self, request: Any) -> None:
         """Forgets which broker serves a request, because an error shows that another broker serves it now."""
-        route = route_of(request)
-        if route.coordinator is not None:
-            self._coordinators.pop(route.coordinator, None)
-        for partition in route.partitions:
-            self._leaders.pop(partition, None)
-        if route.controller:
-            self._controller_id = -1
-
-    def _forget_broker(self, broker: Broker) -> None:
-        address = broker[1:]
-        self._leaders = {key: value for key, value in self._leaders.items() if value[1:] != address}
-        self._coordinators = {key: value for key, value in self._coordinators.items() if value[1:] != address}
+        self._known.forget_route(route_of(request))
 
 
 class _UnsentRequest:
@@ -551,40 +449,6 @@ class _UnsentRequest:
             requests.discard(self)
             if not requests:
                 del self._unsent[self._channel]
-
-
-class _UnreachableBrokers:
-    """The log warnings about unreachable brokers. A program that only waits for records sees no errors about these
-    brokers.
-    """
-
-    def __init__(self) -> None:
-        self._warn_at_s: dict[tuple[str, int], float] = {}
-
-    def note(self, broker: Broker, error: Exception) -> None:
-        """Logs a failed attempt to reach a broker, at most once in `WARN_INTERVAL_S` for each broker.
-
-        It does not log the first failure, because the caller receives the error.
-        """
-        address = broker.host, broker.port
-        now_s = time.monotonic()
-        warn_at_s = self._warn_at_s.get(address)
-        if warn_at_s is None:
-            self._warn_at_s[address] = now_s
-        elif now_s >= warn_at_s:
-            self._warn_at_s[address] = now_s + WARN_INTERVAL_S
-            cause = str(error).removeprefix(f"cannot connect to {broker.host}:{broker.port}: ")
-            logger.warning(
-                "client: cannot connect to %s:%d: %s; the client tries again; if this repeats, check that the broker "
-                "runs and can be reached",
-                *address,
-                cause,
-            )
-
-    def reached(self, broker: Broker) -> None:
-        """Forgets the failures of a broker."""
-        if self._warn_at_s:
-            self._warn_at_s.pop((broker.host, broker.port), None)
 
 
 def _metadata_fault(response: MetadataResponse, names: list[str] | None) -> str | None:
