@@ -188,7 +188,7 @@ class WithoutMemory:
 def test_a_batch_that_cannot_be_split_fails_and_the_producer_continues(node: kcore.Node, name: str) -> None:
     topic = node.topics.create(name, 1, config={"max.message.bytes": LIMIT})
     with node.producer(linger=60.0) as producer:  # all records are in one batch, however slow the appends are
-        producer._accumulator = WithoutMemory(producer._accumulator)  # type: ignore[assignment]
+        producer._sender._accumulator = WithoutMemory(producer._accumulator)  # type: ignore[assignment]
         deliveries = [producer.append(name, "v" * 300) for _ in range(10)]
         with pytest.raises(MemoryError):
             producer.flush()

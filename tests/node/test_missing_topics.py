@@ -22,7 +22,7 @@ from kcore.protocol.messages.metadata import MetadataResponse, MetadataResponseT
 from kcore.testing import VirtualNode
 from tests.kit import wait_until
 
-LOGGERS = ("kcore.node._async.missing_topics", "kcore.node._sync.missing_topics", "kcore.node._async.producer")
+LOGGERS = ("kcore.node._async.missing_topics", "kcore.node._sync.missing_topics", "kcore.node._async.batch_sender")
 
 Join = Callable[[kcore.AsyncNode, list[str]], Any]
 

@@ -126,7 +126,7 @@ def test_a_failure_of_the_send_loop_does_not_end_it(bootstrap: str, name: str, f
     """
     with kcore.connect(bootstrap) as node, node.producer() as producer:
         node.topics.create(name, 1)
-        holder: Any = producer._calls.transport if failing_call == "start" else producer
+        holder: Any = producer._calls.transport if failing_call == "start" else producer._sender
         attribute = "start" if failing_call == "start" else "_handle_row"
         original = getattr(holder, attribute)
         failures = [MemoryError("injected")]

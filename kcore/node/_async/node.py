@@ -218,7 +218,9 @@ class AsyncNode:
         Raises:
             ConfigError: an argument is not valid.
         """
-        from kcore.node._async.producer import AsyncProducer  # noqa: PLC0415 - only producers need it
+        # Only producers need these modules.
+        from kcore.client.producer_settings import ACKS_ALL, ProducerSettings  # noqa: PLC0415
+        from kcore.node._async.producer import AsyncProducer  # noqa: PLC0415
         from kcore.node.interceptors import interceptors_of  # noqa: PLC0415
 
         check_seconds("linger", linger, LONG_LINGER_S)
@@ -227,18 +229,9 @@ class AsyncNode:
         check_count("batch_bytes", batch_bytes)
         check_count("buffer_bytes", buffer_bytes)
         codec = codec_of(compression)
-        number = -1 if acks == "all" else 1
-        return AsyncProducer(
-            self._calls,
-            linger,
-            batch_bytes,
-            buffer_bytes,
-            codec,
-            timeout,
-            number,
-            create_topics=create_topics,
-            interceptors=interceptors_of(interceptors, "on_send"),
-        )
+        number = ACKS_ALL if acks == "all" else 1
+        settings = ProducerSettings(linger, batch_bytes, buffer_bytes, codec, timeout, number, create_topics)
+        return AsyncProducer(self._calls, settings, interceptors_of(interceptors, "on_send"))
 
     async def close(self) -> None:
         """Closes the node with its members, consumers and producers. Other requests that have no response yet fail."""

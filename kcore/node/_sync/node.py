@@ -219,7 +219,9 @@ class Node:
         Raises:
             ConfigError: an argument is not valid.
         """
-        from kcore.node._sync.producer import Producer  # noqa: PLC0415 - only producers need it
+        # Only producers need these modules.
+        from kcore.client.producer_settings import ACKS_ALL, ProducerSettings  # noqa: PLC0415
+        from kcore.node._sync.producer import Producer  # noqa: PLC0415
         from kcore.node.interceptors import interceptors_of  # noqa: PLC0415
 
         check_seconds("linger", linger, LONG_LINGER_S)
@@ -228,18 +230,9 @@ class Node:
         check_count("batch_bytes", batch_bytes)
         check_count("buffer_bytes", buffer_bytes)
         codec = codec_of(compression)
-        number = -1 if acks == "all" else 1
-        return Producer(
-            self._calls,
-            linger,
-            batch_bytes,
-            buffer_bytes,
-            codec,
-            timeout,
-            number,
-            create_topics=create_topics,
-            interceptors=interceptors_of(interceptors, "on_send"),
-        )
+        number = ACKS_ALL if acks == "all" else 1
+        settings = ProducerSettings(linger, batch_bytes, buffer_bytes, codec, timeout, number, create_topics)
+        return Producer(self._calls, settings, interceptors_of(interceptors, "on_send"))
 
     def close(self) -> None:
         """Closes the node with its members, consumers and producers. Other requests that have no response yet fail."""
