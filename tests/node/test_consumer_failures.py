@@ -129,7 +129,7 @@ def test_a_broker_that_does_not_respond_does_not_delay_lookups_at_the_others(boo
             partition = next(each for each in consumer.assignment if each.partition == 1)
             consumer._positions.remove([partition])
             consumer._positions.assign([partition])
-        consumer._wakeup.set()
+        consumer._fetcher.wake()
         assert values_of(consumer, b"1") == [b"1"]
 
 

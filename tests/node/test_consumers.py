@@ -10,7 +10,7 @@ import pytest
 
 import kcore
 from kcore import errors
-from kcore.node._sync import consumer as consumer_module
+from kcore.node._sync import fetcher as fetcher_module
 from kcore.node.requests import read_fetched
 from kcore.node.types import OffsetAndMetadata, Record
 from kcore.protocol.topic_partition import TopicPartition
@@ -62,8 +62,8 @@ def test_a_response_is_decompressed_in_parts(node: kcore.Node, name: str, monkey
         sizes.append(fetched.decompressed_bytes)
         return fetched
 
-    monkeypatch.setattr(consumer_module, "MAX_DECOMPRESSED_BYTES", 25_000)
-    monkeypatch.setattr(consumer_module, "read_fetched", noted)
+    monkeypatch.setattr(fetcher_module, "MAX_DECOMPRESSED_BYTES", 25_000)
+    monkeypatch.setattr(fetcher_module, "read_fetched", noted)
     topic = node.topics.create(name, 3)
     for partition in range(3):
         for number in range(10):

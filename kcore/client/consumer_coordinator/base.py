@@ -303,6 +303,11 @@ class GroupMemberMachine(MemberRequests):
             deadlines.append(self._close_deadline_ms + (0 if self.event is None else HANDLER_GRACE_MS))
         return min(deadlines, default=None)
 
+    @property
+    def rebalancing(self) -> bool:
+        """True until the events of a rebalance are handled. Meanwhile, a consumer returns no records."""
+        return self.event is not None or bool(self.revoking)
+
     def fetchable(self, partition: TopicPartition) -> bool:
         """Returns True if records of the partition may be fetched and returned."""
         return partition in self.assignment and partition not in self.revoking

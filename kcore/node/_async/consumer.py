@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from kcore.client import versions
-from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.interface import Assigned, MemberEvent
-from kcore.client.fetching import EARLIEST, LATEST, FetchPosition, FetchPositions, FetchSession, ReadSettings
-from kcore.client.malformed import MALFORMED, malformed
-from kcore.errors import ConnectionClosedError, KafkaError
-from kcore.node._async.backend import Event, SingleTask, guard, monotonic, now_ms, spawn
+from kcore.client.fetching import EARLIEST, LATEST, FetchPosition, FetchPositions, ReadSettings
+from kcore.node._async.backend import Event, guard, monotonic, now_ms
 from kcore.node._async.callers import SingleCaller
-from kcore.node._async.calls import AsyncCalls, backoff_s
+from kcore.node._async.calls import AsyncCalls
+from kcore.node._async.fetcher import AsyncFetcher
 from kcore.node._async.member import AsyncMember
-from kcore.node._async.position_lookup import AsyncPositionLookup, stand_in
 from kcore.node.arguments import check_count, check_wait
 from kcore.node.interceptors import ConsumerInterceptor, intercept, notify
-from kcore.node.requests import MAX_DECOMPRESSED_BYTES, read_fetched, to_position
+from kcore.node.requests import to_position
 from kcore.node.types import (
     GroupMetadata,
     OffsetAndMetadata,
@@ -33,37 +28,8 @@ from kcore.node.types import (
     as_partition,
     to_ms,
 )
-from kcore.protocol.error_codes import ErrorCode
 
 T = TypeVar("T")
-
-MAX_BYTES = 50 << 20
-PARTITION_BYTES = 1 << 20
-WAIT_MS = 500
-CLOSE_SESSION_S = 1.0
-MOVED = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
-"""Errors of a Fetch after which the consumer looks up the leader again. The position does not change."""
-SESSION_ERRORS = frozenset(
-    {
-        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
-        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-    }
-)
 
 
 class AsyncConsumer:
@@ -95,32 +61,20 @@ class AsyncConsumer:
         read_settings: ReadSettings,
         interceptors: Sequence[ConsumerInterceptor] = (),
     ) -> None:
-        self._described = f"a consumer of group {member._machine.settings.group_id!r}"
         self._calls = calls
         self.member = member
         self._positions = positions
-        self._isolation = read_settings.isolation
-        self._reset = read_settings.reset
         self._max_records = read_settings.max_records
-        self._rack = read_settings.rack
         self._guard = guard()
-        self._wakeup = Event()
         self._arrived = Event()
-        self._sessions: dict[Broker, FetchSession] = {}
-        self._in_flight: set[Broker] = set()
-        self._error: Exception | None = None
         self._started = False
-        self._fetching = SingleTask(self._fetch_loop)
         self._closed = False
-        self._attempts = 0
         self._polling = SingleCaller(f"the consumer of group {member._machine.settings.group_id!r} is polled")
         member._polls = False
         member._internal = self._follow_assignment
         member._on_failed = self._arrived.set
         self._machine = member._machine
-        self._lookup = AsyncPositionLookup(
-            calls, self._machine, positions, read_settings, self._guard, self._fail_if_open, self._wakeup.set
-        )
+        self._fetcher = AsyncFetcher(calls, member, positions, read_settings, self._guard, self._arrived.set)
         self._interceptors = interceptors
         if interceptors:
             self._machine.on_committed = self._committed
@@ -178,7 +132,7 @@ class AsyncConsumer:
         self.member._require_open()
         if not self._started:
             self._calls.add_resource(self)
-            self._fetching.start()
+            self._fetcher.start()
             self._started = True
 
     async def close(self) -> None:
@@ -197,14 +151,9 @@ class AsyncConsumer:
             await self.member.close()
         finally:  # also if the caller is cancelled
             self._closed = True
-            self._wakeup.set()
+            self._fetcher.stop()
             self._arrived.set()
-        await self._close_sessions()
-        self._calls.transport.close_channel(self._channel)
-
-    @property
-    def _channel(self) -> str:
-        return f"fetch-{self.member._channel}"
+        await self._fetcher.close_sessions()
 
     # ---- records
 
@@ -259,33 +208,27 @@ class AsyncConsumer:
             while True:
                 self._arrived.clear()
                 self.member._raise_error()
-                if self._error is not None:
-                    error, self._error = self._error, None
-                    raise error
+                self._fetcher.raise_error()
                 with self.member._guard:
-                    stable = not self._rebalances()
+                    stable = not self._machine.rebalancing
                     if stable:
                         self.member._note_membership()  # before the records are taken: the membership may end meanwhile
                 if stable:
                     with self._guard:
                         records = take(max_records)
                     if records or self._closed:
-                        self._wakeup.set()
+                        self._fetcher.wake()
                         return records
                     self.member._require_alive()
                 left_s = None if until_s is None else until_s - monotonic()
                 if left_s is not None and left_s <= 0:
                     return None
                 # The member does not set `_arrived` at every change, so the wait has a limit.
-                await self._arrived.wait(0.05 if self._rebalances() else left_s)
+                await self._arrived.wait(0.05 if self._machine.rebalancing else left_s)
         finally:
             self.member._polls = False
             with self.member._guard:
                 self._machine.may_rebalance = False
-
-    def _rebalances(self) -> bool:
-        """Returns True during a rebalance. The consumer returns no records until the member's events are handled."""
-        return self._machine.event is not None or bool(self._machine.revoking)
 
     def _follow_assignment(self, event: MemberEvent, before: bool) -> None:
         """Updates the partitions that the consumer fetches, for a change of the member's assignment.
@@ -304,7 +247,7 @@ class AsyncConsumer:
             elif not before:
                 self._positions.drop_polled(event.partitions)
                 self._positions.remove(event.partitions)
-        self._wakeup.set()
+        self._fetcher.wake()
         self._arrived.set()
 
     # ---- positions
@@ -358,7 +301,7 @@ class AsyncConsumer:
             key, _ = self._position(partition)
             self._positions.drop_polled([key])
             self._positions.seek(key, target.offset, target.leader_epoch)
-        self._wakeup.set()
+        self._fetcher.wake()
 
     def seek_to_beginning(self, *partitions: Partition) -> None:
         """Continues at the first record of partitions. The next poll looks up the offset of this record.
@@ -388,7 +331,7 @@ class AsyncConsumer:
             self._positions.drop_polled(keys)
             for key in keys:
                 self._positions.seek_time(key, timestamp)
-        self._wakeup.set()
+        self._fetcher.wake()
 
     def pause(self, *partitions: Partition) -> None:
         """Pauses partitions: `consumer.pause(("jobs", 0), ("jobs", 1))`.
@@ -404,7 +347,7 @@ class AsyncConsumer:
         with self._guard:
             for partition in partitions:
                 self._position(partition)[1].paused = False
-        self._wakeup.set()
+        self._fetcher.wake()
         self._arrived.set()
 
     def paused(self) -> set[TopicPartition]:
@@ -445,158 +388,3 @@ class AsyncConsumer:
 
     def _metadata_for(self, partitions: Iterable[Partition]) -> GroupMetadata:
         return self.member._metadata_for(partitions)
-
-    # ---- fetching
-
-    async def _fetch_loop(self) -> None:
-        while not self._closed:
-            try:
-                self._lookup.begin()
-                pause_s = await self._send_fetches()
-            except (KafkaError, ConnectionClosedError, TimeoutError) as error:
-                if isinstance(error, KafkaError) and not error.retriable:
-                    self._fail(error)
-                pause_s = backoff_s(self._attempts)
-                self._attempts += 1
-            except Exception as error:  # the loop must not end: the next poll raises the error
-                self._fail(error)
-                pause_s = backoff_s(self._attempts)
-                self._attempts += 1
-            else:
-                self._attempts = 0
-            await self._wakeup.wait(pause_s)
-            self._wakeup.clear()
-
-    def _fail_if_open(self, error: Exception) -> None:
-        if not self._closed:
-            self._fail(error)
-
-    def _fail(self, error: Exception) -> None:
-        self._error = error
-        self._arrived.set()
-
-    async def _send_fetches(self) -> float | None:
-        """Starts a Fetch to each broker that has responded to its last Fetch.
-
-        Returns the seconds until the next attempt; None to wait for a change.
-        """
-        at_ms = now_ms()
-        with self._guard:
-            positions = self._positions.to_fetch(at_ms)
-            positions = {key: offset for key, offset in positions.items() if self._machine.fetchable(key)}
-        if positions:
-            for broker, partitions in await self._lookup.by_leader(list(positions)):
-                with self._guard:
-                    moved = self._positions.begin_validation(partitions, self._calls.transport.leader_epoch)
-                if moved:
-                    self._lookup.validate(broker, moved)
-                fetched = {key: positions[key] for key in partitions if key not in moved}
-                if fetched and broker not in self._in_flight:
-                    self._begin_fetch(broker, fetched)
-        with self._guard:
-            not_before_ms = [state.not_before_ms for state in self._positions.by_partition.values()]
-        deadlines_ms = [deadline_ms for deadline_ms in not_before_ms if deadline_ms > at_ms]
-        if deadlines_ms:
-            return max(0.001, (min(deadlines_ms) - at_ms) / 1000)
-        return 0.05 if self._rebalances() else None
-
-    def _begin_fetch(self, broker: Broker, positions: dict[TopicPartition, int]) -> None:
-        self._in_flight.add(broker)
-        try:
-            spawn(self._fetch, broker, positions)
-        except BaseException:
-            self._in_flight.discard(broker)
-            raise
-
-    async def _fetch(self, broker: Broker, positions: dict[TopicPartition, int]) -> None:
-        session = self._sessions.setdefault(broker, FetchSession())
-        try:
-            request = session.request(
-                positions,
-                committed=self._isolation == "read_committed",
-                max_bytes=MAX_BYTES,
-                partition_bytes=PARTITION_BYTES,
-                min_bytes=1,
-                wait_ms=WAIT_MS,
-                rack=self._rack,
-                epoch_of=self._calls.transport.leader_epoch,
-            )
-            with self._guard:
-                states = self._positions.by_partition
-                sent = {key: (offset, states[key].version) for key, offset in positions.items() if key in states}
-            response = await self._calls.transport.fetch(
-                request, at_most=versions.FETCH, broker=broker, channel=self._channel
-            )
-            try:
-                self._store(session, response, sent)
-            except MALFORMED as error:
-                raise malformed(broker, request, error) from error
-        except Exception as error:
-            session.failed()
-            self._lookup.pause(positions)
-            if not isinstance(error, ConnectionClosedError | TimeoutError) and not self._closed:
-                self._fail(error)
-        finally:
-            self._in_flight.discard(broker)
-            self._wakeup.set()
-            self._arrived.set()
-
-    async def _close_sessions(self) -> None:
-        """Requests that the brokers free the fetch sessions.
-
-        A broker that does not respond within a second frees its session later. If two tasks or threads close the
-        consumer, only the first one sends the requests.
-        """
-        with self._guard:
-            sessions, self._sessions = self._sessions, {}
-        for broker, session in sessions.items():
-            request = session.close_request(MAX_BYTES)
-            if request is None:
-                continue
-            # A Fetch in flight delays the other responses on its connection.
-            channel = self.member._channel if broker in self._in_flight else self._channel
-            with suppress(KafkaError, ConnectionClosedError, TimeoutError):
-                await self._calls.transport.send(
-                    request, at_most=versions.FETCH, broker=broker, channel=channel, timeout_s=CLOSE_SESSION_S
-                )
-
-    def _store(self, session: FetchSession, response: Any, sent: dict[TopicPartition, tuple[int, int]]) -> None:
-        if response.error_code:
-            if response.error_code not in SESSION_ERRORS:
-                raise KafkaError.of(response.error_code)
-            session.reset()
-            return
-        session.succeeded(response.session_id)
-        committed = self._isolation == "read_committed"
-        room_bytes = MAX_DECOMPRESSED_BYTES
-        for topic in response.responses:
-            for row in topic.partitions:
-                key = TopicPartition(topic.topic, row.partition_index)
-                if key not in sent:
-                    session.reset()
-                    continue
-                offset, version = sent[key]
-                if row.error_code:
-                    session.resend(key)
-                    self._refused(key, offset, version, row.error_code)
-                    continue
-                if room_bytes <= 0:
-                    continue  # its position does not change, so the next response has its records again
-                records = read_fetched(key, row, offset, committed, room_bytes)
-                room_bytes -= records.decompressed_bytes
-                with self._guard:
-                    self._positions.store(key, version, offset, records)
-
-    def _refused(self, key: TopicPartition, offset: int, version: int, code: int) -> None:
-        """Resets the position, looks up the leader again, or stores an error, depending on a partition's error code."""
-        if code == ErrorCode.OFFSET_OUT_OF_RANGE and self._reset != "none":
-            with self._guard:
-                state = self._positions.by_partition.get(key)
-                if state is not None and state.version == version:
-                    self._positions.seek(key, None)
-            return
-        self._lookup.pause([key])
-        if code in MOVED:
-            self._calls.transport.forget(stand_in(key))
-        else:
-            self._fail(KafkaError.of(code, f"at offset {offset}", [key]))
