@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -21,7 +20,7 @@ from kcore.client.consumer_coordinator.interface import (
     Outgoing,
     Revoked,
 )
-from kcore.errors import KafkaError, KcoreError, MemberClosedError
+from kcore.errors import KcoreError, MemberClosedError
 from kcore.node._async.backend import (
     CancelledError,
     Event,
@@ -39,10 +38,9 @@ from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.member_commits import AsyncMemberCommits
 from kcore.node._async.missing_topics import AsyncSubscription
 from kcore.node.arguments import LONG_MEMBERSHIP_S, check_wait
+from kcore.node.member_errors import MemberErrors
 from kcore.node.membership import MemberState
 from kcore.node.types import GroupMetadata, Offsets, Partition, TopicPartition
-
-logger = logging.getLogger(__name__)
 
 Listener = Callable[[Any], Any]
 """A callback of the user that handles an event."""
@@ -97,14 +95,13 @@ class AsyncMember:
         self._closed = Event()
         self._handling = False
         self._polls = True  # True: the driver polls; False: the user's code must poll
-        self._error: BaseException | None = None
+        self._errors = MemberErrors(self._machine)
         self._channel = f"member-{uuid.uuid4().hex}"
         self._leave_channel = f"{self._channel}-leave"
         self._started = False
         self._closing = False
         self._failed = Event()  # set when `wait` must check for an error
         self._on_failed: Callable[[], None] | None = None  # wakes the poll of the consumer that has this member
-        self._logged = ""
         self._iterating = False
         self._queue: deque[MemberEvent] = deque()
         self._queued = Event()
@@ -178,7 +175,7 @@ class AsyncMember:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-        pending, self._error = self._error, None
+        pending = self._errors.take()
         if error is None and pending is not None:
             raise pending
 
@@ -311,13 +308,8 @@ class AsyncMember:
             raise KcoreError("the member was not started: call start(), or use the member in a `with` block")
 
     def _raise_error(self) -> None:
-        """Raises the pending error, which only one call raises, or the fatal error, which every call raises."""
         self._calls.require_owner()
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-        if self._machine.fatal is not None:
-            raise self._machine.fatal.with_traceback(None)
+        self._errors.check()
 
     # ---- commits
 
@@ -500,29 +492,8 @@ class AsyncMember:
         self._stepper.wake()
 
     def _fail(self, error: BaseException) -> None:
-        self._log_error(error)
-        if self._error is None:
-            self._error = error
+        self._errors.add(error)
         self._wake_waits()
-
-    def _log_error(self, error: BaseException) -> None:
-        """Logs an error, unless it equals the last logged error.
-
-        The log line is necessary because it may take long until an operation raises the error.
-        """
-        failure = f"{type(error).__name__}: {error}"
-        if failure == self._logged:
-            return
-        self._logged = failure
-        logger.error(
-            "client: %s failed: %s; %s",
-            self._machine.settings.name_of(self.member_id),
-            failure,
-            "close the member and join again"
-            if error is self._machine.fatal
-            else "the next operation of the member raises the error",
-            exc_info=None if isinstance(error, KafkaError) else error,
-        )
 
     def _send(self, outgoing: Outgoing) -> None:
         """Sends a request, and passes its response to the machine."""
