@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from kcore.errors import ConfigError
-from kcore.node.arguments import check_text
+from kcore.node.arguments import check_text, check_texts
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.messages.create_acls import AclCreation
 from kcore.protocol.messages.delete_acls import DeleteAclsFilter
@@ -158,8 +158,10 @@ def describe_request(filters: Mapping[str, str | None]) -> DescribeAclsRequest:
         filters: field of `Acl` -> its value; None: any.
 
     Raises:
-        ConfigError: a name does not exist.
+        ConfigError: a name does not exist, or is too long.
+        TypeError: a value is not a string.
     """
+    check_texts(**{field: filters[field] for field in ("resource_name", "principal", "host")})
     return DescribeAclsRequest(
         resource_type_filter=_number_of("resource_type", filters["resource_type"]),
         resource_name_filter=filters["resource_name"],

@@ -155,15 +155,32 @@ def check_text(argument: str, value: Any) -> None:
     """Checks that an argument is a text that fits in requests and records.
 
     Raises:
-        ConfigError: the text is too long.
+        ConfigError: the text is too long, or has half of a surrogate pair, which UTF-8 cannot encode.
         TypeError: the argument has another type.
     """
     if not isinstance(value, str):
         raise TypeError(f"{argument}: {value!r} is not a string")
-    if len(value) > MAX_TEXT_BYTES // 4:  # a shorter text has at most 4 bytes for each character
-        size = len(value.encode(errors="replace"))
-        if size > MAX_TEXT_BYTES:
-            raise ConfigError(f"{argument} has {size} bytes ({value[:20]!r}…); valid: at most {MAX_TEXT_BYTES} bytes")
+    if value.isascii():
+        size = len(value)
+    else:
+        try:
+            size = len(value.encode())
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"{argument}: {value[:20]!r} is not valid Unicode: {error}") from None
+    if size > MAX_TEXT_BYTES:
+        raise ConfigError(f"{argument} has {size} bytes ({value[:20]!r}…); valid: at most {MAX_TEXT_BYTES} bytes")
+
+
+def check_texts(**texts: str | None) -> None:
+    """Checks arguments, by name, as `check_text` does, but accepts None.
+
+    Raises:
+        ConfigError: a text is too long, or UTF-8 cannot encode it.
+        TypeError: an argument is neither a text nor None.
+    """
+    for argument, text in texts.items():
+        if text is not None:
+            check_text(argument, text)
 
 
 def check_mapping(argument: str, value: Any) -> None:

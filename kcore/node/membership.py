@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from kcore.client.consumer_coordinator.interface import DYNAMIC_LEAVE, REMAIN, MemberSettings
 from kcore.errors import ConfigError
-from kcore.node.arguments import check_choice, check_seconds, names_of
+from kcore.node.arguments import check_choice, check_seconds, check_texts, names_of
 
 Protocol: TypeAlias = Literal["consumer", "classic"]
 
@@ -66,7 +66,7 @@ def member_settings(
         TypeError: an argument has another type.
     """
     names = tuple(names_of("topics", topics))
-    _check_texts(pattern=pattern, instance_id=instance_id, rack=rack, server_assignor=server_assignor)
+    check_texts(pattern=pattern, instance_id=instance_id, rack=rack, server_assignor=server_assignor)
     if bool(names) == (pattern is not None):
         raise ConfigError("a member subscribes either to topics or to a pattern")
     if not group_id:
@@ -108,13 +108,6 @@ def member_settings(
         leave=leave,
         metadata_max_age_ms=round(metadata_max_age * 1000),
     )
-
-
-def _check_texts(**texts: str | None) -> None:
-    """Raises TypeError if an argument is neither a text nor None."""
-    for argument, text in texts.items():
-        if text is not None and not isinstance(text, str):
-            raise TypeError(f"{argument}: {text!r} is not a string")
 
 
 def _check_protocol(

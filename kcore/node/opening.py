@@ -13,7 +13,7 @@ from kcore.config.paths import check_path
 from kcore.errors import ConfigError
 from kcore.node._async.node import CALL_TIMEOUT_S, AsyncNode
 from kcore.node._sync.node import Node
-from kcore.node.arguments import LONG_WAIT_S, check_mapping, check_seconds
+from kcore.node.arguments import LONG_WAIT_S, check_mapping, check_seconds, check_text
 
 if TYPE_CHECKING:
     from kcore.client.security import ClientSecurity
@@ -233,7 +233,7 @@ def connect(
             attempt that began in this time may take longer, up to `timeout`.
 
     Raises:
-        ConfigError: an address, a time or a security setting is not valid, or no address is passed.
+        ConfigError: an address, the client id, a time or a security setting is not valid, or no address is passed.
         TypeError: an argument has another type.
         ConnectionClosedError: no broker can be reached, or none is ready in time.
         TimeoutError: a broker does not respond.
@@ -242,6 +242,7 @@ def connect(
     from kcore.client.aio.threads import Cluster  # noqa: PLC0415 - an embedded engine needs no connections
 
     _check_times(timeout, call_timeout, wait)
+    check_text("client_id", client_id)
 
     cluster = Cluster(bootstrap, client_id, timeout, _security(security))
     try:
@@ -275,7 +276,7 @@ def connect_async(
             attempt that began in this time may take longer, up to `timeout`.
 
     Raises:
-        ConfigError: an address, a time or a security setting is not valid, or no address is passed.
+        ConfigError: an address, the client id, a time or a security setting is not valid, or no address is passed.
         TypeError: an argument has another type.
         ConnectionClosedError: no broker can be reached, or none is ready in time.
         TimeoutError: a broker does not respond.
@@ -283,6 +284,7 @@ def connect_async(
     """
 
     _check_times(timeout, call_timeout, wait)
+    check_text("client_id", client_id)
 
     async def make() -> AsyncNode:
         from kcore.client.aio.cluster import AsyncCluster  # noqa: PLC0415 - an embedded engine needs no connections

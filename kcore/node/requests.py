@@ -11,8 +11,8 @@ from kcore.client.fetching import Unvalidated
 from kcore.client.isolation import isolation_level
 from kcore.client.share_consumer import Acquired
 from kcore.errors import KafkaError, raise_partition_errors
-from kcore.node.arguments import MAX_OFFSET, MAX_PARTITION, check_offsets
-from kcore.node.types import Offsets, PartitionDict, Record, SharePosition, as_partitions
+from kcore.node.arguments import MAX_OFFSET, MAX_PARTITION, check_offsets, check_text, check_texts
+from kcore.node.types import LONGEST_TOPIC, Offsets, PartitionDict, Record, SharePosition, as_partitions
 from kcore.protocol.compression import CompressionType, compress, decompress
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.describe_share_group_offsets import DescribeShareGroupOffsetsResponse
@@ -82,7 +82,7 @@ def to_commit(offset: Any) -> OffsetAndMetadata:
 
     Raises:
         TypeError: the offset is neither an int nor an OffsetAndMetadata.
-        ValueError: the offset is negative or too large.
+        ValueError: the offset is negative or too large, or its metadata are too long.
     """
     return _to_offset("the offset to commit", "an int or an OffsetAndMetadata", offset)
 
@@ -105,12 +105,15 @@ def _to_offset(what: str, valid: str, offset: Any) -> OffsetAndMetadata:
         raise ValueError(f"{what} is {converted.offset}; valid: the offset of the next record, 0 or more")
     if converted.metadata is not None and not isinstance(converted.metadata, str):
         raise TypeError(f"{what} has the metadata {converted.metadata!r}; valid: a string")
+    check_texts(metadata=converted.metadata)
     return converted
 
 
 def _commit_entry(topic: str, partition: int, offset: int | OffsetAndMetadata) -> OffsetCommitRequestPartition:
     if not (isinstance(topic, str) and isinstance(partition, int) and 0 <= partition <= MAX_PARTITION):
         raise ValueError(f"{(topic, partition)!r} is not a partition")
+    if len(topic) > LONGEST_TOPIC or not topic.isascii():
+        check_text("the name of a topic", topic)
     if isinstance(offset, int) and 0 <= offset <= MAX_OFFSET:
         return OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
     offset = to_commit(offset)
@@ -129,7 +132,7 @@ def commit_request(
 
     Raises:
         TypeError: a key is not a partition, or a value is not an offset.
-        ValueError: a partition or an offset is negative or too large.
+        ValueError: a partition or an offset is negative or too large, or a text is too long.
     """
     try:
         if len(offsets) == 1:

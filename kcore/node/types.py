@@ -448,7 +448,7 @@ def as_partition(partition: Any) -> TopicPartition:
     match partition:
         case (str(topic), int(number)):
             check_partition_number(number)
-            if len(topic) > LONGEST_TOPIC:
+            if len(topic) > LONGEST_TOPIC or not topic.isascii():
                 check_text("the name of a topic", topic)
             return TopicPartition(topic, number)
     raise TypeError(f"{partition!r} is not a partition; valid: ('jobs', 0) or TopicPartition('jobs', 0)")

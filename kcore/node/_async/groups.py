@@ -527,7 +527,9 @@ class AsyncGroup:
 
         Raises:
             UnknownMemberIdError: the group has no such member.
+            ConfigError: an argument is too long.
         """
+        check_text("reason", reason)
         listed = [MemberIdentity(member_id=each, reason=reason) for each in names_of("member_ids", member_ids)]
         statics = names_of("instance_ids", instance_ids)
         listed += [MemberIdentity(group_instance_id=each, reason=reason) for each in statics]

@@ -211,6 +211,7 @@ class AsyncProducer:
         Raises:
             UnknownTopicOrPartitionError: the topic does not exist, and the server does not create it.
         """
+        check_text("the name of a topic", topic)
         until_s = monotonic() + (NEW_TOPIC_TIMEOUT_S if self._settings.create_topics else 0.0)
         while True:
             (row,) = (await self._calls.metadata([topic], self._settings.create_topics)).topics

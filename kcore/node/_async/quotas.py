@@ -7,7 +7,7 @@ from typing import Any
 
 from kcore.errors import ConfigError, KafkaError
 from kcore.node._async.calls import AsyncCalls
-from kcore.node.arguments import check_mapping, check_text
+from kcore.node.arguments import check_mapping, check_texts
 from kcore.node.cluster_types import DEFAULT_ENTITY, QuotaEntity
 from kcore.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from kcore.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
@@ -38,7 +38,7 @@ class AsyncQuotas:
         Raises:
             TypeError: an argument is not a string.
         """
-        _check_names(user, client_id, ip)
+        check_texts(user=user, client_id=client_id, ip=ip)
         components = [
             ComponentData(entity_type=kind, match_type=DEFAULT, match=None)
             if name == DEFAULT_ENTITY
@@ -80,7 +80,7 @@ class AsyncQuotas:
             TypeError, ValueError: an argument or a quota has a wrong type.
         """
         check_mapping("limits", limits)
-        _check_names(user, client_id, ip)
+        check_texts(user=user, client_id=client_id, ip=ip)
         entity = [
             EntityData(entity_type=kind, entity_name=None if name == DEFAULT_ENTITY else name)
             for kind, name in zip(ENTITY_TYPES, (user, client_id, ip), strict=True)
@@ -102,12 +102,6 @@ class AsyncQuotas:
                 raise KafkaError.of(row.error_code, row.error_message)
 
         await self._calls.call(AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=changes)]), read)
-
-
-def _check_names(user: Any, client_id: Any, ip: Any) -> None:
-    for argument, name in (("user", user), ("client_id", client_id), ("ip", ip)):
-        if name is not None:
-            check_text(argument, name)
 
 
 def _limit(key: str, value: Any) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 from kcore.client.aio.broker import Broker
 from kcore.errors import KafkaError
 from kcore.node._async.calls import AsyncCalls
-from kcore.node.arguments import check_mapping
+from kcore.node.arguments import check_mapping, check_text
 from kcore.node.requests import error_about
 from kcore.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kcore.protocol.messages.incremental_alter_configs import (
@@ -69,6 +69,7 @@ async def change_config(
         broker: the broker that has the settings; None: any broker.
 
     Raises:
+        ConfigError: a name or a value is too long.
         TypeError: `config` is not a mapping of strings.
     """
     check_mapping("config", config)
@@ -79,11 +80,23 @@ async def change_config(
             raise KafkaError.of(row.error_code, row.error_message)
 
     changes = [
-        AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=to_text(value))
+        AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=setting_text(key, value))
         for key, value in config.items()
     ]
     resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=changes)
     await calls.call(IncrementalAlterConfigsRequest(resources=[resource]), read, broker=broker)
+
+
+def setting_text(name: str, value: Any) -> str | None:
+    """Returns a setting's value as Kafka writes it.
+
+    Raises:
+        ConfigError: the text is too long, or UTF-8 cannot encode it.
+    """
+    text = to_text(value)
+    if text is not None:
+        check_text(f"the value of {name}", text)
+    return text
 
 
 def to_text(value: Any) -> str | None:

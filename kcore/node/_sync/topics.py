@@ -16,7 +16,7 @@ from kcore.errors import KafkaError
 from kcore.node._sync.backend import monotonic, sleep
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.record_deletion import delete_records
-from kcore.node._sync.settings import TOPIC, change_config, config_of, to_text
+from kcore.node._sync.settings import TOPIC, change_config, config_of, setting_text
 from kcore.node.arguments import (
     MAX_COUNT,
     check_count,
@@ -125,7 +125,9 @@ class Topics:
                 check_number(argument, number, MAX_COUNT)
         if config is not None:
             check_mapping("config", config)
-        settings = [CreatableTopicConfig(name=key, value=to_text(value)) for key, value in (config or {}).items()]
+        settings = [
+            CreatableTopicConfig(name=key, value=setting_text(key, value)) for key, value in (config or {}).items()
+        ]
         topic = CreatableTopic(
             name=name,
             num_partitions=-1 if partitions is None else partitions,

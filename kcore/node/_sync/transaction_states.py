@@ -13,7 +13,7 @@ from kcore.errors import KafkaError, KcoreError, raise_partition_errors
 from kcore.node._sync.backend import gather
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.transactional_producer import TransactionalProducer
-from kcore.node.arguments import TRANSACTION_STATES, check_span, check_wait, filters, names_of
+from kcore.node.arguments import TRANSACTION_STATES, check_span, check_texts, check_wait, filters, names_of
 from kcore.node.requests import by_topic
 from kcore.node.types import (
     OPEN_TRANSACTION_STATES,
@@ -70,8 +70,9 @@ class Transactions:
             pattern: only ids that match this regular expression (RE2) completely; None: all.
 
         Raises:
-            ConfigError: one of `states` is not a state of transactions.
+            ConfigError: one of `states` is not a state of transactions, or `pattern` is too long.
         """
+        check_texts(pattern=pattern)
         check_wait("longer_than", longer_than, LONG_OPEN_S)
         request = ListTransactionsRequest(
             state_filters=filters("states", states, TRANSACTION_STATES),

@@ -21,7 +21,7 @@ from kcore.errors import (
 from kcore.node._sync.backend import caller
 from kcore.node._sync.transactional_producer import FENCED, Row, TransactionalProducer
 from kcore.node._sync.turns import Turn
-from kcore.node.arguments import check_offsets, check_partition_number, check_text
+from kcore.node.arguments import check_offsets, check_partition_number, check_text, check_texts
 from kcore.node.blocks import tracked_exit
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, intercept, notify
 from kcore.node.requests import error_about, record_size
@@ -58,9 +58,11 @@ def metadata_of(
     Raises:
         CommitFailedError: the member must not commit these offsets. It is not in its group, or it was removed from the
             group or gave a partition up since its last poll or event.
+        ConfigError: a text of `group` is too long.
         TypeError: `group` has another type.
     """
     if isinstance(group, str):
+        check_text("the id of a group", group)
         return GroupMetadata(group)
     metadata_for = getattr(group, "_metadata_for", None)
     if metadata_for is not None:
@@ -72,6 +74,7 @@ def metadata_of(
             f"a {type(group).__name__} has no group; valid: a consumer, a member, its group_metadata, a group or its id"
         )
     metadata = GroupMetadata(*row)
+    check_texts(group_id=metadata.group_id, member_id=metadata.member_id, instance_id=metadata.instance_id)
     if metadata.member_id and metadata.epoch < 0:  # the coordinator would not check the member
         raise CommitFailedError(NOT_IN_GROUP)
     return metadata
