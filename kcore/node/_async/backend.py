@@ -23,6 +23,7 @@ __all__ = [
     "SingleTask",
     "Stepper",
     "Task",
+    "acquire_within",
     "call_and_report",
     "caller",
     "foreign_call",
@@ -233,6 +234,16 @@ class Stepper:
 
 class AsyncLock(asyncio.Lock):
     """A lock that one task holds at a time."""
+
+
+async def acquire_within(lock: AsyncLock, timeout_s: float) -> bool:
+    """Acquires a lock. Returns False if another task still holds the lock after `timeout_s`."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await lock.acquire()
+    except TimeoutError:
+        return False
+    return True
 
 
 class Task:

@@ -23,7 +23,7 @@ from kcore.client.share_consumer import (
     count_accepted,
 )
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors
-from kcore.node._async.backend import AsyncLock, Event, SingleTask, now_ms, sleep, spawn
+from kcore.node._async.backend import AsyncLock, Event, SingleTask, acquire_within, now_ms, sleep, spawn
 from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.job import AsyncJob, AsyncShareLink, FetchedJobs
 from kcore.node._async.missing_topics import AsyncSubscription
@@ -39,6 +39,9 @@ SHORT_WAIT_MS = 50
 """The longest time in ms that a broker waits for jobs while the program processes earlier jobs. The wait delays the
 acknowledgements of the earlier jobs."""
 CLOSE_TIMEOUT_S = 10.0
+EXCHANGE_WAIT_MS = 2_000
+"""The time in ms for which `close` waits for the responses to other requests of the share sessions. It is longer than
+the time for which a broker waits for jobs."""
 LEADERLESS_PAUSE_MS = 1_000
 """The pause in ms before the worker looks up the leaders of leaderless partitions again."""
 
@@ -157,12 +160,18 @@ class AsyncQueue:
             await leaving.join()
 
     async def _leave(self) -> None:
-        """Ends the share sessions, and leaves the group. All requests together have the time limit of `close`."""
+        """Ends the share sessions, and leaves the group. All requests together have the time limit of `close`.
+
+        A broker may not respond to a ShareFetch of `get`, or to an acknowledgement. Its connection is then closed after
+        `EXCHANGE_WAIT_MS`. The broker releases the jobs at the end of the connection, as it does in Kafka.
+        """
         self._close_by_ms = now_ms() + round(CLOSE_TIMEOUT_S * 1000)
-        for link in list(self._links.values()):
-            async with link.lock:
-                if link.session.is_open:
-                    await self._close_session(link)
+        busy = [link for link in list(self._links.values()) if not await self._end_session(link, 0.0)]
+        until_ms = self._close_by_ms if self._calls.local else now_ms() + EXCHANGE_WAIT_MS
+        for link in busy:
+            if not await self._end_session(link, max(0, until_ms - now_ms()) / 1000):
+                # A broker ends a share session with its connection. The requests without a response fail now.
+                self._calls.transport.close_channel(self._channel)
         if not self._beats.withdraw():  # else an interrupt came before the first heartbeat
             await self._beats_done.wait(self._close_timeout_s)
         leave = self._membership.leave()
@@ -177,6 +186,17 @@ class AsyncQueue:
     def _close_timeout_s(self) -> float:
         """The time limit in seconds of a request that `close` sends: its remaining time, but at least 1."""
         return max(1.0, (self._close_by_ms - now_ms()) / 1000) if self._closed else CLOSE_TIMEOUT_S
+
+    async def _end_session(self, link: AsyncShareLink, wait_s: float) -> bool:
+        """Ends a share session. Returns False if another request of the session has no response within `wait_s`."""
+        if not await acquire_within(link.lock, wait_s):
+            return False
+        try:
+            if link.session.is_open:
+                await self._close_session(link)
+        finally:
+            link.lock.release()
+        return True
 
     async def _close_session(self, link: AsyncShareLink) -> None:
         """Ends a share session.

@@ -26,6 +26,7 @@ __all__ = [
     "SingleTask",
     "Stepper",
     "Task",
+    "acquire_within",
     "call_and_report",
     "caller",
     "foreign_call",
@@ -189,6 +190,11 @@ class Stepper:
                 self._wakeup.clear()
         finally:
             self._ended()
+
+
+def acquire_within(lock: Lock, timeout_s: float) -> bool:
+    """Acquires a lock. Returns False if another thread still holds the lock after `timeout_s`."""
+    return lock.acquire(timeout=timeout_s)
 
 
 class Task:
