@@ -10,6 +10,8 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -80,7 +82,29 @@ class Objects:
             "append of a transaction": lambda: self.open.append(name, "x", partition=0),
             "commit of a transaction": self.open.commit,
             "abort of a transaction": self.open.abort,
+        } | {what: partial(_call, function) for what, function in self.local_calls().items()}
+
+    def local_calls(self) -> dict[str, Callable[[], object]]:
+        """Returns the functions that send no request. They read or change the state of the consumer or the member."""
+        consumer, partition = self.consumer, (self.name, 0)
+        return {
+            "seek": lambda: consumer.seek(partition, 0),
+            "seek to a time": lambda: consumer.seek(partition, datetime.now(UTC)),
+            "seek to the beginning": consumer.seek_to_beginning,
+            "seek to the end": consumer.seek_to_end,
+            "pause": lambda: consumer.pause(partition),
+            "resume": lambda: consumer.resume(partition),
+            "paused": consumer.paused,
+            "position": lambda: consumer.position(partition),
+            "positions": consumer.positions,
+            "assignment of a consumer": lambda: consumer.assignment,
+            "metadata of a consumer": lambda: consumer.group_metadata,
+            "assignment of a member": lambda: self.member.assignment,
         }
+
+
+async def _call(function: Callable[[], object]) -> object:
+    return function()
 
 
 @asynccontextmanager
@@ -138,8 +162,31 @@ def test_calls_from_the_loop_of_another_thread_are_refused(opening: Callable[[],
 
     refused, values, names, committed = asyncio.run(scenario())
     assert refused == dict.fromkeys(refused, ELSEWHERE)
-    assert len(refused) == 23
+    assert len(refused) == 35
     assert (values, names, committed) == (["b'first'", "b'second'", "b'third'"], [name], {})
+
+
+def test_a_thread_without_a_loop_cannot_change_a_consumer_of_a_loop(opening: Callable[[], Any], name: str) -> None:
+    """Before, the calls changed the consumer while its event loop used it, and could not wake the loop."""
+
+    async def scenario() -> tuple[Any, ...]:
+        async with opening() as node, opened(node, name) as objects:
+            while not objects.consumer.assignment:
+                await objects.consumer.poll(0.01)
+            position = objects.consumer.position((name, 0))
+            errors = await asyncio.to_thread(lambda: [_error_of(call) for call in objects.local_calls().values()])
+            return errors, objects.consumer.paused(), objects.consumer.position((name, 0)) == position
+
+    errors, paused, unchanged = asyncio.run(scenario())
+    assert errors == [ELSEWHERE] * 12
+    assert (paused, unchanged) == (set(), True)
+
+
+def _error_of(call: Callable[[], object]) -> str:
+    try:
+        return repr(call())
+    except ConcurrentCallError as error:
+        return str(error)
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -162,7 +209,7 @@ def test_calls_after_the_end_of_the_loop_are_refused_and_the_node_can_be_closed(
     loop.close()
     refused = errors_of(objects.calls())
     assert refused == dict.fromkeys(refused, ENDED)
-    assert len(refused) == 20
+    assert len(refused) == 32
 
     async def end() -> None:
         await objects.node.close()

@@ -270,6 +270,7 @@ class AsyncConsumer:
         Raises:
             KeyError: the partition is not assigned to the consumer.
         """
+        self._calls.require_owner()
         with self._guard:
             key = as_partition(partition)
             if key not in self._positions.by_partition and key in self._machine.assignment:
@@ -296,6 +297,7 @@ class AsyncConsumer:
         if isinstance(offset, datetime):
             self._seek_time((partition,), max(0, to_ms(offset)))
             return
+        self._calls.require_owner()
         target = to_position(offset)
         with self._guard:
             key, _ = self._position(partition)
@@ -326,6 +328,7 @@ class AsyncConsumer:
         self._seek_time(partitions, LATEST)
 
     def _seek_time(self, partitions: Sequence[Partition], timestamp: int) -> None:
+        self._calls.require_owner()
         with self._guard:
             keys = [self._position(each)[0] for each in partitions or list(self._positions.by_partition)]
             self._positions.drop_polled(keys)
@@ -338,12 +341,14 @@ class AsyncConsumer:
 
         The consumer returns no records of these partitions until `resume`. The member keeps the partitions.
         """
+        self._calls.require_owner()
         with self._guard:
             for partition in partitions:
                 self._position(partition)[1].paused = True
 
     def resume(self, *partitions: Partition) -> None:
         """Ends the pause of partitions."""
+        self._calls.require_owner()
         with self._guard:
             for partition in partitions:
                 self._position(partition)[1].paused = False
@@ -352,6 +357,7 @@ class AsyncConsumer:
 
     def paused(self) -> set[TopicPartition]:
         """Returns the paused partitions."""
+        self._calls.require_owner()
         with self._guard:
             return {key for key, state in self._positions.by_partition.items() if state.paused}
 
@@ -371,6 +377,7 @@ class AsyncConsumer:
         All records that the consumer returned before this call count as processed. The offsets skip transaction markers
         and aborted records. The result leaves out partitions in which the position has not moved.
         """
+        self._calls.require_owner()
         self._mark_consumed()
         with self._guard:
             return PartitionDict(self._positions.consumed())

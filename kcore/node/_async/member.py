@@ -135,6 +135,7 @@ class AsyncMember:
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
         """The partitions that the member owns, sorted."""
+        self._calls.require_owner()
         with self._guard:
             if self._internal is None and not self._iterating and not any(self._listeners.values()):
                 self._commits.note_membership()
@@ -150,6 +151,7 @@ class AsyncMember:
         Raises:
             CommitFailedError: the member was not in the group at the last poll or event.
         """
+        self._calls.require_owner()
         return self._commits.group_metadata()
 
     def _metadata_for(self, partitions: Iterable[Partition]) -> GroupMetadata:
