@@ -123,6 +123,12 @@ def unlisted_settings() -> frozenset[str]:
     return frozenset(row["name"] for row in _rows() if not row.get("listed", True))
 
 
+@cache
+def per_broker_settings() -> frozenset[str]:
+    """Returns the names of the settings that may change at run time for one broker, but not for the whole cluster."""
+    return frozenset(row["name"] for row in _rows() if row.get("dynamic") == "per-broker")
+
+
 def _setting(row: dict[str, Any]) -> Setting:
     name, choices = row["name"], row.get("choices")
     ignore_case = row.get("ignore_case", False)

@@ -231,6 +231,13 @@ KNOWN: Final = (
     ),
     Known(
         "groups",
+        "beat",
+        re.compile(r"\.member_epoch: Kafka 2, kcore ([3-9]|\d\d+)"),
+        "After all consumers (KIP-848) of a group have left",
+        lambda arguments: arguments["epoch"] == "join",
+    ),
+    Known(
+        "groups",
         "list",
         re.compile(r"\.groups\[\d+\]\.protocol_type: Kafka \"\", kcore \"consumer\""),
         "After all consumers (KIP-848) of a group have left",

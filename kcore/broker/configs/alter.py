@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcore.broker.configs.broker_config import BrokerConfig, is_reloadable
+from kcore.broker.configs.broker_config import BrokerConfig, is_of_one_broker
 from kcore.broker.configs.client_metrics_config import check_client_metrics
 from kcore.broker.configs.group_config import GROUP_SETTINGS, read_group_settings
 from kcore.broker.configs.topic_effective import read_topic_settings
@@ -19,6 +19,7 @@ from kcore.broker.metadata.features import ELIGIBLE_REPLICAS, MIN_INSYNC_REPLICA
 from kcore.broker.metadata.image import ConfigType
 from kcore.broker.metadata.names import name_fault
 from kcore.broker.metadata.records import config_record
+from kcore.config.kafka_settings import kafka_settings
 from kcore.config.setting import Setting, SettingType
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
@@ -148,7 +149,8 @@ class ConfigChanges:
             return None if group_row is None else group_row.setting
         if config_type == ConfigType.CLIENT_METRICS:
             return None  # as in Kafka, no setting of a subscription is a list that can be changed in parts
-        return self._broker.config.setting(name)
+        # Kafka's type counts: kcore reads some texts of Kafka, such as the map of listeners' protocols, as lists.
+        return kafka_settings().get(name) or self._broker.config.setting(name)
 
     # ---- the decision
 
@@ -203,7 +205,7 @@ class ConfigChanges:
             else:
                 for setting, value in requested.items():
                     fault = self._broker.fault(setting, value)
-                    if fault is None and not name and is_reloadable(setting):
+                    if fault is None and not name and is_of_one_broker(setting):
                         fault = f"{setting} is a setting of one broker, not of the cluster"
                     if fault is not None:
                         raise KafkaError(ErrorCode.INVALID_REQUEST, fault)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from kcore.broker.configs.values import InvalidValueError, read_value, show_value
 from kcore.broker.metadata.image import ConfigType
 from kcore.config.bounds import beyond_bounds
-from kcore.config.kafka_settings import THREAD_POOLS
+from kcore.config.kafka_settings import THREAD_POOLS, per_broker_settings
 from kcore.config.security import LISTENER_LIMITS, LISTENER_PREFIX, RELOADABLE
 from kcore.errors import ConfigError
 from kcore.runtime.topics import MetadataListener
@@ -79,6 +79,11 @@ class SynonymValue(NamedTuple):
 def is_reloadable(name: str) -> bool:
     """Returns True for the name of a listener's key or certificate, which may change at run time."""
     return _is_of_listener(name, RELOADABLE)
+
+
+def is_of_one_broker(name: str) -> bool:
+    """Returns True for the name of a setting that may change at run time for one broker, but not for the cluster."""
+    return is_reloadable(name) or name in per_broker_settings()
 
 
 def is_listener_limit(name: str) -> bool:

@@ -399,6 +399,9 @@ def test_clients_without_rights_get_no_error_about_settings() -> None:
         ("", [("log.cleaner.dedupe.buffer.size", SET, "1048576")], 42),
         ("", [("log.cleaner.io.max.bytes.per.second", SET, "Infinity")], 0),
         (NODE, [("log.cleanup.policy", APPEND, "compact")], 0),
+        (NODE, [("listener.security.protocol.map", APPEND, "A:SSL")], 40),
+        (NODE, [("sasl.kerberos.kinit.cmd", SET, "/bin/kinit")], 0),
+        ("", [("sasl.kerberos.kinit.cmd", SET, "/bin/kinit")], 42),
         (NODE, [("my.plugin.setting", SET, "5")], 0),
         (NODE, [("nope", DELETE, None)], 0),
     ],
@@ -406,8 +409,10 @@ def test_clients_without_rights_get_no_error_about_settings() -> None:
 def test_invalid_changes_of_a_broker_are_refused(
     name: str, changes: list[tuple[str, int, str | None]], code: int
 ) -> None:
-    """Covers other brokers, static settings and invalid values, which get INVALID_REQUEST. As in Kafka, unknown names
-    are stored.
+    """Covers other brokers, static settings, invalid values, and changes of the cluster to a setting of one broker.
+
+    They get INVALID_REQUEST, and an append to a setting that is no list in Kafka gets INVALID_CONFIG. As in Kafka,
+    unknown names are stored.
     """
     node = BrokerContext()
     assert node.alter(BROKER, name, *changes).error_code == code
