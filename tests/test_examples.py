@@ -137,7 +137,7 @@ def test_every_example_is_tested() -> None:
 
 
 def test_the_code_of_the_readme_runs(tmp_path: Path) -> None:
-    first, second, testing, queue = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    first, second, queue, testing = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 
     def output(block: str) -> str:
         done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, check=True)

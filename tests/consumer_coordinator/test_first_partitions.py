@@ -1,6 +1,4 @@
-"""The times until a new member has its first partitions, as README and docs/python-api.md state them, in virtual
-time.
-"""
+"""The times until a new member has its first partitions, as docs/python-api.md states them, in virtual time."""
 
 from __future__ import annotations
 
