@@ -11,6 +11,7 @@ import pytest
 
 import kcore
 from kcore import errors
+from kcore.assignors.range import RangeAssignor
 from kcore.client.consumer_coordinator.interface import Assigned, Lost
 from kcore.client.consumer_coordinator.states import ClassicState, ConsumerState
 from kcore.node.membership import MemberState
@@ -55,12 +56,16 @@ def test_every_operation_of_a_fatal_member_raises_its_error(node: kcore.Node, na
     assert isinstance(raised.value.__cause__, errors.UnsupportedAssignorError)
 
 
-def test_a_value_that_fits_in_no_request_is_raised(bootstrap: str, name: str, options: dict[str, Any]) -> None:
+def test_a_value_that_fits_in_no_request_is_raised(bootstrap: str, name: str) -> None:
     """Such a request never reaches the broker. Before, the member repeated it without end and without a log line."""
+
+    class LongName(RangeAssignor):
+        name = "x" * 40_000
+
     with kcore.connect(bootstrap) as node:
         node.topics.create(name, 1)
-        consumer = node.group(name).consume(name, instance_id="x" * 40_000, **options)
-        with pytest.raises(EncodeError, match="instance_id: a string has at most 32767 bytes"):
+        consumer = node.group(name).consume(name, protocol="classic", assignors=[LongName()])
+        with pytest.raises(EncodeError, match="name: a string has at most 32767 bytes"):
             next(iter(consumer))
 
 
