@@ -266,13 +266,14 @@ class FolderSource(Source):
 
     def _stored(self, span: Span) -> Iterator[tuple[int, bytes]]:
         """Yields the intact batches of a span, each with the first offset to read."""
+        from kcore.spark.events.around_damage import around_damage  # noqa: PLC0415
         from kcore.spark.events.batches import BatchError, check  # noqa: PLC0415
 
         log = self._log(self._keys[span.part[:2]])
         first = max(span.start, log.log_start_offset)
         if first >= log.high_watermark:
             return
-        for base, batch in _around_damage(log, first, span.stop, span.lacks):
+        for base, batch in around_damage(log, first, span.stop, span.lacks):
             try:
                 header = check(memoryview(batch), 0)
             except BatchError as fault:
@@ -285,36 +286,6 @@ class FolderSource(Source):
     def close(self) -> None:
         """Implements `Source.close`."""
         self._engine.close()
-
-
-def _around_damage(
-    log: PartitionLog, position: int, stop: int | None, damaged: Callable[[int, str, str], None]
-) -> Iterator[tuple[int, bytes]]:
-    """Yields the batches of a stored log. Skips missing or unreadable batches.
-
-    Reports each unreadable batch once. Reports missing batches only at the end of the log. The caller detects all other
-    missing batches as gaps between the offsets of the yielded batches.
-    """
-    from kcore.log import CorruptLogError  # noqa: PLC0415
-
-    read, begun = -1, -1  # the base offset of the last batch, and the offset at which the last read began
-    while True:
-        try:
-            begun = position = position if position > begun else begun + 1
-            for read, batch in log.batches(position, stop, check_crc=False):
-                yield read, batch
-                position = read + 1
-            return
-        except CorruptLogError as error:
-            at = position if error.offset is None else error.offset
-            around = [batch.base_offset for batch in log.summaries(min(at, position), 3)]
-            behind = [base for base in around if base >= position and base != at]
-            # The reader checks the CRC of each batch that it gets, so it reports damage in the last batch itself.
-            if at != read and (at in around or not behind):
-                damaged(at, "corrupt", error.what)
-            if not behind:
-                return
-            position = behind[0]
 
 
 class ServerSource(Source):
