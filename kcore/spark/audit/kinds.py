@@ -47,7 +47,9 @@ KINDS: Final[dict[str, Kind]] = {
         "the front of the log is missing or was not exported",
         "the topic is not compacted: retention deletes its front",
     ),
-    "undecodable-record": Kind(ERROR, "a record of a known type cannot be decoded", "the record type is unknown"),
+    "undecodable-record": Kind(
+        ERROR, "a record of a known type cannot be decoded, or a record has no key", "the record type is unknown"
+    ),
     "unreplayable-record": Kind(ERROR, "a record contradicts earlier records"),
     # ---- groups
     "generation-decreased": Kind(ERROR, "a classic group's generation is lower than before", "the group was removed"),

@@ -30,6 +30,7 @@ from kcore.spark.audit.share_groups import ShareLists
 from kcore.spark.audit.share_states import ShareEpochs
 from kcore.spark.audit.streams import StreamsTasks
 from kcore.spark.audit.transactions import Transitions
+from kcore.spark.decode.record_types import NO_KEY
 from kcore.spark.events.event import EventRow, LogFault
 from kcore.spark.state.machines import group_machine
 from kcore.spark.state.producers import marker_of
@@ -175,7 +176,7 @@ class PartitionAudit:
     def _record(self, row: EventRow) -> None:
         topic = self._log.topic
         typed = None
-        if topic in CHECKS and row.key is not None:
+        if topic in CHECKS:
             try:
                 typed = self._decode(topic, row.key, row.value)
             except (DecodeError, ValueError) as error:
@@ -191,8 +192,10 @@ class PartitionAudit:
         if self._groups is not None and type(key) in REPLAY:
             self._replay(self._groups, row, key, value, findings_before)
 
-    def _decode(self, topic: str, key: bytes, value: bytes | None) -> tuple[Any, Any] | None:
+    def _decode(self, topic: str, key: bytes | None, value: bytes | None) -> tuple[Any, Any] | None:
         """Decodes a record to typed key and value; returns None for an unknown type, which Kafka skips too."""
+        if key is None:
+            raise ValueError(NO_KEY)
         if topic == CONSUMER_OFFSETS:
             decoded: tuple[Any, Any] | None = self._decode_offset(key, value)
             if decoded is not None:

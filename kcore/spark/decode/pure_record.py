@@ -16,7 +16,7 @@ from kcore.protocol import DecodeError
 from kcore.protocol.pure import ARRAY, STRUCT, WIRE_KINDS
 from kcore.protocol.records import RecordKey, RecordValue, key_classes
 from kcore.protocol.schema import Struct
-from kcore.spark.decode.record_types import TOPICS, name_of
+from kcore.spark.decode.record_types import NO_KEY, TOPICS, name_of
 
 Head = tuple[str, str | None, int | None, str | None, int | None]
 """The first columns of a decoded row: status, detail, number and name of the record type, version of the value."""
@@ -40,7 +40,7 @@ def decode_record(topic: str | None, key: bytes | None, value: bytes | None) -> 
     if topic not in TOPICS:
         return ("other_topic", None, None, None, None), None
     if key is None:
-        return ("malformed", "a record without a key", None, None, None), None
+        return ("malformed", NO_KEY, None, None, None), None
     version = None if value is None or len(value) < 2 else int.from_bytes(value[:2], "big", signed=True)
     if len(key) < 2:
         return ("unknown_type", None, None, None, version), None

@@ -12,6 +12,8 @@ from kcore.protocol.schema import Struct
 
 TOPICS: Final = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 """The internal topics with coordinator state."""
+NO_KEY: Final = "a record without a key"
+"""The description of a record without a key. Every job counts it as malformed: Kafka cannot load a log with it."""
 STATUSES: Final = (
     "ok",
     "tombstone",

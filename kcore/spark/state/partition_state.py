@@ -13,6 +13,7 @@ from kcore.protocol.records import (
     TRANSACTION_STATE,
 )
 from kcore.share.shard import ShareShard
+from kcore.spark.decode.record_types import NO_KEY
 from kcore.spark.events.event import EventRow, LogFault
 from kcore.spark.state.completeness import Completeness
 from kcore.spark.state.machines import group_machine, share_machine, transaction_machine
@@ -110,6 +111,9 @@ class PartitionState:
             if marker is not None:
                 self.groups.replay_marker(offset, row.producer_id, row.producer_epoch, marker[0])
             return
+        if row.key is None:
+            self.fault(offset, "decode", NO_KEY)
+            return
         try:
             is_known = self._apply(row)
         except DecodeError as error:
@@ -139,8 +143,7 @@ class PartitionState:
     def _apply_group(self, row: EventRow) -> bool:
         producer_id = row.producer_id if row.transactional else -1
         key, value = row.key, row.value
-        if key is None:
-            return False
+        assert key is not None, "`replay` has refused a record without a key"
         typed: tuple[Any, Any] | None = self._decode_offset(key, value)
         if typed is None:
             typed = self.groups.decode(key, value)

@@ -121,7 +121,9 @@ class History:
             return
         if row.control:
             yield from self._marker(row)
-        elif row.key is not None:
+        elif row.key is None:
+            self.faults += 1
+        else:
             try:
                 yield from self._row(row, row.key, whole)
             except (DecodeError, ValueError):  # malformed bytes, or an unknown state

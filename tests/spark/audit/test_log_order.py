@@ -116,10 +116,9 @@ def test_a_record_that_cannot_be_decoded_is_found(log: Written, key: bytes, valu
     assert one.sentence.startswith("The record at offset 10 of __consumer_offsets-0 cannot be decoded: ")
 
 
-def test_records_of_unknown_types_and_without_a_key_are_no_findings(log: Written) -> None:
+def test_records_of_unknown_types_are_no_findings(log: Written) -> None:
     log.raw(b"\x03\xe7rest", b"\0\0")
     log.raw(b"\0", b"\0\0")
-    log.raw(None, b"\0\0")
     assert found(log) == []
 
 

@@ -46,13 +46,13 @@ def test_only_the_requested_groups_are_returned() -> None:
 
 
 def test_undecodable_records_are_counted_and_skipped() -> None:
-    """Malformed bytes, unknown types and repeated offsets do not change the other events."""
+    """Malformed bytes, unknown types, records without keys and repeated offsets do not change the other events."""
     log = Log().put_raw(b"\x00\x02\x00", b"").put_raw(b"\x7f\x00?", b"?").put_raw(None, b"?").commits("g", 0, 1)
     log.put_raw(b"\x00\x01?", b"\x00\x00").generation(1, {"a": [0]})
     log.rows += log.rows[2:4]
     facts = history(log)
     assert (len(facts["commits"]), len(facts["rebalances"])) == (1, 1)
-    assert [(row["records"], row["faults"], row["next_offset"]) for row in facts["logs"]] == [(6, 2, 6)]
+    assert [(row["records"], row["faults"], row["next_offset"]) for row in facts["logs"]] == [(6, 3, 6)]
 
 
 def test_an_empty_log_has_a_row_without_offsets() -> None:
