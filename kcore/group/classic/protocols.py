@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from kcore_ext.util.java_hash import java_hash
 from kcore_ext.util.shared_text import shared_text
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ NULL_SIZE: Final = b"\xff\xff\xff\xff"
 
 NAMES_PER_SLICE: Final = 20_000
 """Number of topic names in subscriptions that one slice reads."""
+FEWEST_BUCKETS: Final = 16
+"""Number of buckets of an empty `HashMap` of Java. It doubles when three quarters of the number are full."""
 MAX_SUBSCRIBED_TOPICS: Final = 200_000
 """Maximum number of subscribed topics that a group stores. A group with more topics counts as subscribed to all topics.
 
@@ -40,7 +43,8 @@ def protocols_of(requested: Iterable[JoinGroupRequestProtocol]) -> Protocols:
 def select_protocol(members: Mapping[str, Member], supported: Mapping[str, int], leader: Member) -> str:
     """Returns the protocol of the next generation: each member votes for its first protocol that all members support.
 
-    Kafka breaks ties by the order of a hash map; kcore uses the leader's preference.
+    If the votes are equal, the order of Java's hash map of the protocols with votes decides, as in Kafka. It puts
+    `range` before `cooperative-sticky`. In the same bucket of the map, the leader's preference decides.
 
     Args:
         members: all members, at least one.
@@ -57,7 +61,24 @@ def select_protocol(members: Mapping[str, Member], supported: Mapping[str, int],
             if name in votes:
                 votes[name] += 1
                 break
-    return max(votes, key=votes.__getitem__)  # the first one with the most votes, in the leader's order
+    voted = [name for name in candidates if votes[name]]
+    if len(voted) == 1:
+        return voted[0]
+    buckets = FEWEST_BUCKETS
+    while len(voted) > buckets * 3 // 4:
+        buckets *= 2
+    return max(sorted(voted, key=lambda name: _bucket(name, buckets)), key=votes.__getitem__)
+
+
+def _bucket(name: str, buckets: int) -> int:
+    """Returns the bucket of a key in Java's `HashMap`.
+
+    Args:
+        name: the key.
+        buckets: the number of buckets, a power of two.
+    """
+    code = java_hash(name) & 0xFFFFFFFF
+    return (code ^ code >> 16) & buckets - 1
 
 
 def subscribed_topics(members: Iterable[Member], protocol_name: str) -> Generator[None, None, frozenset[str] | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kcore.group.classic.group import NEW_MEMBER_TIMEOUT_MS
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -262,9 +264,9 @@ def test_leader_that_left_is_replaced() -> None:
     assert world.group().leader_id == world.follower
 
 
-def test_protocol_is_chosen_by_vote_and_ties_by_the_leader() -> None:
-    """Each member votes for its first protocol that all members support. If the votes are equal, the leader's
-    preference decides.
+def test_protocol_is_chosen_by_vote() -> None:
+    """Each member votes for its first protocol that all members support. If the votes are equal, the order of Java's
+    hash map decides, which has "a" before "b".
     """
     world = World()
     leader = world.join(version=3, offer=[("a", b"a1"), ("b", b"b1"), ("c", b"c1")])
@@ -278,6 +280,28 @@ def test_protocol_is_chosen_by_vote_and_ties_by_the_leader() -> None:
     last = world.join(leader_id, offer=[("a", b"a1"), ("b", b"b1"), ("c", b"c1")])
     assert third.response.protocol_name == "b"  # two votes to one
     assert [member.metadata for member in last.response.members] == [b"b1", b"b2", b"b3"]
+
+
+@pytest.mark.parametrize(
+    ("leader_offer", "other_offer", "chosen"),
+    [
+        (["cooperative-sticky", "range"], ["range", "cooperative-sticky"], "range"),
+        (["range", "cooperative-sticky"], ["cooperative-sticky", "range"], "range"),
+        (["roundrobin", "range"], ["range", "roundrobin"], "range"),
+        (["sticky", "roundrobin"], ["roundrobin", "sticky"], "sticky"),
+        (["sticky", "cooperative-sticky"], ["cooperative-sticky", "sticky"], "sticky"),
+    ],
+)
+def test_a_tie_of_votes_is_broken_by_the_order_of_a_hash_map(
+    leader_offer: list[str], other_offer: list[str], chosen: str
+) -> None:
+    """The protocol that a Java `HashMap` of the names yields first is chosen, not the one that the leader prefers."""
+    world = World()
+    leader = world.join(version=3, offer=[(name, b"") for name in leader_offer])
+    world.context.advance(0)
+    other = world.join(version=3, offer=[(name, b"") for name in other_offer])
+    world.join(leader.response.member_id, offer=[(name, b"") for name in leader_offer])
+    assert other.response.protocol_name == chosen
 
 
 def test_protocol_named_twice_counts_once() -> None:
