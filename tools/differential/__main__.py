@@ -22,8 +22,10 @@ from tools.differential.acls import Acls
 from tools.differential.admin import Admin
 from tools.differential.cluster import ClusterArea
 from tools.differential.data import Data
+from tools.differential.exactly_once import ExactlyOnce
 from tools.differential.groups import Groups
 from tools.differential.known import described
+from tools.differential.members import Members
 from tools.differential.program import Area
 from tools.differential.rights import Rights
 from tools.differential.runner import (
@@ -62,6 +64,8 @@ AREAS: Final[dict[str, Area]] = {
         Rights(),
         Settings(),
         Topologies(),
+        Members(),
+        ExactlyOnce(),
     )
 }
 JOBS: Final = 6

@@ -164,7 +164,7 @@ KNOWN: Final = (
             "settings",
             call,
             re.compile(
-                r"\.(responses|topics)\[0\]\.(error_code: Kafka 0, kcore 4[02]|error_message: Kafka null, .*)"
+                r"\.(responses|topics)\[0\]\.(error_code: Kafka (0|40), kcore 4[02]|error_message: Kafka null, .*)"
                 r"|\.topics\[0\]\.(topic_id|num_partitions|replication_factor|configs): .*"
             ),
             "The value NaN of a setting",
@@ -204,7 +204,7 @@ KNOWN: Final = (
     ),
     *(
         Known(
-            "transactions",
+            area,
             call,
             re.compile(
                 r"\..*\.error_code: Kafka (120, kcore 48|48, kcore 120)|"
@@ -212,7 +212,13 @@ KNOWN: Final = (
             ),
             "A client whose request version lacks TRANSACTION_ABORTABLE",
         )
-        for call in ("produce", "commit")
+        for area, call in (("transactions", "produce"), ("transactions", "commit"), ("exactly_once", "txn_commit"))
+    ),
+    Known(
+        "exactly_once",
+        None,
+        re.compile(r"\.records\..*\[\d+\]: only Kafka \{\"type\": \"OffsetCommitKey\", .*\"value\": null\}"),
+        "Kafka writes one for",
     ),
     Known(
         "groups",
@@ -229,12 +235,15 @@ KNOWN: Final = (
         re.compile(r"\.error_code: Kafka 69, kcore 0|\.topics: Kafka \[\], kcore .*"),
         "After all consumers (KIP-848) of a group have left",
     ),
-    Known(
-        "groups",
-        "beat",
-        re.compile(r"\.member_epoch: Kafka 2, kcore ([3-9]|\d\d+)"),
-        "After all consumers (KIP-848) of a group have left",
-        lambda arguments: arguments["epoch"] == "join",
+    *(
+        Known(
+            area,
+            call,
+            re.compile(r"\.member_epoch: Kafka 2, kcore ([3-9]|\d\d+)"),
+            "After all consumers (KIP-848) of a group have left",
+            lambda arguments: arguments.get("epoch", "join") == "join",
+        )
+        for area, call in (("groups", "beat"), ("members", "tick"))
     ),
     Known(
         "groups",
@@ -255,6 +264,12 @@ KNOWN: Final = (
         "groups",
         None,
         re.compile(r"\.records\..*\.value\.leader: .*"),
+        "the classic member that joined first",
+    ),
+    Known(
+        "members",
+        None,
+        re.compile(r"\.(leader|members): .*"),
         "the classic member that joined first",
     ),
     Known(

@@ -11,11 +11,13 @@ from typing import Any, Final
 
 from kcore.client.connection import body_position
 from kcore.protocol.api_keys import response_class
+from kcore.protocol.consumer_protocol import ConsumerProtocolAssignment
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kcore.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kcore.protocol.schema import Message, Struct
 from kcore_ext.batch.header import parse_header, split_batches
 from kcore_ext.codec.frames import encode_request
+from kcore_ext.codec.plan import DecodeError
 
 USERS: Final = tuple(f"user{number}" for number in range(400))
 """The names with which clients may log in. Programs that run at the same time use different names."""
@@ -55,6 +57,8 @@ MESSAGES: Final = frozenset(
 )
 QUORUM_FEATURE: Final = "kraft.version"
 """Name of a feature that is not compared. Its level depends on how the quorum of a Kafka cluster was formatted."""
+ASSIGNMENTS: Final = frozenset({"assignment", "member_assignment"})
+"""Fields with assignments that the leader of a classic group, or the coordinator of a consumer group, has encoded."""
 ORDERED: Final = frozenset({"records", "aborted_transactions", "configs", "synonyms"})
 """Names of the list fields whose order is compared.
 
@@ -97,6 +101,7 @@ class Side:
         assignments: a consumer's name -> its last assignment.
         sessions: a share member's name -> the next epoch of its share session.
         fetch_sessions: a client's name -> the id of its fetch session, and the session's next epoch.
+        states: the states of simulated clients and of topics, for areas that need them.
         subscribed: a share group's name -> the topics that its members have subscribed to.
     """
 
@@ -131,6 +136,7 @@ class Side:
         self.sessions: dict[str, int] = {}
         self.fetch_sessions: dict[str, tuple[int, int]] = {}
         self.subscribed: dict[str, set[str]] = {}
+        self.states: dict[str, Any] = {}
         self._labels: dict[tuple[str, Any], str] = {}
         self._unknown_ids: dict[bytes, str] = {}
 
@@ -229,6 +235,8 @@ class Side:
             return self.label("producer", value)
         if (field in MOMENTS and value not in (0, -1)) or (field == "timestamp" and value > 0 and value != NOW_MS):
             return "<moment>"
+        if field in ASSIGNMENTS and isinstance(value, bytes):
+            return _sorted_assignment(value)
         if field == "records":
             return self._batches(value) if value else []
         return value
@@ -271,6 +279,16 @@ class Side:
                 }
             )
         return batches
+
+
+def _sorted_assignment(data: bytes) -> Any:
+    """Sorts the topics of an encoded assignment, whose order follows their random ids. Other bytes stay as they are."""
+    try:
+        assignment, version = ConsumerProtocolAssignment.decode_versioned(data)
+    except DecodeError:
+        return data
+    topics = sorted((row.topic, tuple(row.partitions)) for row in assignment.assigned_partitions)
+    return {"version": version, "topics": topics, "user_data": assignment.user_data}
 
 
 def _forget_leader_epochs(value: Any) -> None:
