@@ -131,7 +131,7 @@ def test_a_cache_waits_until_its_consumer_has_caught_up() -> None:
 
 
 def test_the_monitor_counts_partitions_without_a_committed_offset(capsys: pytest.CaptureFixture[str]) -> None:
-    code = block("## Groups and offsets", "for listing in")
+    code = block("### Lag", "for listing in")
     with kcore.open(config=SETTINGS) as node:
         node.topics.create("jobs", 1).append_many(["a", "b", "c"])
         node.group("committed").commit({("jobs", 0): 1})
@@ -142,7 +142,7 @@ def test_the_monitor_counts_partitions_without_a_committed_offset(capsys: pytest
 
 
 def test_the_times_of_commits_are_those_of_their_records() -> None:
-    code = block("## Groups and offsets", "decode_key")
+    code = block("### Times of commits", "decode_key")
     with kcore.open(config=SETTINGS, clock=kcore.ManualClock(1_000_000)) as node:
         node.topics.create("jobs", 1)
         names: dict[str, Any] = {"node": node}
