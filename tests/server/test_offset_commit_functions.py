@@ -43,8 +43,8 @@ They are constructors, single lines, limits, timers, statistics, and the clock o
 
 def functions_of_the_table() -> list[tuple[str, str]]:
     """Returns the files of the table and their functions, in order."""
-    text = (ROOT / "docs" / "architecture.md").read_text().partition("**The functions of an OffsetCommit.**")[2]
-    rows = re.findall(r"^\| [^|]*\| `([^`]+)` \| (.+) \|$", text.partition("**Generic path.**")[0], re.MULTILINE)
+    text = (ROOT / "docs" / "architecture.md").read_text().partition("### The functions of an OffsetCommit\n")[2]
+    rows = re.findall(r"^\| [^|]*\| `([^`]+)` \| (.+) \|$", text.partition("\n## ")[0], re.MULTILINE)
     return [(file, name) for file, names in rows for name in re.findall(r"`([\w.]+)`", names)]
 
 
