@@ -115,12 +115,15 @@ def tables(results: Results) -> str:
         if line.shares:
             texts = [f"{part} {100 * cpu_s / sum(line.shares.values()):.0f} %" for part, cpu_s in line.shares.items()]
             parts.append(f"\nThe work of all tasks at {millions(line.events)}, without Spark: {', '.join(texts)}.\n")
-    shares = [sentence for events in sizes for sentence in day_shares(results, events)]
+    shares = [row for events in sizes for row in day_shares(results, events)]
     if shares:
+        head = ["job", "events", "startup of a small log", "startup of an empty day"]
         parts += [
-            "\n*The work of a whole local run* is the CPU time of the rebuild of a local folder, less that of the "
-            "rebuild of a small log.\n",
-            *shares,
+            "\nThe CPU time of a run over the last 1 % of a log, in percent of that of a rebuild of the whole local "
+            "folder, both without startup costs. The startup costs of the whole rebuild are those of a small log. "
+            "Those of the last 1 % are estimated twice: by a rebuild of a small log, and by the same job over an "
+            "empty day.\n\n",
+            rows_of(head, shares),
         ]
     peers = [line for line in results.values() if line.job == PEER]
     parts += [
@@ -131,8 +134,8 @@ def tables(results: Results) -> str:
     return "".join(parts)
 
 
-def day_shares(results: Results, events: int) -> Iterator[str]:
-    """Yields sentences with the CPU time of a run over one day, in percent of the CPU time of a run over the whole log.
+def day_shares(results: Results, events: int) -> Iterator[list[str]]:
+    """Yields rows with the CPU time of a run over one day, in percent of the CPU time of a run over the whole log.
 
     Both CPU times are without startup costs. For the day, there are two estimates of the startup costs: the CPU time of
     a rebuild of a small log, and that of the same job over a day without events. Only the second estimate includes
@@ -144,11 +147,7 @@ def day_shares(results: Results, events: int) -> Iterator[str]:
     whole_s = lines[LOCAL] - lines[START]
     for day, empty in DAYS.items():
         small, same = (100 * (lines[day] - start_s) / whole_s for start_s in (lines[START], lines[empty]))
-        yield (
-            f"\nAt {millions(events)}, the *{day}* takes more CPU time than the rebuild of a small log. The difference "
-            f"is {small:.1f} % of the work of a whole local run. The difference to the same job over an empty day is "
-            f"{same:.1f} % of this work.\n"
-        )
+        yield [day, millions(events), f"{small:.1f} %", f"{same:.1f} %"]
 
 
 def plot(results: Results) -> str:

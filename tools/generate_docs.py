@@ -153,9 +153,13 @@ def metrics() -> str:
         NOTE,
         *_wrapped(
             "kcore serves these metrics at `/metrics` if `kcore.http.listen` is set; [operations.md](operations.md) "
-            "explains their use. A gauge or counter counts the objects that its row names. If its name has a unit, it "
-            "is a value in this unit. The last column has Kafka's corresponding JMX metric. If that metric is a rate "
-            "or a percentile, Prometheus computes it from kcore's counter or histogram.",
+            "explains their use. A gauge or counter whose name ends with a unit (`_bytes`, `_seconds`) is a value in "
+            "this unit. Any other gauge or counter is a number of objects, unless its row says otherwise. The last "
+            "column has Kafka's corresponding JMX metric. If Kafka's metric is a rate or a percentile, compute it with "
+            "Prometheus from kcore's counter or histogram.",
+            "The rows are grouped by subject: groups, share groups, committed offsets, partitions of coordinators, the "
+            "engine, connections and requests, the log, topics, transactions, fetch sessions, compaction, quotas, "
+            "authentication, the cluster, the process.",
         ),
         "| metric | type | labels | meaning | Kafka's |",
         "|---|---|---|---|---|",
@@ -172,7 +176,11 @@ def states() -> str:
     shards = [(state.value, target.value) for state, targets in TRANSITIONS.items() for target in targets]
     transactions = [(NAMES[source], NAMES[state]) for state, sources in PREVIOUS.items() for source in sources]
     lines = ["# States", NOTE]
-    lines += _wrapped("Each diagram shows every transition that the code allows. `[*]` marks the initial state.")
+    lines += _wrapped(
+        "This page shows the state machines of kcore: groups and their members, share partitions, transactional ids, "
+        "shards, and the members of groups in kcore's own client. Each diagram has every transition that the code "
+        "allows. `[*]` marks the initial state."
+    )
     lines += _diagram("Classic groups", "Empty", classic)
     lines += [
         "## Members of consumer groups",
@@ -181,16 +189,16 @@ def states() -> str:
         "| state | target epoch | must revoke | subscription changed | step |",
         "|---|---|---|---|---|",
     ]
-    for situation, step in RECONCILIATION.items():
+    for situation in sorted(RECONCILIATION):
         columns = ["yes" if holds else "no" for holds in situation[1:]]
-        lines.append(f"| {situation.state.name} | {' | '.join(columns)} | {step.value} |")
+        lines.append(f"| {situation.state.name} | {' | '.join(columns)} | {RECONCILIATION[situation].value} |")
     moves = [(state.name, follower.name) for state, found in streams_states.MOVES.items() for follower in found]
     lines += ["", *_diagram("Members of streams groups", "STABLE", moves)]
     lines += _wrapped(*STEPS_OF_STREAMS_MEMBERS)
     lines += ["| state | target epoch | must revoke | step |", "|---|---|---|---|"]
-    for case, task_step in streams_states.RECONCILIATION.items():
+    for case in sorted(streams_states.RECONCILIATION):
         inputs = ["yes" if value else "no" for value in case[1:]]
-        lines.append(f"| {case.state.name} | {' | '.join(inputs)} | {task_step.value} |")
+        lines.append(f"| {case.state.name} | {' | '.join(inputs)} | {streams_states.RECONCILIATION[case].value} |")
     share = [(state.value, target.value) for state, targets in SHARE_TRANSITIONS.items() for target in targets]
     phases = [(phase.value, target.value) for phase, targets in PHASES.items() for target in targets]
     lines += ["", *_diagram("Share groups", "Empty", share), *_diagram("State of a share partition", "absent", phases)]
@@ -237,11 +245,29 @@ def cli() -> str:
 
 def audit() -> str:
     """Renders two tables about the Spark audit: the columns of the findings table, and every kind of finding."""
-    lines = ["# Findings of the audit", NOTE, "Findings of `kcore spark audit`; see [spark.md](spark.md#audit).", ""]
-    lines += ["## The table", "", "| column | type | meaning |", "|---|---|---|"]
-    lines += [f"| `{name}` | `{kind}` | {meaning} |" for name, kind, meaning in FINDINGS]
-    lines += ["", "## Kinds", "", "| kind | severity | meaning | no finding if |", "|---|---|---|---|"]
+    lines = [
+        "# Findings of the audit",
+        NOTE,
+        *_wrapped(
+            "`kcore spark audit` checks the logs of coordinators, and writes its findings to a table. This page lists "
+            "the kinds of findings and the columns of the table. [spark.md](spark.md#audit) describes the command, the "
+            "severities and the exit status.",
+        ),
+    ]
+    lines += [
+        "## Kinds",
+        "",
+        *_wrapped(
+            "The rows are grouped by subject: the log itself, groups, transactional ids, markers and data of "
+            "producers, share partitions. The last column has the cases in which the audit reports nothing, because a "
+            "log without a fault may look the same.",
+        ),
+        "| kind | severity | meaning | no finding if |",
+        "|---|---|---|---|",
+    ]
     lines += [f"| `{name}` | {kind.severity} | {kind.meaning} | {kind.excuse or '–'} |" for name, kind in KINDS.items()]
+    lines += ["", "## The table", "", "| column | type | meaning |", "|---|---|---|"]
+    lines += [f"| `{name}` | `{kind}` | {meaning} |" for name, kind, meaning in FINDINGS]
     return "\n".join(lines) + "\n"
 
 
