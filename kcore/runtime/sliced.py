@@ -57,13 +57,22 @@ class WaitingRequests:
         return bool(self._by_host)
 
     def add(self, pending: SlicedPending) -> None:
-        """Appends a request to the waiting requests of its connection."""
-        context = pending.context
-        connections = self._by_host.setdefault(context.client_host, {})
-        connections.setdefault(context.connection_id, deque()).append(pending)
+        """Appends a request to the waiting requests of its connection. Changes nothing if memory is exhausted."""
+        host, connection_id = pending.context.client_host, pending.context.connection_id
+        connections = self._by_host.get(host)
+        waiting = None if connections is None else connections.get(connection_id)
+        if waiting is not None:
+            waiting.append(pending)
+        elif connections is not None:
+            connections[connection_id] = deque((pending,))
+        else:
+            self._by_host[host] = {connection_id: deque((pending,))}
 
     def pop(self) -> SlicedPending:
-        """Removes and returns the next request; among clients of equal cost, the request that has waited longest."""
+        """Removes and returns the next request; among clients of equal cost, the request that has waited longest.
+
+        Removes nothing if memory is exhausted.
+        """
         spent_by_host, spent_by_connection = self._spent_by_host, self._spent_by_connection
         host = min(self._by_host, key=lambda one: spent_by_host.get(one, 0))
         connections = self._by_host[host]
@@ -164,18 +173,33 @@ class SlicedRequests:
             raise
 
     def _run(self, pending: SlicedPending) -> Iterator[None]:
+        """Runs a request, and then starts waiting requests. If there is no memory to start them, tries it again in
+        later slices, because the end of no other request may follow.
+        """
+        failure: Exception | None = None
         try:
             while not pending.run_slice():
                 self._waiting.charge(pending.context, SLICE_COST_US)
                 yield
-        except Exception:
+        except Exception as error:
+            failure = error
             if not pending.done:
                 pending.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
-            raise
         finally:
             self._running -= 1
+        while not self._start_all():
+            yield
+        if failure is not None:
+            raise failure
+
+    def _start_all(self) -> bool:
+        """Starts waiting requests until `MAX_TOGETHER` requests are running. Returns False if memory is exhausted."""
+        try:
             while self._waiting and self._running < MAX_TOGETHER:
                 self._start_waiting(self._waiting.pop())
+        except MemoryError:
+            return False
+        return True
 
     def _start_waiting(self, pending: SlicedPending) -> None:
         """Starts a request that has waited. If there is no memory for it, the request fails, and others can start."""

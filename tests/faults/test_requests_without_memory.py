@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -26,13 +27,15 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kcore.protocol.messages.envelope import EnvelopeResponse
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
-from kcore.runtime import Pending, RequestContext, failed_requests, sliced
+from kcore.runtime import Pending, RequestContext, failed_requests, sliced, slices
 from kcore.runtime.pending import Derived
+from kcore.runtime.sliced import SlicedPending, WaitingRequests
 from kcore.runtime.slices import Slices
 from kcore.server.peers import TcpPeers
 from kcore.share import local
 from kcore.share.local import _Operation
 from kcore.share.shared import SharedPersister
+from tests.faults.allocations import require_failing_allocations
 from tests.runtime.machines import AddApi
 from tests.runtime.test_sliced import API, CONTEXT, FAILED, REQUEST, count
 
@@ -296,3 +299,55 @@ def test_handlers_of_failed_requests_need_no_context_manager(monkeypatch: pytest
     monkeypatch.setattr(logging.Logger, "error", no_memory)
     failed_requests.log_failure(logging.getLogger("kcore"), MemoryError(), "an error")
     assert failed_requests.internal_error_response(API, CONTEXT, REQUEST, MemoryError()) == FAILED
+
+
+@pytest.mark.parametrize("count_failing", [1, 3])
+def test_long_requests_start_although_an_allocation_fails_at_the_end_of_another_one(
+    count_failing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, the choice of the next request could fail, and the waiting requests waited for another long request."""
+    require_failing_allocations()
+    testcapi = importlib.import_module("_testcapi")
+    monkeypatch.setattr(sliced, "MAX_TOGETHER", 1)
+    monkeypatch.setattr(slices, "log_failure", lambda *_: None)
+    for nth in range(40):
+        work = Slices()
+        work.requests.enabled = True
+        contexts = [CONTEXT._replace(client_host=f"/10.0.0.{number}", connection_id=number) for number in range(4)]
+        pendings = [work.requests.run(API, context, REQUEST, count([], 9)) for context in contexts]
+        while work.step() and not pendings[0].done:
+            testcapi.set_nomemory(nth, nth + count_failing)
+            try:
+                work.step()
+            except MemoryError:
+                pass  # the driver continues
+            finally:
+                testcapi.remove_mem_hooks()
+        work.finish()
+        assert [each.done for each in pendings] == [True] * 4, nth
+        assert all(each.response in (9, FAILED) for each in pendings)
+        assert (work.requests._running, bool(work.requests._waiting)) == (0, False)
+
+
+def test_a_long_request_that_cannot_wait_does_not_hold_back_others() -> None:
+    """Before, its client had an entry without a request, and the choice of the next request failed at this entry."""
+    require_failing_allocations()
+    testcapi = importlib.import_module("_testcapi")
+    pending = SlicedPending(API, CONTEXT, REQUEST, count([], 9), None)
+    other = SlicedPending(API, CONTEXT._replace(client_host="/10.0.0.9", connection_id=9), REQUEST, count([], 9), None)
+    failures = 0
+    for nth in range(20):
+        waiting = WaitingRequests()
+        expected = [pending, other]
+        testcapi.set_nomemory(nth, nth + 1)
+        try:
+            waiting.add(pending)
+        except MemoryError:
+            del expected[0]
+        finally:
+            testcapi.remove_mem_hooks()
+        failures += len(expected) == 1
+        waiting.add(other)
+        assert [waiting.pop() for _ in expected] == expected
+        assert not waiting
+    assert failures
