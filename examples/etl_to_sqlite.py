@@ -1,6 +1,6 @@
 """Exactly-once ETL: copies the squares of a topic's numbers to a second topic, and from there to SQLite.
 
-    python examples/etl_to_sqlite.py              on an engine in this process
+    python examples/etl_to_sqlite.py              on an embedded node
     python examples/etl_to_sqlite.py HOST:PORT    the same against kcore serve, or against Apache Kafka
 
 The first step commits its records and the consumer's offsets in one transaction. The second step stores the offsets in
@@ -30,7 +30,7 @@ def square(node: kcore.Node, source: str, target: str, fail_after: int | None = 
     """Copies squares until the source is read.
 
     Args:
-        node: an embedded engine or a cluster.
+        node: an embedded node, or a connection to a cluster.
         source: the topic to read.
         target: the topic to write.
         fail_after: the number of records after which a transaction fails; None if none fails.
@@ -46,7 +46,7 @@ def square(node: kcore.Node, source: str, target: str, fail_after: int | None = 
             with node.transaction(f"{source}-squares") as txn:
                 for record in records:
                     txn.append(target, str(int(record.value or b"0") ** 2), key=record.key)
-                txn.commit_offsets(consumer.member, consumer.positions())
+                txn.commit_offsets(consumer, consumer.positions())
                 copied += len(records)
                 if fail_after is not None and copied >= fail_after:
                     raise StepError("before the commit: the transaction aborts")

@@ -1,6 +1,6 @@
 """A lag monitor for groups of all types: a table of the groups that are behind, and the time to catch up.
 
-    python examples/lag_monitor.py                                on an engine in this process, with groups of its own
+    python examples/lag_monitor.py                                on an embedded node, with groups of its own
     python examples/lag_monitor.py HOST:PORT [INTERVAL] [COUNT]   on kcore serve, Apache Kafka or another cluster
 
 If a member owns a partition without a committed offset, the lag includes all records of the partition. So a group that

@@ -1,7 +1,7 @@
 """A sharded service: workers own shards, every write has a fence, and the store refuses the writes of a worker that was
 paused.
 
-    python examples/sharded_service.py              ten workers on an engine in this process
+    python examples/sharded_service.py              ten workers on an embedded node
     python examples/sharded_service.py HOST:PORT    the same against kcore serve, or against Apache Kafka
 
 Sixty-four shards are the partitions of a virtual topic, which has no data. Ten workers share them as members of a
@@ -30,8 +30,8 @@ from kcore import Assigned
 SHARDS, WORKERS, TOPIC, GROUP = 64, 10, "accounts", "account-workers"
 SESSION_S = 6.0
 LIMIT_S = 90.0
-SETTINGS = {"max.message.bytes": "0"}  # a virtual topic: partitions without records
-ENGINE = {"group.initial.rebalance.delay.ms": "0", "group.consumer.assignment.interval.ms": "0"}
+TOPIC_SETTINGS = {"max.message.bytes": "0"}  # a virtual topic: partitions without records
+NODE_SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.consumer.assignment.interval.ms": "0"}
 
 
 Fence = tuple[int, str]
@@ -124,7 +124,7 @@ def until(condition: Any, description: str) -> None:
 
 
 def demonstrate(node: kcore.Node, bootstrap: str) -> None:
-    node.topics.create(TOPIC, SHARDS, config=SETTINGS, exist_ok=True)
+    node.topics.create(TOPIC, SHARDS, config=TOPIC_SETTINGS, exist_ok=True)
     store = Store()
     workers = [Worker(bootstrap, f"worker-{number}", store) for number in range(WORKERS)]
 
@@ -162,7 +162,7 @@ def main() -> None:
         with kcore.connect(sys.argv[1]) as node:
             demonstrate(node, sys.argv[1])
     else:
-        with kcore.open(config=ENGINE) as node:
+        with kcore.open(config=NODE_SETTINGS) as node:
             demonstrate(node, node.listen().bootstrap)
 
 

@@ -47,8 +47,8 @@ class Worker:
         restored: the tasks with a state that was restored since the last output.
     """
 
-    def __init__(self, engine: kcore.SyncEngine, changelog: dict[int, int], name: str) -> None:
-        self.engine = engine
+    def __init__(self, node: kcore.EmbeddedNode, changelog: dict[int, int], name: str) -> None:
+        self.node = node
         self.changelog = changelog
         self.name = name
         self.epoch = 0
@@ -60,7 +60,7 @@ class Worker:
     def heartbeat(self, **fields: Any) -> None:
         """Sends a heartbeat and starts the tasks in the response."""
         request = StreamsGroupHeartbeatRequest(group_id=GROUP, member_id=self.name, member_epoch=self.epoch, **fields)
-        response: StreamsGroupHeartbeatResponse = self.engine.send(request)
+        response: StreamsGroupHeartbeatResponse = self.node.send(request)
         assert response.error_code == ErrorCode.NONE, response
         self.epoch = response.member_epoch
         if response.active_tasks is not None:
@@ -140,11 +140,11 @@ def show(title: str, *workers: Worker) -> None:
 def main() -> None:
     """Starts and stops workers. No count is lost."""
     clock = kcore.ManualClock()
-    with kcore.open(clock=clock, config=SETTINGS) as engine:
+    with kcore.open(clock=clock, config=SETTINGS) as node:
         topic = CreatableTopic(name=SOURCE, num_partitions=TASKS, replication_factor=1)
-        engine.send(CreateTopicsRequest(topics=[topic], timeout_ms=1_000))
+        node.send(CreateTopicsRequest(topics=[topic], timeout_ms=1_000))
         changelog: dict[int, int] = {}
-        ann, ben, cat = (Worker(engine, changelog, name) for name in ("ann", "ben", "cat"))
+        ann, ben, cat = (Worker(node, changelog, name) for name in ("ann", "ben", "cat"))
         ann.join()
         settle(ann)
         ann.count(10)
@@ -160,9 +160,9 @@ def main() -> None:
         show("ben leaves; ann has the counts", ann)
         cat.join()
         settle(ann, cat)
-        engine.advance(SESSION_MS - 1)
+        node.advance(SESSION_MS - 1)
         cat.report()
-        engine.advance(1)
+        node.advance(1)
         settle(cat)
         show("cat joins, and ann fails for a whole session timeout; cat has the counts of ann's tasks", cat)
 

@@ -27,8 +27,8 @@ GROUP, TYPE, PROTOCOL = "crew", "jobs", "round-robin"
 class Worker:
     """One member of the group. `jobs` has its current jobs."""
 
-    def __init__(self, engine: kcore.EmbeddedNode, name: str) -> None:
-        self.engine = engine
+    def __init__(self, node: kcore.EmbeddedNode, name: str) -> None:
+        self.node = node
         self.name = name
         self.member_id = ""
         self.generation = -1
@@ -51,7 +51,7 @@ class Worker:
             self.member_id = joined.member_id if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED else ""
             joined = self._join()
         self.member_id, self.generation = joined.member_id, joined.generation_id
-        response = self.engine.send(
+        response = self.node.send(
             SyncGroupRequest(
                 group_id=GROUP,
                 generation_id=self.generation,
@@ -64,7 +64,7 @@ class Worker:
         return None if response.error_code else json.loads(response.assignment)
 
     def _join(self) -> JoinGroupResponse:
-        return self.engine.send(
+        return self.node.send(
             JoinGroupRequest(
                 group_id=GROUP,
                 session_timeout_ms=10_000,
@@ -90,11 +90,11 @@ class Worker:
     def must_rebalance(self) -> bool:
         """Returns True if a heartbeat announces a rebalance."""
         request = HeartbeatRequest(group_id=GROUP, generation_id=self.generation, member_id=self.member_id)
-        return self.engine.send(request).error_code != 0
+        return self.node.send(request).error_code != 0
 
     def leave(self) -> None:
         """Leaves the group and releases its jobs."""
-        self.engine.send(LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=self.member_id)]))
+        self.node.send(LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=self.member_id)]))
 
 
 def rebalance_all(workers: list[Worker]) -> None:
@@ -112,8 +112,8 @@ def show(workers: list[Worker]) -> None:
 
 
 def main() -> None:
-    with kcore.open(config={"group.initial.rebalance.delay.ms": 200}) as engine:
-        crew = [Worker(engine, name) for name in ("ann", "ben", "cat")]
+    with kcore.open(config={"group.initial.rebalance.delay.ms": 200}) as node:
+        crew = [Worker(node, name) for name in ("ann", "ben", "cat")]
         rebalance_all(crew)
         show(crew)
         crew.pop().leave()

@@ -4,7 +4,7 @@ Five workers share twelve jobs. One worker is killed during a job, and another w
 fails: after three deliveries the group archives it, and the worker reports it. One job takes longer than the lock of
 its record, and the worker renews the lock.
 
-python examples/work_queue.py                         # an embedded engine, to which the workers connect
+python examples/work_queue.py                         # an embedded node, to which the workers connect
 python examples/work_queue.py --connect HOST:PORT     # kcore serve, or Apache Kafka
 """
 

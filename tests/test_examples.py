@@ -136,6 +136,13 @@ def test_every_example_is_tested() -> None:
     assert [path.name for path in EXAMPLES.glob("*.py") if path.stem not in tests] == []
 
 
+def test_the_index_lists_every_example() -> None:
+    listed = set(re.findall(r"\]\((\w+)(?:\.py)?\)", (EXAMPLES / "README.md").read_text()))
+    names = subprocess.run(["git", "ls-files", "examples"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    found = {name.split("/")[1] for name in names.split()} - {"README.md"}
+    assert listed == {name.removesuffix(".py") for name in found}
+
+
 def test_the_code_of_the_readme_runs(tmp_path: Path) -> None:
     first, second, queue, testing = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 

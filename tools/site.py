@@ -26,6 +26,7 @@ SITE = ROOT / "build" / "site"
 TOP_LEVEL = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE")
 BENCHMARKS = ("bench/peers/README.md", "bench/baseline.json")
 """Files of the benchmarks that the site contains, because pages link to them."""
+EXAMPLES_INDEX = "examples/README.md"
 
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 """A pattern for the target of a link to a file. The second group is the fragment."""
@@ -80,13 +81,15 @@ def example_files() -> list[str]:
     """Lists the examples, as paths below the checkout."""
     command = ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard", "examples"]
     names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    return sorted(name for name in names if Path(name).name not in ("__init__.py", "go.sum", "package-lock.json"))
+    left_out = {EXAMPLES_INDEX, "examples/bugs/__init__.py"}
+    return sorted(name for name in names if name not in left_out and not name.endswith(("go.sum", "package-lock.json")))
 
 
 def site_paths() -> dict[str, str]:
     """Returns the path in the site of each file, and each folder of examples, that the site contains."""
     paths = {name: name for name in (*TOP_LEVEL, *BENCHMARKS)}
     paths["README.md"] = "index.md"
+    paths[EXAMPLES_INDEX] = "examples/index.md"
     docs = ROOT / "docs"
     paths |= {
         str(path.relative_to(ROOT)): str(path.relative_to(docs))
@@ -131,8 +134,11 @@ def first_sentence(path: Path) -> str:
 
 
 def example_pages() -> Iterator[tuple[str, str]]:
-    """Yields the path and the text of the page of each example, and of their index."""
-    index = ["# Examples", "", "The programs of the folder `examples` of the repository, which the tests run.", ""]
+    """Yields the path and the text of the page of each example, and of their index. The index is `examples/README.md`
+    with the files of each folder.
+    """
+    overview = with_links_of_the_site((ROOT / EXAMPLES_INDEX).read_text(), EXAMPLES_INDEX, site_paths())
+    index = [overview.rstrip()]
     folder = "examples"
     for name in sorted(example_files(), key=lambda name: (posixpath.dirname(name), name)):
         path = ROOT / name
@@ -140,7 +146,8 @@ def example_pages() -> Iterator[tuple[str, str]]:
             folder = posixpath.dirname(name)
             index += ["", f"## {folder.removeprefix('examples/')}", ""]
         title, sentence = name.removeprefix("examples/"), first_sentence(path)
-        index.append(f"- [{title}]({title}.md){f': {sentence}' if sentence else ''}")
+        if folder != "examples":
+            index.append(f"- [{title}]({title}.md){f': {sentence}' if sentence else ''}")
         fence = f"``` {LANGUAGES.get(path.suffix, 'text')}\n{path.read_text().rstrip()}\n```\n"
         yield f"{name}.md", f"# {title}\n\n{fence}" if path.suffix != ".md" else path.read_text()
     yield "examples/index.md", "\n".join(index) + "\n"
