@@ -161,7 +161,7 @@ def describe_request(filters: Mapping[str, str | None]) -> DescribeAclsRequest:
         ConfigError: a name does not exist, or is too long.
         TypeError: a value is not a string.
     """
-    check_texts(**{field: filters[field] for field in ("resource_name", "principal", "host")})
+    check_texts(**filters)
     return DescribeAclsRequest(
         resource_type_filter=_number_of("resource_type", filters["resource_type"]),
         resource_name_filter=filters["resource_name"],

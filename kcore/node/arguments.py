@@ -155,7 +155,7 @@ def check_text(argument: str, value: Any) -> None:
     """Checks that an argument is a text that fits in requests and records.
 
     Raises:
-        ConfigError: the text is too long, or has half of a surrogate pair, which UTF-8 cannot encode.
+        ConfigError: the text is too long, or has a character that UTF-8 cannot encode, such as a lone surrogate.
         TypeError: the argument has another type.
     """
     if not isinstance(value, str):
@@ -166,7 +166,8 @@ def check_text(argument: str, value: Any) -> None:
         try:
             size = len(value.encode())
         except UnicodeEncodeError as error:
-            raise ConfigError(f"{argument}: {value[:20]!r} is not valid Unicode: {error}") from None
+            shown = value[max(error.start - 10, 0) : error.end + 10]
+            raise ConfigError(f"{argument} has a character that UTF-8 cannot encode: {shown!r}") from None
     if size > MAX_TEXT_BYTES:
         raise ConfigError(f"{argument} has {size} bytes ({value[:20]!r}…); valid: at most {MAX_TEXT_BYTES} bytes")
 
@@ -181,6 +182,21 @@ def check_texts(**texts: str | None) -> None:
     for argument, text in texts.items():
         if text is not None:
             check_text(argument, text)
+
+
+def check_numbers(argument: str, value: Any) -> list[int]:
+    """Returns the whole numbers in an argument.
+
+    Raises:
+        TypeError: the argument has another type.
+        ValueError: a number is too large.
+    """
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise TypeError(f"{argument}: {value!r}; valid: a list of whole numbers")
+    numbers = list(value)
+    for number in numbers:
+        check_number(f"a number of {argument}", number)
+    return numbers
 
 
 def check_mapping(argument: str, value: Any) -> None:

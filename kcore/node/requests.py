@@ -11,7 +11,15 @@ from kcore.client.fetching import Unvalidated
 from kcore.client.isolation import isolation_level
 from kcore.client.share_consumer import Acquired
 from kcore.errors import KafkaError, raise_partition_errors
-from kcore.node.arguments import MAX_OFFSET, MAX_PARTITION, check_offsets, check_text, check_texts
+from kcore.node.arguments import (
+    MAX_COUNT,
+    MAX_OFFSET,
+    MAX_PARTITION,
+    check_number,
+    check_offsets,
+    check_text,
+    check_texts,
+)
 from kcore.node.types import LONGEST_TOPIC, Offsets, PartitionDict, Record, SharePosition, as_partitions
 from kcore.protocol.compression import CompressionType, compress, decompress
 from kcore.protocol.error_codes import ErrorCode
@@ -106,6 +114,8 @@ def _to_offset(what: str, valid: str, offset: Any) -> OffsetAndMetadata:
     if converted.metadata is not None and not isinstance(converted.metadata, str):
         raise TypeError(f"{what} has the metadata {converted.metadata!r}; valid: a string")
     check_texts(metadata=converted.metadata)
+    if converted.leader_epoch is not None:
+        check_number("the leader epoch of an offset", converted.leader_epoch, MAX_COUNT)
     return converted
 
 
@@ -193,7 +203,7 @@ def offset_fetch_request(
             for topic, numbers in by_topic(partitions).items()
         ]
     group = OffsetFetchRequestGroup(group_id=group_id, member_id=member_id, member_epoch=epoch, topics=topics)
-    return OffsetFetchRequest(groups=[group], require_stable=stable)
+    return OffsetFetchRequest(groups=[group], require_stable=bool(stable))
 
 
 def committed_offsets(response: OffsetFetchResponse) -> PartitionDict[OffsetAndMetadata]:

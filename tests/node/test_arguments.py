@@ -407,6 +407,51 @@ WRONG_TYPES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         "max_jobs=1.5; valid: a whole",
     ),
     "password": (lambda node: node.users.set_password("u", None), TypeError, "password: None is not a string"),
+    "pattern of transactions": (
+        lambda node: node.transactions.list(pattern=["a"]),
+        TypeError,
+        r"pattern: \['a'\] is not a string",
+    ),
+    "producer ids": (
+        lambda node: node.transactions.list(producer_ids=["1"]),
+        TypeError,
+        "a number of producer_ids='1'; valid: a whole number",
+    ),
+    "text as producer ids": (
+        lambda node: node.transactions.list(producer_ids="12"),
+        TypeError,
+        "producer_ids: '12'; valid: a list of whole numbers",
+    ),
+    "large producer id": (
+        lambda node: node.transactions.list(producer_ids=[2**63]),
+        ValueError,
+        "a number of producer_ids=9223372036854775808; valid: at most",
+    ),
+    "reason of a removal": (
+        lambda node: node.group("g").remove_members(member_ids=["m"], reason=5),
+        TypeError,
+        "reason: 5 is not a string",
+    ),
+    "principal of an entry": (
+        lambda node: node.acls.describe(principal=5),
+        TypeError,
+        "principal: 5 is not a string",
+    ),
+    "large offset of a deletion": (
+        lambda node: node.topics["t"].delete_records({0: 2**63}),
+        ValueError,
+        r"the offset of t-0 is 9223372036854775808; valid: 0 or more",
+    ),
+    "leader epoch of an offset": (
+        lambda node: node.group("g").commit({("t", 0): kcore.OffsetAndMetadata(1, "", "2")}),  # type: ignore[arg-type]
+        TypeError,
+        "the leader epoch of an offset='2'; valid: a whole number",
+    ),
+    "large leader epoch of an offset": (
+        lambda node: node.group("g").commit({("t", 0): kcore.OffsetAndMetadata(1, "", 2**31)}),
+        ValueError,
+        "the leader epoch of an offset=2147483648; valid: at most 2147483647",
+    ),
     "request": (lambda node: node.send("x"), TypeError, "expected a request message, got str"),
     "empty path": (lambda _: kcore.open(""), ConfigError, "path is empty; valid: a folder, or None"),
     "path in bytes": (lambda _: kcore.open(b"data"), TypeError, "path: b'data'; valid: a str, a pathlib.Path, or None"),  # type: ignore[call-overload]

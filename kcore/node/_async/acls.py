@@ -45,6 +45,7 @@ class AsyncAcls:
             ConfigError: a name does not exist.
             SecurityDisabledError: the server has no authorizer.
             KafkaError: the server refused the request.
+            TypeError: an argument is not a string.
         """
         request = describe_request(
             {

@@ -12,7 +12,15 @@ from kcore.errors import KafkaError, KcoreError, raise_partition_errors
 from kcore.node._async.backend import gather
 from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.transactional_producer import TransactionalProducer
-from kcore.node.arguments import TRANSACTION_STATES, check_span, check_texts, check_wait, filters, names_of
+from kcore.node.arguments import (
+    TRANSACTION_STATES,
+    check_numbers,
+    check_span,
+    check_texts,
+    check_wait,
+    filters,
+    names_of,
+)
 from kcore.node.requests import by_topic
 from kcore.node.types import (
     OPEN_TRANSACTION_STATES,
@@ -70,12 +78,14 @@ class AsyncTransactions:
 
         Raises:
             ConfigError: one of `states` is not a state of transactions, or `pattern` is too long.
+            InvalidRegularExpressionError: the server refused the pattern.
+            TypeError, ValueError: an argument has a wrong type, or a producer id is too large.
         """
         check_texts(pattern=pattern)
         check_wait("longer_than", longer_than, LONG_OPEN_S)
         request = ListTransactionsRequest(
             state_filters=filters("states", states, TRANSACTION_STATES),
-            producer_id_filters=[*producer_ids],
+            producer_id_filters=check_numbers("producer_ids", producer_ids),
             duration_filter=ALL if longer_than is None else round(longer_than * 1000),
             transactional_id_pattern=pattern,
         )
