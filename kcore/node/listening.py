@@ -205,8 +205,11 @@ class LoopThreadDriver:
 
     @property
     def is_own_thread(self) -> bool:
-        """True on the thread of the engine's loop, from which no call may wait for the loop."""
-        return get_ident() == self._thread.ident
+        """True on the thread of the engine's loop, from which no call may wait for the loop.
+
+        The operating system gives the id of an ended thread to a later thread.
+        """
+        return get_ident() == self._thread.ident and self._thread.is_alive()
 
     async def _start(self) -> None:
         self.driver.start()

@@ -56,6 +56,28 @@ async def test_a_node_on_a_loop_listens() -> None:
         assert [record.value for record in await topic.read(0, 0)] == [b"remote"]
 
 
+def test_calls_of_a_closed_node_are_refused_on_a_thread_with_the_id_of_the_engines_thread() -> None:
+    """The operating system reuses the ids of threads. Before, such a call raised ReentrantCallError."""
+    node = kcore.open(config=SETTINGS)
+    node.listen()
+    ended = node._driver._thread.ident
+    node.close()
+    refusals = []
+
+    def append() -> None:
+        with pytest.raises(errors.KcoreError) as raised:
+            node.topics["t"].append("v", partition=0)
+        refusals.append((threading.get_ident() == ended, repr(raised.value)))
+
+    for _ in range(100):
+        thread = threading.Thread(target=append)
+        thread.start()
+        thread.join()
+        if refusals[-1][0]:
+            break
+    assert {refusal for _, refusal in refusals} == {"EngineClosedError('the engine is closed')"}
+
+
 def test_a_node_with_a_parked_request_cannot_begin_to_listen() -> None:
     with kcore.open(config=SETTINGS) as node:
         node.topics.create("t", 1)
