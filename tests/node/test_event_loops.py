@@ -54,6 +54,8 @@ class Objects:
         self.producer = node.producer()
         self.consumer = self.group.consume(name, reset="earliest", auto_commit=None)
         self.member = node.group(f"{name}-m").join(name)
+        self.new_consumer = self.group.consume(name)
+        self.new_member = self.group.join(name)
         self.queue = node.queue(name, group=f"{name}-s")
         self.transaction = node.transaction(f"{name}-t")
         self.open = node.transaction(f"{name}-o")
@@ -82,6 +84,10 @@ class Objects:
             "append of a transaction": lambda: self.open.append(name, "x", partition=0),
             "commit of a transaction": self.open.commit,
             "abort of a transaction": self.open.abort,
+            "start of a consumer": self.new_consumer.__aenter__,
+            "loop of a consumer": lambda: anext(aiter(self.consumer)),
+            "start of a member": self.new_member.start,
+            "events": lambda: anext(aiter(self.member.events())),
         } | {what: partial(_call, function) for what, function in self.local_calls().items()}
 
     def local_calls(self) -> dict[str, Callable[[], object]]:
@@ -100,6 +106,7 @@ class Objects:
             "assignment of a consumer": lambda: consumer.assignment,
             "metadata of a consumer": lambda: consumer.group_metadata,
             "assignment of a member": lambda: self.member.assignment,
+            "join": lambda: self.group.join(self.name),
         }
 
 
@@ -162,7 +169,7 @@ def test_calls_from_the_loop_of_another_thread_are_refused(opening: Callable[[],
 
     refused, values, names, committed = asyncio.run(scenario())
     assert refused == dict.fromkeys(refused, ELSEWHERE)
-    assert len(refused) == 35
+    assert len(refused) == 40
     assert (values, names, committed) == (["b'first'", "b'second'", "b'third'"], [name], {})
 
 
@@ -178,7 +185,7 @@ def test_a_thread_without_a_loop_cannot_change_a_consumer_of_a_loop(opening: Cal
             return errors, objects.consumer.paused(), objects.consumer.position((name, 0)) == position
 
     errors, paused, unchanged = asyncio.run(scenario())
-    assert errors == [ELSEWHERE] * 12
+    assert errors == [ELSEWHERE] * 13
     assert (paused, unchanged) == (set(), True)
 
 
@@ -209,7 +216,7 @@ def test_calls_after_the_end_of_the_loop_are_refused_and_the_node_can_be_closed(
     loop.close()
     refused = errors_of(objects.calls())
     assert refused == dict.fromkeys(refused, ENDED)
-    assert len(refused) == 32
+    assert len(refused) == 37
 
     async def end() -> None:
         await objects.node.close()

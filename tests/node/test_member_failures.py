@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, get_args
 
 import pytest
@@ -199,20 +200,46 @@ def test_calls_of_a_member_that_was_not_started_raise_an_error(
     """Otherwise some of these calls would never return."""
     node.topics.create(name, 1)
     member, consumer = node.group(name).join(name, **options), node.group(name).consume(name, **options)
-    calls: list[Any] = [
-        member.poll,
-        lambda: member.commit({(name, 0): 1}),
-        lambda: member.wait(1.0),
-        consumer.poll,
-        consumer.commit,
-        lambda: consumer.commit({(name, 0): 1}),
+    not_started = "the member was not started: call start(), or use the member in a `with` block"
+    assert messages_of([member.poll, lambda: member.commit({(name, 0): 1}), lambda: member.wait(1.0)]) == {not_started}
+    assert messages_of([lambda: consumer.commit({(name, 0): 1})]) == {not_started}
+    assert messages_of([consumer.poll, consumer.commit, *position_calls(consumer, name)]) == {
+        "the consumer was not started: use it in a `with` block, or loop over its records"
+    }
+
+
+def test_calls_of_a_consumer_that_is_closed_raise_an_error(node: kcore.Node, name: str) -> None:
+    """A commit of the positions of a closed consumer would be a commit of nothing."""
+    node.topics.create(name, 1)
+    with node.group(name).consume(name) as consumer:
+        pass
+    closed = f"the member of group {name!r} is closed; call join() or consume() of the group again"
+    assert messages_of([consumer.poll, consumer.commit, *position_calls(consumer, name)]) == {closed}
+
+
+def position_calls(consumer: kcore.Consumer, name: str) -> list[Callable[[], Any]]:
+    """Returns the calls of a consumer that concern positions in partitions."""
+    return [
+        consumer.positions,
+        consumer.paused,
+        lambda: consumer.position((name, 0)),
+        lambda: consumer.seek((name, 0), 1),
+        lambda: consumer.seek((name, 0), datetime(2026, 1, 1, tzinfo=UTC)),
+        consumer.seek_to_beginning,
+        lambda: consumer.seek_to_end((name, 0)),
+        lambda: consumer.pause((name, 0)),
+        lambda: consumer.resume((name, 0)),
     ]
-    messages = []
+
+
+def messages_of(calls: list[Callable[[], Any]]) -> set[str]:
+    """Returns the texts of the `KcoreError` that each call raises."""
+    messages = set()
     for call in calls:
         with pytest.raises(errors.KcoreError) as raised:
             call()
-        messages.append(str(raised.value))
-    assert messages == ["the member was not started: call start(), or use the member in a `with` block"] * len(calls)
+        messages.add(str(raised.value))
+    return messages
 
 
 def test_a_loop_starts_its_member_and_closes_it(node: kcore.Node, name: str, options: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from kcore.client.consumer_coordinator.interface import Assigned, MemberEvent
 from kcore.client.fetching import EARLIEST, LATEST, FetchPosition, FetchPositions, ReadSettings
+from kcore.errors import KcoreError
 from kcore.node._async.backend import Event, guard, monotonic, now_ms
 from kcore.node._async.callers import SingleCaller
 from kcore.node._async.calls import AsyncCalls
@@ -40,7 +41,8 @@ class AsyncConsumer:
 
     Only one task or thread at a time may poll the consumer. Others may commit, pause, seek and close it meanwhile.
 
-    The consumer joins its group at the first call of `poll`, or at the first step of a loop.
+    The consumer joins its group at the first call of `poll`, or at the first step of a loop. Before the `with` block or
+    the loop, all operations except `close` raise KcoreError. After its end, they raise MemberClosedError.
 
     Args:
         calls: the node's requests.
@@ -129,6 +131,7 @@ class AsyncConsumer:
             notify(partial(each.on_commit, offsets) for each in self._interceptors)
 
     def _start(self) -> None:
+        self._calls.require_owner()
         self.member._require_open()
         if not self._started:
             self._calls.add_resource(self)
@@ -170,11 +173,9 @@ class AsyncConsumer:
         Raises:
             OffsetOutOfRangeError: reset is "none", and a partition does not have the consumer's position.
             KafkaError: the coordinator or a broker refused the consumer.
-            MemberClosedError: the consumer is closed.
             ConcurrentCallError: another task or thread polls the consumer.
-            KcoreError: the consumer was not started.
         """
-        self.member._require_started()
+        self._require_usable()
         check_wait("timeout", timeout)
         if max_records is not None:
             check_count("max_records", max_records)
@@ -257,6 +258,14 @@ class AsyncConsumer:
         """The partitions that the consumer owns, sorted."""
         return self.member.assignment
 
+    def _require_usable(self) -> None:
+        """Refuses operations before the start, after the end, and on another event loop."""
+        self._calls.require_owner()
+        if self._closed:
+            self.member._require_open()
+        if not self._started:
+            raise KcoreError("the consumer was not started: use it in a `with` block, or loop over its records")
+
     def _position(self, partition: Partition) -> tuple[TopicPartition, FetchPosition]:
         key = as_partition(partition)
         state = self._positions.by_partition.get(key)
@@ -270,7 +279,7 @@ class AsyncConsumer:
         Raises:
             KeyError: the partition is not assigned to the consumer.
         """
-        self._calls.require_owner()
+        self._require_usable()
         with self._guard:
             key = as_partition(partition)
             if key not in self._positions.by_partition and key in self._machine.assignment:
@@ -294,10 +303,10 @@ class AsyncConsumer:
             TypeError: `offset` has another type.
             ValueError: the offset is negative.
         """
+        self._require_usable()
         if isinstance(offset, datetime):
             self._seek_time((partition,), max(0, to_ms(offset)))
             return
-        self._calls.require_owner()
         target = to_position(offset)
         with self._guard:
             key, _ = self._position(partition)
@@ -314,6 +323,7 @@ class AsyncConsumer:
         Raises:
             KeyError: a partition is not assigned to the consumer.
         """
+        self._require_usable()
         self._seek_time(partitions, EARLIEST)
 
     def seek_to_end(self, *partitions: Partition) -> None:
@@ -325,10 +335,10 @@ class AsyncConsumer:
         Raises:
             KeyError: a partition is not assigned to the consumer.
         """
+        self._require_usable()
         self._seek_time(partitions, LATEST)
 
     def _seek_time(self, partitions: Sequence[Partition], timestamp: int) -> None:
-        self._calls.require_owner()
         with self._guard:
             keys = [self._position(each)[0] for each in partitions or list(self._positions.by_partition)]
             self._positions.drop_polled(keys)
@@ -341,14 +351,14 @@ class AsyncConsumer:
 
         The consumer returns no records of these partitions until `resume`. The member keeps the partitions.
         """
-        self._calls.require_owner()
+        self._require_usable()
         with self._guard:
             for partition in partitions:
                 self._position(partition)[1].paused = True
 
     def resume(self, *partitions: Partition) -> None:
         """Ends the pause of partitions."""
-        self._calls.require_owner()
+        self._require_usable()
         with self._guard:
             for partition in partitions:
                 self._position(partition)[1].paused = False
@@ -357,7 +367,7 @@ class AsyncConsumer:
 
     def paused(self) -> set[TopicPartition]:
         """Returns the paused partitions."""
-        self._calls.require_owner()
+        self._require_usable()
         with self._guard:
             return {key for key, state in self._positions.by_partition.items() if state.paused}
 
@@ -377,7 +387,7 @@ class AsyncConsumer:
         All records that the consumer returned before this call count as processed. The offsets skip transaction markers
         and aborted records. The result leaves out partitions in which the position has not moved.
         """
-        self._calls.require_owner()
+        self._require_usable()
         self._mark_consumed()
         with self._guard:
             return PartitionDict(self._positions.consumed())

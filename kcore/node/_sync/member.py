@@ -78,6 +78,7 @@ class Member:
         on_lost: Listener | None = None,
         consumed: Callable[[], Any] = dict,
     ) -> None:
+        calls.require_owner()  # its timers belong to the running event loop
         self._calls = calls
         kind = ClassicMember if protocol == "classic" else ConsumerMember
         self._machine: GroupMemberMachine = kind(settings, now_ms(), consumed=consumed)
@@ -195,6 +196,7 @@ class Member:
             EngineClosedError, ConnectionClosedError: the node is closed.
         """
         check_wait("timeout", timeout)
+        self._calls.require_owner()
         self._require_open()
         self._calls.require_open()
         try:
@@ -358,6 +360,7 @@ class Member:
             KafkaError: the coordinator refused the member permanently.
             ConcurrentCallError: another task or thread waits for an event.
         """
+        self._calls.require_owner()
         owns = not self._started and not self._closing
         with self._awaiting:  # raises before a second loop changes the state of the first loop
             self._iterating = True
