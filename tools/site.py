@@ -24,7 +24,7 @@ from tools.distributions import ROOT, Environment, extra
 PAGES = ROOT / "build" / "site-pages"
 SITE = ROOT / "build" / "site"
 TOP_LEVEL = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE")
-BENCHMARKS = ("bench/peers/README.md", "bench/baseline.json")
+BENCHMARKS = ("bench/peers/README.md", "bench/peers/load/README.md", "bench/baseline.json")
 """Files of the benchmarks that the site contains, because pages link to them."""
 EXAMPLES_INDEX = "examples/README.md"
 
