@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +20,7 @@ from kcore.broker.share.states import TRANSITIONS as SHARE_PARTITION
 from kcore.cli import VERBS, parser_for
 from kcore.client.consumer_coordinator.states import CLASSIC, CONSUMER, ClassicState, ConsumerState
 from kcore.config.node import Config
+from kcore.config.setting import WIDTHS, Setting
 from kcore.engine import Engine
 from kcore.group.classic.states import STATES
 from kcore.group.consumer.states import RECONCILIATION
@@ -89,6 +91,28 @@ ABOUT = {
     "in time.",
 }
 """Heading of a state diagram -> the text above the diagram."""
+SECTIONS_OF_SETTINGS = {
+    "node.id": "The node",
+    "group.min.session.timeout.ms": "Classic groups",
+    "group.coordinator.rebalance.protocols": "Kinds of groups",
+    "group.consumer.session.timeout.ms": "Consumer groups",
+    "group.share.session.timeout.ms": "Share groups",
+    "group.streams.session.timeout.ms": "Streams groups",
+    "offsets.topic.num.partitions": "Offsets",
+    "transaction.state.log.num.partitions": "Transactions",
+    "share.coordinator.state.topic.num.partitions": "Delivery state of share groups",
+    "auto.create.topics.enable": "Topics and logs",
+    "fetch.max.bytes": "Fetch",
+    "socket.request.max.bytes": "Connections",
+    "kcore.data.dir": "The data folder",
+    "kcore.connection.buffer.bytes": "Memory and sizes of requests and responses",
+    "kcore.http.listen": "Console and metrics",
+    "listener.security.protocol.map": "Listeners",
+    "ssl.keystore.type": "TLS",
+    "sasl.enabled.mechanisms": "SASL",
+    "authorizer.class.name": "Authorization",
+}
+"""The first setting of each section of docs/settings.md -> the heading of the section."""
 NOTE = "<!-- Made by tools/generate_docs.py: change the code, then run `make docs`. -->\n"
 
 
@@ -134,16 +158,38 @@ def settings() -> str:
         NOTE,
         *_wrapped(
             "`kcore serve` reads these settings from a file (`--config FILE`) and from its command line "
-            "(`-c NAME=VALUE`). An attribute of `kcore.Config` has the setting's name with underscores in place of "
-            "dots: `group_max_size`. The end of a name gives the unit of its value: `ms`, `bytes`, `minutes`.",
+            "(`-c NAME=VALUE`). `kcore serve --print-config` prints their values. An attribute of `kcore.Config` has "
+            "the setting's name with underscores in place of dots: `group_max_size`.",
+            "The end of a name gives the unit of its value: `ms`, `bytes`, `minutes`. A whole number has 32 or 64 "
+            "bits, as in Kafka. Names that begin with `kcore.` are kcore's own.",
+            "Settings of a single topic or group, such as `retention.ms` and `consumer.session.timeout.ms`, have "
+            "Kafka's names, too. The settings on this page are their defaults and their bounds.",
+            "More settings: nodes of a [cluster](cluster.md#settings), the windows of [quotas]"
+            "(operations.md#quotas), and Kafka's settings [without effect](differences.md#settings).",
         ),
-        "| setting | default | valid | effect |",
-        "|---|---|---|---|",
     ]
     for setting in Config.SETTINGS.values():
+        if setting.name in SECTIONS_OF_SETTINGS:
+            lines += ["", f"## {SECTIONS_OF_SETTINGS[setting.name]}", ""]
+            lines += ["| setting | default | valid | effect |", "|---|---|---|---|"]
         default = setting.format(setting.default)
-        lines.append(f"| `{setting.name}` | {default or '–'} | {setting.valid} | {setting.doc} |")
-    return "\n".join(lines) + "\n"
+        lines.append(f"| `{setting.name}` | {default or '–'} | {_valid(setting)} | {setting.doc} |")
+    missing = SECTIONS_OF_SETTINGS.keys() - Config.SETTINGS.keys()
+    if missing:
+        raise KeyError(f"SECTIONS_OF_SETTINGS names settings that do not exist: {sorted(missing)}")
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
+
+
+def _valid(setting: Setting) -> str:
+    """Describes the valid values of a setting. Omits the bounds of a whole number that are those of its type."""
+    if setting.choices is not None or setting.type not in WIDTHS:
+        return setting.valid
+    smallest, largest = WIDTHS[setting.type]
+    low = None if setting.low is None or setting.low <= smallest else int(setting.low)
+    high = None if setting.high is None or setting.high >= largest else int(setting.high)
+    if low is None:
+        return "a whole number" if high is None else f"a whole number up to {high}"
+    return f"a whole number from {low}" if high is None else f"a whole number from {low} to {high}"
 
 
 def metrics() -> str:
@@ -235,7 +281,15 @@ def _diagram(title: str, first: str, moves: Iterable[tuple[str, str]]) -> list[s
 
 def cli() -> str:
     """Renders the help of `kcore` and its verbs."""
-    lines = ["# Command line", NOTE, "```", parser_for(None).format_help().rstrip(), "```"]
+    about = _wrapped(
+        "Most commands read or change a data folder, `DIR`, while no server has it open. With `--bootstrap HOST:PORT` "
+        "in place of `DIR`, they use a running server: kcore, Apache Kafka, or another server with Kafka's protocol. "
+        "Some commands take the URL of a cluster's store: `postgresql://USER@HOST/DATABASE` of a "
+        "[cluster](cluster.md), or `local://FOLDER` of [several processes](processes.md).",
+        "The exit status is 0 after success, 1 after a failure or a finding, 2 after wrong usage, and 130 after "
+        "Ctrl-C.",
+    )
+    lines = ["# Command line", NOTE, *about, "```", parser_for(None).format_help().rstrip(), "```"]
     for verb in VERBS:
         lines += ["", f"## kcore {verb}", ""]
         for title, text in _helps(verb):

@@ -16,19 +16,19 @@ from kcore.printable import clean
 # verb -> (module below kcore.cli, description); a verb's module is imported when the verb is used
 VERBS: dict[str, tuple[str, str]] = {
     "serve": ("serve", "serve Kafka clients over TCP"),
-    "cluster": ("cluster", "create the store of a cluster; show, drain and fence its nodes; move leaders"),
-    "demo": ("demo", "run three client libraries in one group, and kill processes; or run Spark jobs over a log"),
-    "export": ("export", "export event logs as Parquet or JSON lines; verify exports"),
-    "spark": ("spark", "run Spark jobs over event logs: rebuild, audit, restore-plan, timeline, watch"),
-    "log": ("log", "dump, verify, repair, copy or compact the event log of a folder"),
     "topics": ("topics", "create, list, describe and delete topics"),
     "produce": ("produce", "write lines to a topic"),
     "consume": ("consume", "print the records of topics"),
     "groups": ("groups", "list and describe groups"),
-    "users": ("users", "add, remove and list users that authenticate with a password"),
     "offsets": ("offsets", "list committed offsets and lag; apply a restore plan"),
     "transactions": ("transactions", "list, describe and abort transactions; find hanging ones"),
     "producers": ("producers", "describe the producers of partitions"),
+    "users": ("users", "add, remove and list users that authenticate with a password"),
+    "log": ("log", "dump, verify, repair, copy or compact the event log of a folder"),
+    "export": ("export", "export event logs as Parquet or JSON lines; verify exports"),
+    "spark": ("spark", "run Spark jobs over event logs: rebuild, audit, restore-plan, timeline, watch"),
+    "cluster": ("cluster", "create the store of a cluster; show, drain and fence its nodes; move leaders"),
+    "demo": ("demo", "run three client libraries in one group, and kill processes; or run Spark jobs over a log"),
 }
 
 

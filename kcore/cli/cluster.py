@@ -43,10 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     spreading = actions.add_parser("rebalance", help="let the controller spread the leaders evenly over the nodes")
     for action in (creating, showing, draining, fencing, moving, spreading):
+        local = "" if action is creating else ", or local://FOLDER of `kcore serve --processes`"
         action.add_argument(
             "url",
             metavar="URL",
-            help="postgresql://USER@HOST[,HOST]/DATABASE; the password is read from PGPASSWORD or ~/.pgpass",
+            help=f"postgresql://USER@HOST[,HOST]/DATABASE{local}; PostgreSQL's password is read from PGPASSWORD or "
+            "~/.pgpass",
         )
     moving.add_argument("partition", metavar="PARTITION", help="the partition, as TOPIC-NUMBER")
     for action in (moving, spreading):

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     dump = actions.add_parser("dump", help="print decoded records, oldest first")
-    target.add_arguments(dump)
+    target.add_arguments(dump, f"{target.FOLDER_HELP}, or the URL of a cluster's store")
     output.add_arguments(dump)
     dump.add_argument("--topic", action="append", default=[], help="a topic (may be repeated); default: all")
     dump.add_argument("--partition", type=int, action="append", default=[], help="a partition (may be repeated)")

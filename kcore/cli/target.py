@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from kcore.node._sync.node import Node
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+FOLDER_HELP = "a data folder that no server has open"
+
+
+def add_arguments(parser: argparse.ArgumentParser, folder_help: str = FOLDER_HELP) -> None:
     """Adds the arguments that name a target, `DIR` and `--bootstrap`, to a verb."""
-    parser.add_argument("data", nargs="?", metavar="DIR", help="a data folder that no server has open")
+    parser.add_argument("data", nargs="?", metavar="DIR", help=folder_help)
     add_bootstrap(parser)
 
 

@@ -528,7 +528,7 @@ class Config(ConfigValues):
     kcore_max_request_bytes: int = setting(
         8_388_608,
         "Maximum size of a request other than Produce. The server closes a connection when a request exceeds it. If "
-        "twice message.max.bytes is more, that is the maximum, so that the largest records of a group fit.",
+        "twice message.max.bytes is more, this is the maximum instead, so that the largest records of a group fit.",
         low=65_536,
     )
     kcore_max_request_memory_bytes: int = setting(
@@ -542,12 +542,13 @@ class Config(ConfigValues):
     )
     kcore_max_group_metadata_bytes: int = setting(
         268_435_456,
-        "Maximum bytes of metadata of the members of all groups together; -1: no limit. One group may have an eighth "
-        "of it. A join or heartbeat that would exceed a limit gets GROUP_MAX_SIZE_REACHED, unless its group has less "
-        "than 64 KiB; a member may always name fewer topics or leave. A topic name counts 200 bytes more than its "
-        "characters. Members of a group with equal subscriptions share their names, which count once. Each different "
-        "topic of a group counts 384 bytes, each subtopology 512, and each client tag 192. From the fifth protocol of "
-        "a classic member on, each counts 256 bytes more. Topics that a pattern matches do not count.",
+        "Maximum bytes of the metadata (subscriptions, protocols, topologies) of the members of all groups together; "
+        "-1: no limit. One group may have an eighth of it. A join or heartbeat that would exceed a limit gets "
+        "GROUP_MAX_SIZE_REACHED, unless its group has less than 64 KiB. A member may always leave, or name fewer "
+        "topics. kcore counts the memory that it needs: for each topic name 200 bytes more than its characters, for "
+        "each different topic of a group 384 bytes, for each subtopology 512, for each client tag 192, and for each "
+        "protocol of a classic member after its fourth one 256 bytes more. Equal subscriptions of members of a group "
+        "count once. Topics that a pattern matches do not count.",
         low=-1,
         kind=LONG,
     )
