@@ -123,9 +123,9 @@ def apis() -> str:
         "# APIs",
         NOTE,
         *_wrapped(
-            "*served*: the versions that kcore serves. *Kafka 4.3*: the versions that Apache Kafka 4.3 defines; v6 of "
-            "InitProducerId is disabled there by default, as an unstable version. *differs*: differences from Kafka's "
-            "behaviour.",
+            "The APIs of Kafka's protocol, with the versions that kcore serves and those that Apache Kafka 4.3 "
+            "defines. The column *differs* has differences from Kafka's behaviour; [differences.md](differences.md) "
+            "has more of them. Version 6 of InitProducerId is unstable, and disabled by default in Kafka 4.3.",
             "If a request has an API or a version that is not served, kcore closes the connection, as Kafka does. Only "
             "a request for another version of ApiVersions gets a response, with UNSUPPORTED_VERSION. Like Kafka, kcore "
             "lists Produce from v0 in ApiVersions, because old clients check that.",
