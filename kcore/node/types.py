@@ -403,7 +403,8 @@ class ProducerState:
         producer_id: the producer's id.
         producer_epoch: the producer's epoch.
         last_sequence: the sequence of the producer's last record.
-        last_timestamp_ms: the time of the producer's last write, in milliseconds since the epoch.
+        last_timestamp_ms: the time of the producer's last write, in milliseconds since the epoch; see also
+            `last_timestamp`.
         coordinator_epoch: the epoch of the coordinator that ended the producer's last transaction in this partition;
             -1: no transaction has ended in this partition.
         transaction_start: the first offset of the open transaction; None: no transaction is open in this partition.
@@ -416,6 +417,11 @@ class ProducerState:
     last_timestamp_ms: int
     coordinator_epoch: int = -1
     transaction_start: int | None = None
+
+    @property
+    def last_timestamp(self) -> datetime:
+        """The time of the producer's last write, in UTC."""
+        return to_datetime(self.last_timestamp_ms)
 
 
 OPEN_TRANSACTION_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})

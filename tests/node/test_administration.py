@@ -149,6 +149,7 @@ def test_an_open_transaction_is_listed_and_described(node: kcore.Node, name: str
         assert producer == ProducerState(
             name_and_index, producer.producer_id, producer.producer_epoch, 0, producer.last_timestamp_ms, -1, 0
         )
+        assert producer.last_timestamp.timestamp() * 1000 == producer.last_timestamp_ms
         listed = TransactionListing(name, producer.producer_id, "Ongoing")
         assert listed in node.transactions.list()
         assert listed in node.transactions.list(states=["Ongoing"], producer_ids=[producer.producer_id])
@@ -164,6 +165,16 @@ def test_an_open_transaction_is_listed_and_described(node: kcore.Node, name: str
     wait_until(
         lambda: node.topics.end_offsets([name_and_index]) == {name_and_index: 2},
         "the record and the marker are visible",
+    )
+
+    wait_until(
+        lambda: name in [row.transactional_id for row in node.transactions.list(states=["CompleteCommit"])],
+        "the end of the transaction",
+    )
+    ended = node.transactions.describe([name])[name]
+    assert isinstance(ended, TransactionDescription)
+    assert ended == TransactionDescription(
+        name, ended.producer_id, ended.producer_epoch, "CompleteCommit", 30.0, started=None, partitions=()
     )
     with pytest.raises(ValueError, match="'Sleeping' does not exist; valid: 'Empty', 'Ongoing', "):
         node.transactions.list(states=["Sleeping"])

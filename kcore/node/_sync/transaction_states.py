@@ -253,7 +253,8 @@ def _descriptions(response: Any) -> dict[str, TransactionDescription | KafkaErro
                 raise error
             described[row.transactional_id] = error
             continue
-        start_ms = row.transaction_start_time_ms
+        # A coordinator keeps the start of a transaction that has ended.
+        start_ms = row.transaction_start_time_ms if row.transaction_state in OPEN_TRANSACTION_STATES else 0
         described[row.transactional_id] = TransactionDescription(
             row.transactional_id,
             row.producer_id,
