@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import kcore
 from kcore import errors
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors, raise_partition_errors
 from kcore.errors.by_code import BY_CODE
+from kcore.log.errors import CorruptLogError, InvalidBatchError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.topic_partition import TopicPartition
 
@@ -106,8 +109,50 @@ def test_a_lost_connection_is_an_error_of_kcore_and_of_the_operating_system() ->
     assert str(error) == "the connection broke"
 
 
-def test_dir_lists_public_names_before_their_first_use() -> None:
-    program = "import kcore; print(sorted(set(kcore.__all__) - set(dir(kcore))), 'connect' in vars(kcore))"
+LOST = ConnectionClosedError("the connection broke")
+LOST.retriable = False
+REFUSED = KafkaError.of(ErrorCode.GROUP_AUTHORIZATION_FAILED, "no", [A, B])
+REFUSED.add_note("a note")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        REFUSED,
+        LOST,
+        KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "gone"),
+        errors.MalformedResponseError("localhost:9092", "Metadata", "no broker"),
+        errors.LogTruncationError("truncated", {A: 3}),
+        errors.EngineInterruptedError(),
+        errors.ReentrantCallError(),
+        errors.AuthenticationError("refused", "expired"),
+        errors.DataFolderError("data", "is locked"),
+        CorruptLogError(("t", 0), 7, "no batch"),
+        InvalidBatchError("too short"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("duplicate", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
+def test_a_copy_of_an_error_equals_the_error(error: Exception, duplicate: Callable[[Exception], Exception]) -> None:
+    """A pool of processes pickles the errors of its workers. multiprocessing.Pool waits forever for an error that
+    cannot be unpickled.
+    """
+    made = duplicate(error)
+    assert (type(made), made.args, str(made), repr(made)) == (type(error), error.args, str(error), repr(error))
+    assert vars(made) == vars(error)
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("kcore", "kcore.__all__"),
+        ("kcore.testing", "kcore.testing.__all__"),
+        ("kcore.errors", "['NotCoordinatorError', 'LogTruncationError', 'MalformedResponseError', 'KafkaError']"),
+    ],
+)
+def test_dir_lists_public_names_before_their_first_use(module: str, names: str) -> None:
+    """A Python shell completes names with `dir`."""
+    program = f"import {module}; print(sorted(set({names}) - set(dir({module}))), {names}[0] in vars({module}))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[] False\n"
 

@@ -88,8 +88,22 @@ class KafkaError(Exception):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, self.__dict__)
+
 
 _MAX_SHOWN = 10
+
+
+def _restored(kind: type[BaseException], args: tuple[Any, ...], attributes: Mapping[str, Any]) -> BaseException:
+    """Creates a copy of an exception, for `pickle` and `copy`.
+
+    Python would call the class with `args` instead. Many classes have other parameters, from which they make their
+    text.
+    """
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class PartitionErrors(ExceptionGroup[KafkaError]):
@@ -147,6 +161,9 @@ class KcoreError(Exception):
     Refused requests raise `KafkaError` and `PartitionErrors` instead. A program that must keep running while no server
     is available catches `KafkaError`, `ConnectionClosedError` (also an `OSError`), and `TimeoutError`.
     """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, self.__dict__)
 
 
 class ConfigError(KcoreError, ValueError):
@@ -296,3 +313,10 @@ if not TYPE_CHECKING:  # type checkers read the names from the import above
                 return found
         builtin = f"; {name} is a class of Python itself" if hasattr(builtins, name) else ""
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{builtin}", name=name)
+
+    def __dir__() -> list[str]:
+        """Returns all names, including classes of error codes that are not imported yet."""
+        from kcore.errors import by_code  # noqa: PLC0415
+
+        coded = {kind.__name__ for kind in by_code.BY_CODE.values()}
+        return sorted({*globals(), *coded, "LogTruncationError", "MalformedResponseError"})

@@ -68,3 +68,8 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """Returns the public names, including names that are not imported yet."""
+    return sorted({*globals(), *__all__})
