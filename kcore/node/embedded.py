@@ -101,9 +101,12 @@ class EmbeddedNode(Node):
         listener_of(address)  # raises before the engine moves to the thread
         if not isinstance(self._engine._driver, LoopThreadDriver):
             run_on_thread(self._engine)
-        listening = Listening(self._engine._driver, address)
+        listening = Listening(self._engine._driver, address, self._forget)
         self._calls.resources[listening] = None
         return listening
+
+    def _forget(self, listening: Listening) -> None:
+        self._calls.resources.pop(listening, None)
 
     def start(self, request: Request[R], version: int | None = None, *, client_id: str = CLIENT_ID) -> Pending | R:
         """Processes a request as `send` does, but returns a `Pending` instead of waiting if the response is parked."""
@@ -165,10 +168,14 @@ class AsyncEmbeddedNode(AsyncNode):
         self._calls.require_owner()
         from kcore.node.listening import listen_async  # noqa: PLC0415 - needs the whole server
 
-        listening = await listen_async(self._driver, address)
+        listening = await listen_async(self._driver, address, self._forget)
         self._calls.resources[listening] = None
         self._listening.append(listening)
         return listening
+
+    def _forget(self, listening: AsyncListening) -> None:
+        self._calls.resources.pop(listening, None)
+        self._listening.remove(listening)
 
     def advance(self, ms: int) -> None:
         """Moves a `ManualClock` forward by `ms`. Timers fire at their own times; the engine commits their decisions."""

@@ -41,6 +41,9 @@ class EmbeddedBase:
         self._engine = engine
         self._client_id = client_id
 
+    def __str__(self) -> str:
+        return str(self._engine.config.kcore_data_dir or "memory")
+
     @property
     def clock_ms(self) -> Callable[[], int] | None:
         """Returns the engine's clock as the source of timestamps of records; None: the system's clock."""

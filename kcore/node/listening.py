@@ -52,11 +52,26 @@ def listener_of(address: str) -> Listener:
 
 
 class AsyncListening:
-    """An open listener of a node. It is closed by `close`, or when the node is closed."""
+    """An open listener of a node: use it with `async with`, or call `close`. The node closes it, too.
 
-    def __init__(self, server: Server) -> None:
+    Args:
+        server: the running server of the listener.
+        on_closed: called with the listener at its end.
+    """
+
+    def __init__(self, server: Server, on_closed: Callable[[AsyncListening], None]) -> None:
         self._server = server
+        self._on_closed = on_closed
         self._closed = False
+
+    def __repr__(self) -> str:
+        return f"AsyncListening({self.bootstrap!r}{', closed' * self._closed})"
+
+    async def __aenter__(self) -> AsyncListening:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     @property
     def bootstrap(self) -> str:
@@ -68,6 +83,7 @@ class AsyncListening:
         """Closes the listener and its connections; the node stays open."""
         if not self._closed:
             self._closed = True
+            self._on_closed(self)
             await self._server.stop()
 
     def abandon(self) -> None:
@@ -77,8 +93,15 @@ class AsyncListening:
             self._server.abandon()
 
 
-async def listen_async(driver: AsyncDriver, address: str) -> AsyncListening:
+async def listen_async(
+    driver: AsyncDriver, address: str, on_closed: Callable[[AsyncListening], None]
+) -> AsyncListening:
     """Opens a listener.
+
+    Args:
+        driver: the driver of the engine, on the running event loop.
+        address: HOST:PORT.
+        on_closed: called with the listener at its end.
 
     Raises:
         ConfigError: the address is not HOST:PORT.
@@ -86,7 +109,7 @@ async def listen_async(driver: AsyncDriver, address: str) -> AsyncListening:
     """
     server = Server(driver, [listener_of(address)])
     await server.start()
-    return AsyncListening(server)
+    return AsyncListening(server, on_closed)
 
 
 def run_on_thread(sync: SyncEngine) -> LoopThreadDriver:
@@ -308,11 +331,20 @@ def _result(future: concurrent.futures.Future[T], timeout_s: float | None) -> T:
 
 
 class Listening:
-    """An open listener of a node for threads. It is closed by `close`, or when the node is closed."""
+    """An open listener of a node for threads: use it with `with`, or call `close`. The node closes it, too.
 
-    def __init__(self, driver: LoopThreadDriver, address: str) -> None:
+    Args:
+        driver: the driver of the engine.
+        address: HOST:PORT.
+        on_closed: called with the listener at its end, on the thread of the engine.
+    """
+
+    def __init__(self, driver: LoopThreadDriver, address: str, on_closed: Callable[[Listening], None]) -> None:
         self._driver = driver
-        self._listening = driver.run_on_loop(partial(listen_async, driver.driver, address))
+        self._listening = driver.run_on_loop(partial(listen_async, driver.driver, address, lambda _: on_closed(self)))
+
+    def __repr__(self) -> str:
+        return f"Listening({self.bootstrap!r}{', closed' * self._listening._closed})"
 
     def __enter__(self) -> Listening:
         return self

@@ -241,6 +241,7 @@ def connect(
     """
     from kcore.client.aio.threads import Cluster  # noqa: PLC0415 - an embedded engine needs no connections
 
+    check_text("client_id", client_id)
     _check_times(timeout, call_timeout, wait)
     check_text("client_id", client_id)
 
@@ -283,6 +284,7 @@ def connect_async(
         AuthenticationError: a broker refuses the credentials.
     """
 
+    check_text("client_id", client_id)
     _check_times(timeout, call_timeout, wait)
     check_text("client_id", client_id)
 

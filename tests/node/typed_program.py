@@ -150,7 +150,8 @@ def administer(node: kcore.Node) -> None:
 def embed() -> None:
     with kcore.open() as node:
         assert_type(node, kcore.EmbeddedNode)
-        assert_type(node.listen().bootstrap, str)
+        with node.listen() as listening:
+            assert_type(listening.bootstrap, str)
         node.advance(5)
         "jobs" in node.topics  # noqa: B015
         "g" in node.groups  # type: ignore[operator] # noqa: B015
@@ -171,7 +172,8 @@ async def use_an_engine() -> None:
             assert_type(await queue.get(1.0), kcore.AsyncJob | None)
         async with node.group("g").join("jobs", protocol="classic") as member:
             await member.commit({("jobs", 0): 1})
-        assert_type((await node.listen()).bootstrap, str)
+        async with await node.listen() as listening:
+            assert_type(listening, kcore.AsyncListening)
     node2 = await kcore.connect_async("localhost:9092")
     assert_type(node2, kcore.AsyncNode)
 

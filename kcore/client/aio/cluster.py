@@ -81,6 +81,9 @@ class AsyncCluster:
         self._refusal = ""  # in a forked child: the text of its errors
         refuse_in_child(self)
 
+    def __str__(self) -> str:
+        return ",".join(f"{broker.host}:{broker.port}" for broker in self._bootstrap)
+
     def leave_to_parent(self, reason: str) -> None:
         """Implements `ForkedDriver.leave_to_parent`: the child shares the sockets and their poller with the parent."""
         self._refusal = connection_refusal()

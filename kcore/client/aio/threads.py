@@ -65,6 +65,9 @@ class Cluster:
         self._closing = Lock()
         refuse_in_child(self)
 
+    def __str__(self) -> str:
+        return str(self._cluster)
+
     def leave_to_parent(self, reason: str) -> None:
         """Implements `ForkedDriver.leave_to_parent`: the thread of the loop does not exist in the child."""
         self._passing = Lock()

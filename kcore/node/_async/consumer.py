@@ -40,7 +40,6 @@ class AsyncConsumer:
     for records. So no other member receives a record that is being processed, unless this member is fenced.
 
     Only one task or thread at a time may poll the consumer. Others may commit, pause, seek and close it meanwhile.
-
     The consumer joins its group at the first call of `poll`, or at the first step of a loop. Before the `with` block or
     the loop, all operations except `close` raise KcoreError. After its end, they raise MemberClosedError.
 
@@ -80,6 +79,9 @@ class AsyncConsumer:
         self._interceptors = interceptors
         if interceptors:
             self._machine.on_committed = self._committed
+
+    def __repr__(self) -> str:
+        return repr(self.member).replace("Member", "Consumer", 1)
 
     async def __aenter__(self) -> AsyncConsumer:
         try:
@@ -276,8 +278,7 @@ class AsyncConsumer:
     def position(self, partition: Partition) -> int | None:
         """Returns the offset of the next record; None if the consumer has not looked it up yet.
 
-        Raises:
-            KeyError: the partition is not assigned to the consumer.
+        Raises KeyError if the partition is not assigned to the consumer.
         """
         self._require_usable()
         with self._guard:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from kcore.errors import ConfigError
 from kcore.node._async.calls import AsyncCalls
@@ -51,6 +51,12 @@ class AsyncNode:
         self._calls = AsyncCalls(transport, local, timeout_s)
         self.send: AsyncSend = transport.send
         self._producers: dict[str, TransactionalProducer] = {}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self._calls.transport)!r}{', closed' * self._calls.closed})"
+
+    def __reduce__(self) -> NoReturn:
+        self._calls.__reduce__()
 
     @cached_property
     def topics(self) -> AsyncTopics:

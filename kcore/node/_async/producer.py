@@ -71,6 +71,9 @@ class AsyncProducer:
         self._closed = False
         self._errors: list[Exception] = []
 
+    def __repr__(self) -> str:
+        return f"AsyncProducer({'closed' if self._closed else 'open'})"
+
     async def __aenter__(self) -> AsyncProducer:
         return self
 

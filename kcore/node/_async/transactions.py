@@ -101,6 +101,9 @@ class AsyncTransaction:
         self._turn = Turn()
         # sync: self._block: object = None  # set by `tracked_exit`
 
+    def __repr__(self) -> str:
+        return f"AsyncTransaction({self._producer.transactional_id!r}, {'open' if self._open else 'not open'})"
+
     async def init(self) -> None:
         """Fences earlier producers of the id now, and waits until the coordinator has aborted their open transaction.
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import count
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from kcore.client.aio.broker import Broker
 from kcore.client.malformed import MALFORMED, malformed
@@ -117,6 +117,9 @@ class Calls:
         self._closings = Turns()
         refuse_in_child(self)
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a node and its objects belong to one process: open or connect a node in each process")
+
     def leave_to_parent(self, reason: str) -> None:
         """Implements `ForkedDriver.leave_to_parent`: refuses calls in the child, which has no threads of members and
         producers.
@@ -124,6 +127,11 @@ class Calls:
         self._refusal = reason if self.local else connection_refusal()
         self._closed = True
         self.resources = {}
+
+    @property
+    def closed(self) -> bool:
+        """True once `close` was called, and in a forked child process."""
+        return self._closed
 
     @property
     def forked(self) -> bool:

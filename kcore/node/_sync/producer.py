@@ -72,6 +72,9 @@ class Producer:
         self._closed = False
         self._errors: list[Exception] = []
 
+    def __repr__(self) -> str:
+        return f"Producer({'closed' if self._closed else 'open'})"
+
     def __enter__(self) -> Producer:
         return self
 

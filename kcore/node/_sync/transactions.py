@@ -101,6 +101,9 @@ class Transaction:
         self._turn = Turn()
         self._block: object = None  # set by `tracked_exit`
 
+    def __repr__(self) -> str:
+        return f"Transaction({self._producer.transactional_id!r}, {'open' if self._open else 'not open'})"
+
     def init(self) -> None:
         """Fences earlier producers of the id now, and waits until the coordinator has aborted their open transaction.
 
