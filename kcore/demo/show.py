@@ -100,6 +100,6 @@ def _brief(value: Any) -> str:
     if value is None:
         return "<deleted>"
     if "members" in value:
-        members = ", ".join(sorted(member["client_id"] for member in value["members"])) or "nobody"
+        members = ", ".join(sorted(member["client_id"] for member in value["members"])) or "no member"
         return f"generation {value['generation']}: {members}"
     return f"committed offset {value['offset']}" if "offset" in value else str(value)

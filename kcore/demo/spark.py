@@ -78,7 +78,7 @@ class SparkStory:
             begun_ms = time.time_ns() // 1_000_000
             traffic = Traffic(server.bootstrap, self.seed, self.show.say)
             traffic.play(self.seconds)
-            self.show.say("server", f"stops; {traffic.produced} records were produced, everybody has left")
+            self.show.say("server", f"stops; {traffic.produced} records were produced, all members have left")
         return (begun_ms + time.time_ns() // 1_000_000) // 2
 
     def _export(self, data: Path, events: str) -> None:
