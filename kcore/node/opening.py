@@ -30,8 +30,8 @@ LONG_TIMEOUT_S, LONG_CALL_S = 600.0, 3_600.0
 """
 
 
-class Opening(Generic[N]):
-    """A node that is being opened: `node = await …`, or `async with … as node`."""
+class NodeOpener(Generic[N]):
+    """An awaitable that opens a node: `node = await …`, or `async with … as node`."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, N]]) -> None:
         self._make = make
@@ -106,9 +106,9 @@ def open_async(
     config: Config | Mapping[str, Any] | None = None,
     clock: Clock | None = None,
     create: bool = True,
-) -> Opening[AsyncEmbeddedNode]: ...
+) -> NodeOpener[AsyncEmbeddedNode]: ...
 @overload
-def open_async(*, config: Config | Mapping[str, Any] | None = None, cluster: str) -> Opening[AsyncClusteredNode]: ...
+def open_async(*, config: Config | Mapping[str, Any] | None = None, cluster: str) -> NodeOpener[AsyncClusteredNode]: ...
 def open_async(
     path: str | Path | None = None,
     *,
@@ -116,7 +116,7 @@ def open_async(
     clock: Clock | None = None,
     create: bool = True,
     cluster: str | None = None,
-) -> Opening[AsyncEmbeddedNode] | Opening[AsyncClusteredNode]:
+) -> NodeOpener[AsyncEmbeddedNode] | NodeOpener[AsyncClusteredNode]:
     """Opens an engine on the running event loop: `await kcore.open_async(...)`, or `async with`.
 
     Args:
@@ -145,7 +145,7 @@ def open_async(
 
             return await AsyncClusteredNode.start(cluster, settings)
 
-        return Opening(start)
+        return NodeOpener(start)
 
     async def make() -> AsyncEmbeddedNode:
         from kcore.node.embedded import async_embedded_node  # noqa: PLC0415 - `connect` needs no engine
@@ -158,7 +158,7 @@ def open_async(
         engine = await call_on_thread(lambda: _engine(path, config, clock, create), lambda unused: unused.close())
         return async_embedded_node(engine)
 
-    return Opening(make)
+    return NodeOpener(make)
 
 
 def _clustered(config: Config | Mapping[str, Any] | None, path: object, clock: object) -> Config:
@@ -263,7 +263,7 @@ def connect_async(
     timeout: float = TIMEOUT_S,
     call_timeout: float = CALL_TIMEOUT_S,
     wait: float = 0.0,
-) -> Opening[AsyncNode]:
+) -> NodeOpener[AsyncNode]:
     """Connects to a Kafka-compatible cluster on the running event loop: `await kcore.connect_async(...)`, or
     `async with`.
 
@@ -300,7 +300,7 @@ def connect_async(
             raise
         return node
 
-    return Opening(make)
+    return NodeOpener(make)
 
 
 def _check_times(timeout: float, call_timeout: float, wait: float) -> None:
