@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import kcore
-from kcore.errors import ConnectionClosedError
+from kcore.errors import ConnectionClosedError, MessageTooLargeError
 from tests.node.conftest import SETTINGS
 
 
@@ -39,6 +39,7 @@ async def test_the_repr_of_an_asynchronous_node_has_its_address_and_its_end() ->
     )
 
 
+@pytest.mark.filterwarnings("ignore::kcore.errors.ImplausibleTimeWarning")  # the record must wait
 def test_the_repr_of_an_object_has_its_name_and_its_state(node: kcore.Node, name: str) -> None:
     consumer = node.group(name).consume(name)
     assert repr(consumer) == f"Consumer({name!r}, {consumer.member.member_id!r}, Unsubscribed)"
@@ -46,9 +47,23 @@ def test_the_repr_of_an_object_has_its_name_and_its_state(node: kcore.Node, name
     assert repr(transaction) == f"Transaction({name!r}, not open)"
     with transaction:
         assert repr(transaction) == f"Transaction({name!r}, open)"
-    with node.producer() as producer:
+    node.topics.create(name, 1)
+    with node.producer(linger=60.0) as producer:
         assert repr(producer) == "Producer(open)"
-    assert repr(producer) == "Producer(closed)"
+        delivery = producer.append(name, "v")
+        assert repr(delivery) == f"Delivery({name}-0, not stored yet)"
+    assert (repr(producer), repr(delivery)) == ("Producer(closed)", f"Delivery({name}-0, offset 0)")
+
+
+def test_the_repr_of_a_failed_delivery_has_the_error(node: kcore.Node, name: str) -> None:
+    node.topics.create(name, 1, config={"max.message.bytes": 100})
+    with node.producer() as producer:
+        delivery = producer.append(name, "x" * 1_000)
+        with pytest.raises(MessageTooLargeError) as raised:
+            delivery.result()
+        with pytest.raises(MessageTooLargeError):
+            producer.flush()
+    assert repr(delivery) == f"Delivery({name}-0, failed: {raised.value!r})"
 
 
 @pytest.mark.parametrize("duplicate", [pickle.dumps, copy.deepcopy])

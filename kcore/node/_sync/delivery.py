@@ -10,9 +10,18 @@ from kcore_ext.client.accumulator import DeliveryBase
 
 
 class Delivery(DeliveryBase):
-    """The result of one appended record, which arrives later. `producer.append` returns this object at once."""
+    """The result of one appended record, which arrives later. `producer.append` returns this object at once.
+
+    Attributes:
+        partition: the topic and the partition of the record.
+    """
 
     __slots__ = ()
+
+    def __repr__(self) -> str:
+        batch = self.batch
+        state = f"offset {self.offset}" if batch.error is None else f"failed: {batch.error!r}"
+        return f"Delivery({self.partition}, {state if self.done else 'not stored yet'})"
 
     @property
     def done(self) -> bool:
