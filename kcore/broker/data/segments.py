@@ -21,15 +21,16 @@ class Segment:
 
     Attributes:
         base_offset: the offset of the segment's first batch.
+        end_offset: the offset after the segment's last batch.
         first_ms: the largest timestamp of the segment's first batch.
         max_ms: the largest timestamp; -1: no batch has one.
         size_bytes: the size of the segment's batches.
     """
 
-    __slots__ = ("base_offset", "first_ms", "max_ms", "size_bytes")
+    __slots__ = ("base_offset", "end_offset", "first_ms", "max_ms", "size_bytes")
 
     def __init__(self, base_offset: int, first_ms: int) -> None:
-        self.base_offset = base_offset
+        self.base_offset = self.end_offset = base_offset
         self.first_ms = first_ms
         self.max_ms = -1
         self.size_bytes = 0
@@ -72,6 +73,7 @@ class Segments:
                 self._add(
                     batch.base_offset, batch.max_timestamp_ms, batch.size_bytes, config.segment_bytes, config.segment_ms
                 )
+                self._segments[-1].end_offset = batch.last_offset + 1
             self._end = batches[-1].last_offset + 1
             if len(batches) == BATCHES_A_SLICE:
                 yield
@@ -100,7 +102,10 @@ class Segments:
         del segments[:count]
 
     def retained_from(self, oldest_ms: int | None, max_bytes: int) -> int:
-        """Returns the offset of the first segment to keep, or the end of the log if no segment is kept.
+        """Returns the offset after the last segment to delete, or 0 if every segment is kept.
+
+        Compaction may have removed the first batches of the first segment that is kept. Readers may still continue at
+        their offsets.
 
         Args:
             oldest_ms: segments without a newer record are deleted; None: retention is unlimited in time.
@@ -116,7 +121,7 @@ class Segments:
             while count < len(self._segments) and excess_bytes >= self._segments[count].size_bytes:
                 excess_bytes -= self._segments[count].size_bytes
                 count += 1
-        return self._segments[count].base_offset if count < len(self._segments) else self._end
+        return self._segments[count - 1].end_offset if count else 0
 
     def closed_bytes(self, offset: int) -> int:
         """Returns the total size in bytes of the segments from `offset` on, without the active segment."""

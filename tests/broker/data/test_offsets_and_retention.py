@@ -318,6 +318,30 @@ def test_compacted_and_unlimited_topics_keep_all_batches() -> None:
         assert enforce(plane) == 0
 
 
+def test_retention_does_not_skip_offsets_that_compaction_has_emptied() -> None:
+    """If a topic is both compacted and deleted, the start of its log moves only to the end of a deleted segment.
+
+    Otherwise, a consumer whose next offset was compacted away would get OFFSET_OUT_OF_RANGE.
+    """
+    batches = [batch_of(b"v", keys={0: key}, timestamp_ms=WALL_MS) for key in (b"k", b"l", b"l", b"k", b"l", b"l")]
+    plane = plane_with(
+        *batches,
+        cleanup_policy="compact,delete",
+        segment_bytes=len(batches[0]),
+        min_cleanable_dirty_ratio=0.0,
+        retention_ms=1_000,
+    )
+    for _ in plane.housekeeping.cleaner.run():
+        pass
+    plane.commit()
+    first = plane.partition("t").log.summaries(0, 1)[0]
+    assert (first.base_offset, plane.partition("t").high_watermark) == (3, 6)
+    assert enforce(plane) == 0
+    plane.settings["t"]["retention.bytes"] = len(batches[0])
+    plane.partitions.on_config_changed(2, "t")
+    assert enforce(plane) == 5, "the segment of offset 3 is deleted"
+
+
 def test_retention_runs_by_its_timer() -> None:
     plane = DataPlane(config={"log.retention.check.interval.ms": "30"})
     plane.topic("t", retention_ms=20)
