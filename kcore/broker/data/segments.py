@@ -40,7 +40,8 @@ class Segments:
     """The virtual segments of one partition.
 
     A segment ends before a batch that would make it larger than `segment.bytes`, or that is more than `segment.ms`
-    newer than the segment's first batch. `update` applies the settings that are valid when it first reads a batch.
+    newer than the segment's first batch. It also ends where the last compaction ended, because a compaction in Kafka
+    ends with a segment. `update` applies the settings that are valid when it first reads a batch.
     After a restart or a compaction, it reads all batches again, and applies the settings at that time to all of them.
     """
 
@@ -84,6 +85,7 @@ class Segments:
         last = self._segments[-1] if self._segments else None
         if (
             last is None
+            or last.base_offset < self._cleaned_to <= base_offset
             or last.size_bytes + size_bytes > max_bytes
             or (last.first_ms >= 0 and timestamp_ms - last.first_ms > max_ms)
         ):
