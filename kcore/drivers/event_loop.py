@@ -332,16 +332,27 @@ class AsyncDriver:
             self._paused = True
 
     def _resume(self) -> None:
-        """Ends the pause, and runs the work that was queued during it."""
+        """Ends the pause, and runs the work that was queued during it.
+
+        If some work or a callback raises an exception, the rest still runs. Then this method raises the first
+        `BaseException` such as `KeyboardInterrupt`, or else the first exception.
+        """
+        backlog, self._backlog = self._backlog, []  # first: without memory, the pause continues
         paused, self._paused = self._paused, False
-        backlog, self._backlog = self._backlog, []
-        try:
-            for work in backlog:
+        failure: BaseException | None = None
+        for work in backlog:
+            try:
                 work()
-        finally:
-            if paused:
-                for callback in self._pauses:
+            except BaseException as error:
+                failure = error if failure is None else _graver(failure, error)
+        if paused:
+            for callback in self._pauses:
+                try:
                     callback(False)
+                except BaseException as error:
+                    failure = error if failure is None else _graver(failure, error)
+        if failure is not None:
+            raise failure
 
     def _write_round(self) -> bool:
         """Commits the round inline or on the thread, unless it stays open for a later turn.
@@ -596,3 +607,8 @@ class AsyncDriver:
             self._waiting.fail(EngineClosedError("the engine was closed while this request waited for its response"))
             self._alarm.cancel()
             self._threads.stop()
+
+
+def _graver(first: BaseException, second: BaseException) -> BaseException:
+    """Returns the error to raise of two: the first, unless only the second is an interrupt."""
+    return second if isinstance(first, Exception) and not isinstance(second, Exception) else first

@@ -243,14 +243,20 @@ class Server:
             self.quota.of_listener(connection.listener).release(connection.client_host)
 
     def _pause(self, paused: bool) -> None:
-        """Stops the requests of all connections while the driver writes a round; resumes the requests afterwards."""
+        """Stops the requests of all connections while the driver writes a round; resumes the requests afterwards.
+
+        A connection that cannot be resumed, because memory is exhausted, is closed.
+        """
         if self.stopping:
             return  # they stay stopped
-        for connection in list(self.connections):
+        for connection in self.connections:  # a copy would need memory; the calls add and remove no connection
             if paused:
                 connection.stop_requests()
-            else:
+                continue
+            try:
                 connection.resume_requests()
+            except Exception:
+                connection.abort()
 
     def _after_flush(self) -> None:
         """Closes connections that lost a response, and releases the memory of responses, at the end of a round."""
