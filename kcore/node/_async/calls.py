@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import count
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -60,20 +60,21 @@ UNKNOWN_TOPIC_S = 2.0
 """Time in seconds for which a call repeats a request after UNKNOWN_TOPIC_OR_PARTITION, in case the topic is new."""
 
 
-def may_repeat(error: Exception, elapsed_s: float, local: bool) -> bool:
+def may_repeat(error: Exception, elapsed_s: float, local: bool, codes: Collection[int] = REPEATED) -> bool:
     """Returns True if the request that failed with `error` may succeed if it is repeated.
 
     Args:
         error: the failure of the request.
         elapsed_s: the time in seconds since the call began.
         local: True for an embedded engine, where an unknown topic does not appear later by itself.
+        codes: the error codes after which a request is repeated.
     """
     if isinstance(error, PartitionErrors):
-        return all(may_repeat(each, elapsed_s, local) for each in error.exceptions)
+        return all(may_repeat(each, elapsed_s, local, codes) for each in error.exceptions)
     if isinstance(error, KafkaError):
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return not local and elapsed_s < UNKNOWN_TOPIC_S
-        return error.code in REPEATED
+        return error.code in codes
     if isinstance(error, ConnectionClosedError):
         return error.retriable
     return isinstance(error, TimeoutError)
@@ -270,6 +271,7 @@ class AsyncCalls:
         broker: Broker | None = None,
         channel: str = "",
         repeat: bool = True,
+        codes: Collection[int] = REPEATED,
     ) -> T:
         """Sends a request and reads its response.
 
@@ -280,6 +282,7 @@ class AsyncCalls:
             broker: the broker to send to; None: the broker that the request concerns.
             channel: see `AsyncCluster.send`.
             repeat: False for a request that must not be sent twice.
+            codes: the error codes after which the request is repeated.
 
         Raises:
             KafkaError, PartitionErrors: the server refused the request.
@@ -299,7 +302,7 @@ class AsyncCalls:
                 if not repeat:
                     raise
                 self.transport.forget(request)
-                await self.pause(error, started_s, attempt)
+                await self.pause(error, started_s, attempt, codes)
             attempt += 1
 
     async def call_leaders(
@@ -343,17 +346,19 @@ class AsyncCalls:
                     )
         return offsets
 
-    async def pause(self, error: Exception, started_s: float, attempt: int) -> None:
+    async def pause(self, error: Exception, started_s: float, attempt: int, codes: Collection[int] = REPEATED) -> None:
         """Pauses before the caller repeats a request, or raises the error if a repetition is useless.
 
         Args:
             error: the error of the last attempt.
             started_s: the time of the first attempt.
             attempt: the number of earlier repetitions.
+            codes: the error codes after which a request is repeated.
         """
         elapsed_s = monotonic() - started_s
         ended = self._closed and isinstance(error, ConnectionClosedError)
-        if self._refusal or ended or elapsed_s >= self.timeout_s or not may_repeat(error, elapsed_s, self.local):
+        may_succeed = may_repeat(error, elapsed_s, self.local, codes)
+        if self._refusal or ended or elapsed_s >= self.timeout_s or not may_succeed:
             raise error
         await sleep(backoff_s(attempt))
 

@@ -16,7 +16,7 @@ from kcore.errors import (
     raise_partition_errors,
 )
 from kcore.node._async.backend import caller
-from kcore.node._async.calls import AsyncCalls
+from kcore.node._async.calls import REPEATED, AsyncCalls
 from kcore.node._async.turns import Turns
 from kcore.node.interceptors import UNKNOWN
 from kcore.node.requests import build_batch, by_topic, check_commit, produce_request, to_commit
@@ -27,7 +27,7 @@ from kcore.node.types import (
     as_partition,
 )
 from kcore.protocol.compression import CompressionType
-from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.error_codes import RETRIABLE, ErrorCode
 from kcore.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kcore.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kcore.protocol.messages.end_txn import EndTxnRequest
@@ -141,7 +141,7 @@ class TransactionalProducer:
         doubtful = self._doubtful
         self._doubtful = True  # until the response arrives
         try:
-            return await self.calls.call(request, read, at_most=versions.INIT_PRODUCER_ID)
+            return await self._call(request, read, at_most=versions.INIT_PRODUCER_ID)
         except KafkaError as error:
             self._doubtful = doubtful
             if error.code in FENCED:
@@ -187,10 +187,18 @@ class TransactionalProducer:
                 f"{self.transactional_id!r}; end that transaction first, or use another transactional id"
             )
 
+    async def _call(self, request: Any, read: Any, at_most: int | None = None) -> Any:
+        """Sends a request of a transaction. Repeats it after every retriable error, as Kafka's producer does.
+
+        The broker recognizes a repetition. An embedded engine has no replicas, for which a repetition could wait.
+        """
+        codes = REPEATED if self.calls.local else RETRIABLE
+        return await self.calls.call(request, read, at_most=at_most, codes=codes)
+
     async def _coordinate(self, request: Any, read: Any, at_most: int | None = None) -> Any:
         """Sends a request to a coordinator; raises ProducerFencedError if the coordinator refuses the epoch."""
         try:
-            return await self.calls.call(request, read, at_most=at_most)
+            return await self._call(request, read, at_most=at_most)
         except KafkaError as error:
             if error.code in FENCED:
                 raise self._fence(error) from error
@@ -256,7 +264,7 @@ class TransactionalProducer:
 
         request = produce_request({partition: batch}, ACKS_ALL, PRODUCE_TIMEOUT_MS, self.transactional_id)
         at_most = versions.PRODUCE if self.implicit else versions.TRANSACTION_V1_PRODUCE
-        stored: tuple[int, int] = await self.calls.call(request, read, at_most=at_most)
+        stored: tuple[int, int] = await self._call(request, read, at_most=at_most)
         self.sequences[partition] = (sequence + len(rows)) & MAX_SEQUENCE
         return stored
 
@@ -312,7 +320,7 @@ class TransactionalProducer:
         )
         at_most = None if self.implicit else versions.TRANSACTION_V1_COMMIT
         action = f"commit of group {group_id!r} in a transaction"
-        send = self.calls.call if self.implicit else self._coordinate
+        send = self._call if self.implicit else self._coordinate
         try:
             await send(request, lambda response: check_commit(action, response, len(offsets)), at_most=at_most)
         except KafkaError as error:

@@ -17,7 +17,7 @@ from kcore.errors import (
     raise_partition_errors,
 )
 from kcore.node._sync.backend import caller
-from kcore.node._sync.calls import Calls
+from kcore.node._sync.calls import REPEATED, Calls
 from kcore.node._sync.turns import Turns
 from kcore.node.interceptors import UNKNOWN
 from kcore.node.requests import build_batch, by_topic, check_commit, produce_request, to_commit
@@ -28,7 +28,7 @@ from kcore.node.types import (
     as_partition,
 )
 from kcore.protocol.compression import CompressionType
-from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.error_codes import RETRIABLE, ErrorCode
 from kcore.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kcore.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kcore.protocol.messages.end_txn import EndTxnRequest
@@ -142,7 +142,7 @@ class TransactionalProducer:
         doubtful = self._doubtful
         self._doubtful = True  # until the response arrives
         try:
-            return self.calls.call(request, read, at_most=versions.INIT_PRODUCER_ID)
+            return self._call(request, read, at_most=versions.INIT_PRODUCER_ID)
         except KafkaError as error:
             self._doubtful = doubtful
             if error.code in FENCED:
@@ -188,10 +188,18 @@ class TransactionalProducer:
                 f"{self.transactional_id!r}; end that transaction first, or use another transactional id"
             )
 
+    def _call(self, request: Any, read: Any, at_most: int | None = None) -> Any:
+        """Sends a request of a transaction. Repeats it after every retriable error, as Kafka's producer does.
+
+        The broker recognizes a repetition. An embedded engine has no replicas, for which a repetition could wait.
+        """
+        codes = REPEATED if self.calls.local else RETRIABLE
+        return self.calls.call(request, read, at_most=at_most, codes=codes)
+
     def _coordinate(self, request: Any, read: Any, at_most: int | None = None) -> Any:
         """Sends a request to a coordinator; raises ProducerFencedError if the coordinator refuses the epoch."""
         try:
-            return self.calls.call(request, read, at_most=at_most)
+            return self._call(request, read, at_most=at_most)
         except KafkaError as error:
             if error.code in FENCED:
                 raise self._fence(error) from error
@@ -255,7 +263,7 @@ class TransactionalProducer:
 
         request = produce_request({partition: batch}, ACKS_ALL, PRODUCE_TIMEOUT_MS, self.transactional_id)
         at_most = versions.PRODUCE if self.implicit else versions.TRANSACTION_V1_PRODUCE
-        stored: tuple[int, int] = self.calls.call(request, read, at_most=at_most)
+        stored: tuple[int, int] = self._call(request, read, at_most=at_most)
         self.sequences[partition] = (sequence + len(rows)) & MAX_SEQUENCE
         return stored
 
@@ -311,7 +319,7 @@ class TransactionalProducer:
         )
         at_most = None if self.implicit else versions.TRANSACTION_V1_COMMIT
         action = f"commit of group {group_id!r} in a transaction"
-        send = self.calls.call if self.implicit else self._coordinate
+        send = self._call if self.implicit else self._coordinate
         try:
             send(request, lambda response: check_commit(action, response, len(offsets)), at_most=at_most)
         except KafkaError as error:
