@@ -11,7 +11,8 @@ from kcore_ext.codec.plan import DecodeError, EncodeError
 
 from kcore_ext.codec.objects cimport adopt, new_instance
 from kcore_ext.codec.plan cimport Plan, Schema, register, schema_of
-from kcore_ext.codec.read cimport UNLIMITED, Reader, raise_failure, read_client_id, read_message, skip_tags
+from kcore_ext.codec.read cimport UNLIMITED, raise_failure, read_client_id, read_message, skip_tags
+from kcore_ext.codec.reader cimport Reader
 from kcore_ext.util.byte_order cimport write_int32
 from kcore_ext.codec.write cimport (
     LONGEST_MESSAGE, Writer, begin, finish, finish_frame, put_int16, put_int32, put_raw, write_struct,

@@ -1,14 +1,7 @@
 """Decodes messages, for other compiled modules."""
 
 from kcore_ext.codec.plan cimport Plan
-
-cdef struct Reader:
-    const unsigned char* start
-    const unsigned char* at
-    const unsigned char* end
-    const char* reason      # set by the first failure, a static text
-    Py_ssize_t found        # the length or count that the reason refers to; -1 for none
-    Py_ssize_t elements_left    # number of array elements and tagged fields that may follow
+from kcore_ext.codec.reader cimport Reader
 
 cdef enum:
     UNLIMITED = 0x7FFFFFFF      # elements; no frame has more bytes
@@ -17,7 +10,6 @@ cdef object read_message(
     Plan* plan, const unsigned char* data, Py_ssize_t size, Py_ssize_t position, Py_ssize_t max_elements=*
 )
 cdef int raise_failure(Reader* reader) except -1
-cdef int read_uvarint(Reader* reader, unsigned int* value) noexcept
 cdef int skip_tags(Reader* reader) noexcept
 cdef object read_client_id(Reader* reader)
 cdef str text_of(const unsigned char* at, Py_ssize_t size)  # the string that the bytes encode in UTF-8

@@ -1,29 +1,26 @@
 """The decoder: executes a plan over the bytes and fills the slots of new objects.
 
-No function raises during the walk. The Reader records the first failure, every caller returns its error value, and
-`read_message` raises one DecodeError. A length or count is compared with the remaining bytes before any allocation.
+No function raises during the walk: the Reader records the first failure, and `read_message` raises one DecodeError. A
+length or count is compared with the remaining bytes before any allocation.
 """
 
 from cpython.buffer cimport Py_buffer
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject, PyTypeObject
-from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
-from kcore_ext.util.byte_order cimport read_int16, read_int32, read_int64
+from kcore_ext.util.byte_order cimport read_int32
 from kcore_ext.codec.objects cimport new_instance
-from kcore_ext.codec.plan cimport (
-    ARRAY, BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, STRUCT, UINT16, UINT32, UUID, Op, Plan,
-)
+from kcore_ext.codec.plan cimport ARRAY, BYTES, FLOAT64, INT32, RECORDS, STRING, STRUCT, UUID, Op, Plan
 from kcore_ext.codec.python_objects cimport (
-    Py_DECREF, Py_False, Py_INCREF, Py_None, Py_True, Py_XDECREF, PyBytes_AS_STRING, PyBytes_FromStringAndSize,
-    PyErr_NoMemory, PyErr_Occurred, PyFloat_FromDouble, PyLong_FromLong, PyLong_FromLongLong, PyTuple_New,
-    PyTuple_SET_ITEM, PyUnicode_DATA, PyUnicode_DecodeUTF8, PyUnicode_GET_LENGTH, PyUnicode_IS_ASCII,
+    Py_DECREF, Py_INCREF, Py_None, Py_XDECREF, PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyErr_NoMemory,
+    PyErr_Occurred, PyLong_FromLong, PyTuple_New, PyTuple_SET_ITEM, PyUnicode_DATA, PyUnicode_DecodeUTF8,
+    PyUnicode_GET_LENGTH, PyUnicode_IS_ASCII,
 )
+from kcore_ext.codec.reader cimport FAILED, NULL_LENGTH, Reader, fail, lacks_bytes, read_length, read_number, read_uvarint
 from kcore_ext.codec.plan import DecodeError, TooManyElementsError
 
-DEF NULL_LENGTH = -1
-DEF FAILED = -2
 DEF LONGEST_STRING = 0x7FFF  # Kafka's limit, in compact and in other strings
 
 cdef const char* TOO_MANY_ELEMENTS = b"more elements than allowed"
@@ -124,74 +121,7 @@ cdef PyObject* _kept_string(const unsigned char* at, Py_ssize_t length) noexcept
     return text
 
 
-# ---------------------------------------------------------------- primitives
-cdef inline PyObject* _fail(Reader* reader, const char* reason, Py_ssize_t found) noexcept:
-    """Records the first failure and its position."""
-    if reader.reason == NULL:
-        reader.reason = reason
-        reader.found = found
-    return NULL
-
-
-cdef inline bint _short(Reader* reader, Py_ssize_t size) noexcept:
-    """Returns True and records a failure if fewer than `size` bytes are left."""
-    if reader.end - reader.at < size:
-        _fail(reader, b"a value needs more bytes than are left:", size)
-        return True
-    return False
-
-
-cdef int read_uvarint(Reader* reader, unsigned int* value) noexcept:
-    """Reads an unsigned varint; returns 0, or -1 and a failure. Like Kafka, it ignores the bits of a fifth byte that do
-    not fit into 32 bits.
-    """
-    cdef uint32_t result = 0
-    cdef int shift = 0
-    cdef unsigned char byte
-    while shift < 35:
-        if reader.at >= reader.end:
-            _fail(reader, b"the bytes end inside of a varint", -1)
-            return -1
-        byte = reader.at[0]
-        reader.at += 1
-        result |= <uint32_t>(byte & 0x7F) << shift
-        if byte < 0x80:
-            value[0] = result
-            return 0
-        shift += 7
-    _fail(reader, b"a varint is longer than five bytes", -1)
-    return -1
-
-
-cdef inline Py_ssize_t _length(Reader* reader, bint compact, bint wide, bint nullable) noexcept:
-    """Reads a length or count: NULL_LENGTH for an allowed null, FAILED for an invalid one."""
-    cdef unsigned int raw
-    cdef Py_ssize_t length
-    if compact:
-        if reader.at < reader.end and reader.at[0] < 0x80:
-            raw = reader.at[0]
-            reader.at += 1
-        elif read_uvarint(reader, &raw) < 0:
-            return FAILED
-        length = <Py_ssize_t>raw - 1
-    elif wide:
-        if _short(reader, 4):
-            return FAILED
-        length = read_int32(reader.at)
-        reader.at += 4
-    else:
-        if _short(reader, 2):
-            return FAILED
-        length = read_int16(reader.at)
-        reader.at += 2
-    if length >= 0:
-        return length
-    if nullable:
-        return NULL_LENGTH
-    _fail(reader, b"null where null is not allowed", -1)
-    return FAILED
-
-
+# ---------------------------------------------------------------- strings, bytes and uuids
 cdef inline PyObject* _none() noexcept:
     Py_INCREF(Py_None)
     return Py_None
@@ -210,13 +140,13 @@ cdef inline PyObject* _string_at(const unsigned char* at, Py_ssize_t length) noe
 
 
 cdef inline PyObject* _string(Reader* reader, bint compact, bint nullable) noexcept:
-    cdef Py_ssize_t length = _length(reader, compact, False, nullable)
+    cdef Py_ssize_t length = read_length(reader, compact, False, nullable)
     cdef PyObject* text
     if length < 0:
         return _none() if length == NULL_LENGTH else NULL
     if length > LONGEST_STRING:
-        return _fail(reader, b"a string is longer than 32767 bytes:", length)
-    if _short(reader, length):
+        return fail(reader, b"a string is longer than 32767 bytes:", length)
+    if lacks_bytes(reader, length):
         return NULL
     text = _string_at(reader.at, length)
     reader.at += length
@@ -224,10 +154,10 @@ cdef inline PyObject* _string(Reader* reader, bint compact, bint nullable) noexc
 
 
 cdef inline PyObject* _bytes(Reader* reader, bint compact, bint nullable) noexcept:
-    cdef Py_ssize_t length = _length(reader, compact, True, nullable)
+    cdef Py_ssize_t length = read_length(reader, compact, True, nullable)
     if length < 0:
         return _none() if length == NULL_LENGTH else NULL
-    if _short(reader, length):
+    if lacks_bytes(reader, length):
         return NULL
     cdef PyObject* data = PyBytes_FromStringAndSize(<const char*>reader.at, length)
     reader.at += length
@@ -243,10 +173,10 @@ cdef inline PyObject* _records(Reader* reader, bint compact, bint nullable) noex
     cdef PyObject* data
     if _frame is None or PyMemoryView_GET_BUFFER(_frame).buf != <void*>reader.start:
         return _bytes(reader, compact, nullable)
-    length = _length(reader, compact, True, nullable)
+    length = read_length(reader, compact, True, nullable)
     if length < 0:
         return _none() if length == NULL_LENGTH else NULL
-    if _short(reader, length):
+    if lacks_bytes(reader, length):
         return NULL
     at = reader.at - reader.start
     if length * SMALLEST_PART < reader.end - reader.start:
@@ -258,7 +188,7 @@ cdef inline PyObject* _records(Reader* reader, bint compact, bint nullable) noex
 
 
 cdef inline PyObject* _uuid(Reader* reader) noexcept:
-    if _short(reader, 16):
+    if lacks_bytes(reader, 16):
         return NULL
     cdef const unsigned char* at = reader.at
     cdef PyObject* uuid
@@ -280,62 +210,11 @@ cdef inline PyObject* _uuid(Reader* reader) noexcept:
     return uuid
 
 
-cdef inline PyObject* _number(Reader* reader, int kind) noexcept:
-    """Reads a number or a bool."""
-    cdef const unsigned char* at = reader.at
-    cdef PyObject* truth
-    cdef int64_t bits
-    cdef double real
-    if kind == INT32:
-        if _short(reader, 4):
-            return NULL
-        reader.at = at + 4
-        return PyLong_FromLong(read_int32(at))
-    elif kind == INT16:
-        if _short(reader, 2):
-            return NULL
-        reader.at = at + 2
-        return PyLong_FromLong(read_int16(at))
-    elif kind == INT64:
-        if _short(reader, 8):
-            return NULL
-        reader.at = at + 8
-        return PyLong_FromLongLong(read_int64(at))
-    elif kind == INT8:
-        if _short(reader, 1):
-            return NULL
-        reader.at = at + 1
-        return PyLong_FromLong(<signed char>at[0])
-    elif kind == BOOL:
-        if _short(reader, 1):
-            return NULL
-        reader.at = at + 1
-        truth = Py_True if at[0] else Py_False
-        Py_INCREF(truth)
-        return truth
-    elif kind == UINT16:
-        if _short(reader, 2):
-            return NULL
-        reader.at = at + 2
-        return PyLong_FromLong(<uint16_t>read_int16(at))
-    elif kind == UINT32:
-        if _short(reader, 4):
-            return NULL
-        reader.at = at + 4
-        return PyLong_FromLongLong(<uint32_t>read_int32(at))
-    if _short(reader, 8):
-        return NULL
-    reader.at = at + 8
-    bits = read_int64(at)
-    memcpy(&real, &bits, 8)
-    return PyFloat_FromDouble(real)
-
-
 # ---------------------------------------------------------------- structures
 cdef inline int _charge(Reader* reader, Py_ssize_t count) noexcept:
     """Counts elements of an array or tagged fields; returns -1 and records a failure above the limit of the message."""
     if count > reader.elements_left:
-        _fail(reader, TOO_MANY_ELEMENTS, -1)
+        fail(reader, TOO_MANY_ELEMENTS, -1)
         return -1
     reader.elements_left -= count
     return 0
@@ -351,20 +230,20 @@ cdef PyObject* _item(Op* op, Reader* reader) noexcept:
         return _uuid(reader)
     elif op.item == BYTES or op.item == RECORDS:
         return _bytes(reader, op.compact, False)
-    return _number(reader, op.item)
+    return read_number(reader, op.item)
 
 
 cdef PyObject* _array(Op* op, Reader* reader) noexcept:
     """Reads a tuple of elements. Before it allocates the tuple, checks that enough bytes remain for the elements, and
     that the message may have so many elements.
     """
-    cdef Py_ssize_t count = _length(reader, op.compact, True, op.nullable)
+    cdef Py_ssize_t count = read_length(reader, op.compact, True, op.nullable)
     cdef Py_ssize_t i
     cdef PyObject* element
     if count < 0:
         return _none() if count == NULL_LENGTH else NULL
     if count > (reader.end - reader.at) // op.min_size:
-        return _fail(reader, b"an array has more elements than bytes are left for:", count)
+        return fail(reader, b"an array has more elements than bytes are left for:", count)
     if _charge(reader, count) < 0:
         return NULL
     cdef PyObject* elements = PyTuple_New(count)
@@ -408,14 +287,14 @@ cdef PyObject* _value(Op* op, Reader* reader) noexcept:
                 if read_uvarint(reader, &present) < 0:
                     return NULL
             else:
-                if _short(reader, 1):
+                if lacks_bytes(reader, 1):
                     return NULL
                 present = <signed char>reader.at[0] >= 0
                 reader.at += 1
             if not present:
                 return _none()
         return _struct(op.plan, reader)
-    return _number(reader, op.kind)
+    return read_number(reader, op.kind)
 
 
 cdef inline PyObject** _slot(PyObject* instance, Py_ssize_t offset) noexcept:
@@ -435,7 +314,7 @@ cdef int _tag_header(Reader* reader, unsigned int* tag, unsigned int* size) noex
     if read_uvarint(reader, tag) < 0 or read_uvarint(reader, size) < 0:
         return -1
     if <Py_ssize_t>size[0] > reader.end - reader.at:
-        _fail(reader, b"a tagged field needs more bytes than are left:", size[0])
+        fail(reader, b"a tagged field needs more bytes than are left:", size[0])
         return -1
     return 0
 
@@ -449,7 +328,7 @@ cdef int _tag_count(Reader* reader, unsigned int* count) noexcept:
     if read_uvarint(reader, count) < 0:
         return -1
     if <Py_ssize_t>count[0] > (reader.end - reader.at) // 2:
-        _fail(reader, b"a tag section has more fields than bytes are left for:", count[0])
+        fail(reader, b"a tag section has more fields than bytes are left for:", count[0])
         return -1
     return _charge(reader, count[0])
 
@@ -511,7 +390,7 @@ cdef PyObject* _struct(Plan* plan, Reader* reader) noexcept:
         return NULL
     while op < end:
         if op.kind <= FLOAT64:  # the most common kinds, without a call
-            value = _number(reader, op.kind)
+            value = read_number(reader, op.kind)
         elif op.kind == STRING:
             value = _string(reader, op.compact, op.nullable)
         else:

@@ -15,7 +15,8 @@ from kcore_ext.codec.plan cimport (
     ARRAY, BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, STRUCT, UINT16, UINT32, UUID,
     Op, Plan, Schema, schema_of,
 )
-from kcore_ext.codec.read cimport UNLIMITED, Reader, read_uvarint
+from kcore_ext.codec.read cimport UNLIMITED
+from kcore_ext.codec.reader cimport Reader, read_uvarint
 from kcore_ext.spark.column_store cimport (
     Bytes, Column, ColumnNode, Input, discard, field_column, finish, finish_all, is_ascii, make_room, pad, scalar_column, put_default,
     put_int32, put_text, reserve, struct_column, truncate,
