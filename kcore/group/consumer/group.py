@@ -43,6 +43,8 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         static_members: member ids by instance id.
         subscriptions: the subscriptions of all members.
         owners: the owners of partitions.
+        hash_outdated: True if a pattern was removed since the last group epoch. `metadata_hash` then includes topics of
+            that pattern. A member that changes to a new pattern removes the old one without a new group epoch.
         has_legacy_metadata: whether the log has a record of Kafka 4.0 with the topics of the group.
         reconciled: number of members in state STABLE, by member epoch.
         refresh_at_ms: the monotonic time of the next check of the topics. A change of a topic sets it to 0.
@@ -58,6 +60,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
 
     __slots__ = (
         "has_legacy_metadata",
+        "hash_outdated",
         "last_assignment",
         "last_members",
         "next_assignment",
@@ -83,6 +86,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
             else Subscriptions(_ignore, _ignore)
         )
         self.owners = PartitionOwners()
+        self.hash_outdated = False
         self.has_legacy_metadata = False
         self.reconciled: dict[int, int] = {}
         self.refresh_at_ms = 0
@@ -162,6 +166,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
     def put_epoch(self, epoch: int, metadata_hash: int) -> None:
         """Sets a new group epoch."""
         self.set_epoch(epoch, metadata_hash)
+        self.hash_outdated = False
         self._changed()
 
     def put_assignment_epoch(self, epoch: int, timestamp_ms: int) -> None:
@@ -234,6 +239,8 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
     def put_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
         """Sets the topics that a pattern matched; None removes the pattern."""
         self.subscriptions.resolve(regex, resolved)
+        if resolved is None:
+            self.hash_outdated = True
         self.last_members = None
         for member in self.members.values():
             if member.metadata.regex == regex:

@@ -90,7 +90,8 @@ def fence(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> list[Recor
     dropped = {regex for regex, count in regexes.items() if subscriptions.regexes[regex] == count}
     records += [group_records.regular_expression_tombstone(group_id, regex) for regex in sorted(dropped)]
     metadata_hash = group.metadata_hash
-    if dropped or group.refresh_due() or any(subscriptions.names[name] == count for name, count in names.items()):
+    outdated = dropped or group.hash_outdated or group.refresh_due()
+    if outdated or any(subscriptions.names[name] == count for name, count in names.items()):
         topics = {name for name, count in subscriptions.names.items() if count > names.get(name, 0)}
         for regex, resolved in subscriptions.resolved.items():
             if regex not in dropped:

@@ -198,8 +198,8 @@ class MemberChange:
             self.records.append(group_records.legacy_metadata_tombstone(group.group_id))
 
     def _changes_group_topics(self) -> bool:
-        """Returns True if the set of topics to which the whole group subscribes changes."""
-        if self._dropped_regex:
+        """Returns True if the group's topics after the change may differ from those of the last group epoch."""
+        if self._dropped_regex or self.group.hash_outdated:
             return True
         subscriptions = self.group.subscriptions
         old = frozenset() if self.before is None else self.before.names
@@ -228,7 +228,6 @@ class MemberChange:
         if not self.subscription_changed and current.member_epoch == target_epoch and not current.state:
             return  # already reconciled
         topics = group.subscriptions.topics_of(self.metadata)
-        by_name = group.shard.topics.by_name
         self.after = reconcile(
             current,
             target_epoch,
@@ -236,7 +235,7 @@ class MemberChange:
             owners=group.owners,
             reported=reported,
             subscribed=SubscribedTopics(group.shard.topics.by_id, topics, group.shard.consumer.known_topics(topics)),
-            subscribes_to_something=lambda: any(by_name(name) is not None for name in topics),
+            has_topics=bool(topics),
             changed=self.subscription_changed,
         )
         if self.after is not current:

@@ -37,7 +37,7 @@ def reconcile(
     owners: PartitionOwners,
     reported: Reported | None,
     subscribed: Callable[[bytes], bool],
-    subscribes_to_something: Callable[[], bool],
+    has_topics: bool,
     changed: bool,
 ) -> CurrentAssignment:
     """Returns the member's assignment after a heartbeat.
@@ -49,7 +49,7 @@ def reconcile(
         owners: the owners of partitions.
         reported: the partitions that the member reports; None if it sends no report.
         subscribed: given a topic id, returns True if the member now subscribes to the topic.
-        subscribes_to_something: returns True if it subscribes to any existing topic.
+        has_topics: whether the member now subscribes to any topic, existing or not.
         changed: whether this heartbeat changed the member's subscription.
 
     Returns:
@@ -67,7 +67,7 @@ def reconcile(
     if step is KEEP:
         return current
     if step is SHRINK:
-        return _shrunk(current, reported, subscribed, subscribes_to_something)
+        return _shrunk(current, reported, subscribed, has_topics)
     if step is FENCE:
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,
@@ -100,11 +100,11 @@ def _shrunk(
     current: CurrentAssignment,
     reported: Reported | None,
     subscribed: Callable[[bytes], bool],
-    subscribes_to_something: Callable[[], bool],
+    has_topics: bool,
 ) -> CurrentAssignment:
     dropped = {topic_id: parts for topic_id, parts in current.assigned.items() if not subscribed(topic_id)}
     # Kafka also takes this branch for a member without any topics and partitions: its previous epoch is updated.
-    if not dropped and (current.revoking or subscribes_to_something()):
+    if not dropped and (current.revoking or has_topics):
         return current
     kept = {topic_id: parts for topic_id, parts in current.assigned.items() if topic_id not in dropped}
     revoking = merged(current.revoking, dropped)

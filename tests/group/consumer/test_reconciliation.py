@@ -60,7 +60,7 @@ class Table:
             owners=self.owners,
             reported=None if owned is None else reported(owned),
             subscribed=lambda _: True,
-            subscribes_to_something=lambda: True,
+            has_topics=True,
             changed=False,
         )
         if after is not before:
@@ -137,7 +137,7 @@ def test_a_step_assigns_only_free_partitions(
         owners=owners,
         reported=None if says is None else [TopicPartitions(topic_id=FOO, partitions=sorted(says))],
         subscribed=lambda _: True,
-        subscribes_to_something=lambda: True,
+        has_topics=True,
         changed=False,
     )
     assigned, revoking = set(after.assigned.get(FOO, ())), set(after.revoking.get(FOO, ()))
