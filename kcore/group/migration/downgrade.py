@@ -48,13 +48,19 @@ def downgrade_after(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> 
     return _with_classic_group(records, group, group.group_epoch, remaining, next(iter(remaining)), {}, rebalance=True)
 
 
-def downgrade_by_replacement(change: MemberChange) -> list[Record] | None:
-    """Returns the records that convert a group when a classic member replaces its last consumer member.
+def downgrade_by_replacement(change: MemberChange, instance_id: str | None) -> list[Record] | None:
+    """Returns the records that convert a group when its last consumer member, a static one, joins as a classic member.
 
-    Returns None if the group remains a consumer group. The new member has the instance id of the replaced member. The
-    other members see no change, unless a new target is due: then the group rebalances.
+    Returns None if the group remains a consumer group. The classic member may have the id of the consumer member or a
+    new one. The other members see no change, unless a new target is due: then the group rebalances.
+
+    Args:
+        change: the change of the member that joins.
+        instance_id: the instance id in the JoinGroup request; None for a dynamic member.
     """
-    group, old = change.group, change.replaced
+    group = change.group
+    old_id = None if instance_id is None else group.static_members.get(instance_id)
+    old = None if old_id is None else group.members[old_id]
     if old is None or old.is_classic or not _only_classic_remain(group, [old], joining=1):
         return None
     remaining = {

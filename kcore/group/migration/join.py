@@ -90,7 +90,7 @@ def _join(
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from None  # as Kafka 4.3.1
     metadata = _metadata(change, context, request, subscription, protocols)
     change.set_metadata(metadata, visible=visible, any_regex_counts=True)
-    downgraded = downgrade_by_replacement(change)
+    downgraded = downgrade_by_replacement(change, request.group_instance_id)
     if downgraded is not None:
         return Outcome(records + downgraded, _response(change, change.group_epoch, protocols))
     change.reconcile(owned_partitions(subscription, group.shard.topics))

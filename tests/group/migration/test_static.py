@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kcore.group.apis.heartbeat import HeartbeatApi
 from kcore.group.apis.join_group import JoinGroupApi
 from kcore.group.apis.sync_group import SyncGroupApi
@@ -16,11 +18,12 @@ from kcore.protocol.messages.sync_group import SyncGroupRequest
 from tests.group.consumer.members import GROUP, Member, World
 
 
-def join(world: World, instance_id: str) -> Any:
+def join(world: World, instance_id: str, member_id: str = "") -> Any:
     request = JoinGroupRequest(
         group_id=GROUP,
         session_timeout_ms=6_000,
         rebalance_timeout_ms=6_000,
+        member_id=member_id,
         group_instance_id=instance_id,
         protocol_type="consumer",
         protocols=[JoinGroupRequestProtocol(name="range", metadata=Subscription(topics=["a"]).encode_versioned(3))],
@@ -43,14 +46,16 @@ def sync(world: World, joined: Any, instance_id: str) -> list[int]:
     return list(topic.partitions)
 
 
-def test_the_only_consumer_member_returns_as_a_classic_one() -> None:
-    """A static member, the only one of a consumer group, returns as a classic member. The group becomes a classic group
-    without a rebalance. Its generation is the group epoch, and the member keeps its partitions.
+@pytest.mark.parametrize("member_id", ["", "m1"])
+def test_the_only_consumer_member_returns_as_a_classic_one(member_id: str) -> None:
+    """A static member, the only one of a consumer group, returns as a classic member, with a new id or with its own id.
+    The group becomes a classic group without a rebalance. Its generation is the group epoch, and the member keeps its
+    partitions.
     """
     world = World({"a": 3}, group_min_session_timeout_ms=1, group_initial_rebalance_delay_ms=0)
     member = Member(world, "m1", "i1")
     member.join(["a"])
-    joined = join(world, "i1")
+    joined = join(world, "i1", member_id)
     expected = (ErrorCode.NONE, 2, "range", "", ())
     response = (joined.error_code, joined.generation_id, joined.protocol_name, joined.leader, tuple(joined.members))
     assert response == expected
