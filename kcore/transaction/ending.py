@@ -20,7 +20,7 @@ from kcore.transaction.states import (
     PREPARE_COMMIT,
     TransactionStatus,
 )
-from kcore.transaction.transaction import NO_EPOCH, NO_PRODUCER_ID
+from kcore.transaction.transaction import LAST_EPOCH, NO_EPOCH, NO_PRODUCER_ID
 from kcore_ext.transaction.transaction import Transaction, complete, prepared
 from kcore_ext.transaction.transaction import check_since_v5 as check_end
 from kcore_ext.transaction.transaction import prepare as prepare_end
@@ -156,7 +156,8 @@ def prepare(transaction: Transaction, commit: bool, version: int, wall_ms: int, 
 def fence(transaction: Transaction, version: int, wall_ms: int, take: TakeProducerId) -> Transaction:
     """Returns the prepared abort of an open transaction that timed out, or whose producer has a new instance.
 
-    The epoch increases, so the old producer is fenced.
+    The epoch increases, so the old producer is fenced. It does not exceed 32767, the last epoch of the coordinator:
+    before transaction.version 2, an id keeps this epoch until the next InitProducerId, and a client may use it.
 
     Args:
         transaction: the current state of the transactional id; its state is Ongoing.
@@ -171,7 +172,9 @@ def fence(transaction: Transaction, version: int, wall_ms: int, take: TakeProduc
     if version >= EPOCH_BUMPS_SINCE:
         next_id = _successor(transaction, take)
         last_epoch = epoch
-    return prepared(transaction, False, epoch + 1, last_epoch, next_id, transaction.start_ms, wall_ms, version)
+    return prepared(
+        transaction, False, min(epoch, LAST_EPOCH) + 1, last_epoch, next_id, transaction.start_ms, wall_ms, version
+    )
 
 
 class ProducerIdsExhaustedError(Exception):

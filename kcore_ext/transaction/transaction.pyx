@@ -382,7 +382,7 @@ cpdef Transaction prepare(Transaction transaction, bint commit, int version, int
                 return None
             next_id = taken
         last_epoch = epoch
-        epoch += 1
+        epoch = min(epoch, LAST_EPOCH) + 1      # a client may use the epoch 32767 of an earlier fence
     return prepared(
         transaction,
         commit,

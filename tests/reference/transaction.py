@@ -134,7 +134,7 @@ def prepare(
             if taken is None:
                 return None
             next_id = taken
-        epoch, last_epoch = epoch + 1, epoch
+        epoch, last_epoch = min(epoch, LAST_EPOCH) + 1, epoch
     return replace(
         transaction,
         previous_producer_id=transaction.producer_id,

@@ -237,6 +237,18 @@ def test_only_version_2_replaces_the_producer_id_in_a_fence_at_the_last_epoch() 
     assert ending.fence(exhausted, 1, NOW, none_left).completed_identity == (PID, 32_767)
 
 
+def test_no_end_exceeds_the_last_epoch_of_the_coordinator() -> None:
+    """A client may have begun a transaction with epoch 32767, which a fence before version 2 left. The end keeps this
+    epoch, because the records of the log have 16 bits for it.
+    """
+    reserved = transaction(producer_epoch=LAST_EPOCH + 1)
+    for version in (0, 1):
+        found = ending.fence(reserved, version, NOW, none_left)
+        assert (found.producer_epoch, found.completed_identity) == (32_767, (PID, 32_767))
+    for found in (ending.fence(reserved, 2, NOW, lambda: 99), ending.prepare(reserved, True, 2, NOW, lambda: 99)):
+        assert (found.producer_epoch, found.completed_identity) == (32_767, (99, 0))
+
+
 EXPECTED = [  # (state, expected, code); the id is (7, 5), before it (3, 32766)
     (EMPTY, None, E.NONE),
     (EMPTY, (7, 5), E.NONE),

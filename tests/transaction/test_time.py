@@ -8,8 +8,10 @@ import pytest
 
 from kcore.protocol.error_codes import ErrorCode as E
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from kcore.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kcore.runtime.shard_state import ShardState
 from kcore.transaction import shard as shard_module
+from kcore.transaction.transaction import LAST_EPOCH
 from tests.transaction.world import Identity, World, end_request
 
 SCAN = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000}
@@ -198,17 +200,22 @@ def test_producer_ids_are_never_allocated_twice() -> None:
         world.restart()
 
 
+def exhausted(world: World, tid: str) -> Identity:
+    """Initialises a producer until its epoch is the last one of a client."""
+    world.begin(tid)
+    epoch = 0
+    while epoch < LAST_EPOCH:
+        for _ in range(min(2000, LAST_EPOCH - epoch)):
+            world.start(InitProducerIdRequest(transactional_id=tid, transaction_timeout_ms=1000), 4)
+            epoch += 1
+        world.settle()
+    return Identity(world.describe(tid).producer_id, LAST_EPOCH)
+
+
 @pytest.mark.parametrize("version", [4, 5])
 def test_after_the_last_epoch_an_id_gets_another_producer_id(version: int) -> None:
     world = World()
-    world.begin("a")
-    epoch = 0
-    while epoch < 32_766:
-        for _ in range(min(2000, 32_766 - epoch)):
-            world.start(InitProducerIdRequest(transactional_id="a", transaction_timeout_ms=1000), 4)
-            epoch += 1
-        world.settle()
-    who = Identity(world.describe("a").producer_id, 32_766)
+    who = exhausted(world, "a")
     world.add("a", who, [("t", 0)])
     world.produce("a", who, 0, b"x")
     code, after = world.end("a", who, True, version)
@@ -227,6 +234,26 @@ def test_after_the_last_epoch_an_id_gets_another_producer_id(version: int) -> No
     assert world.produce("a", after, 0, b"y", version=12)[0] is E.NONE
     assert world.end("a", after, True, 5)[0] is E.NONE
     assert world.committed() == [b"x", b"y"]
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_client_with_the_epoch_of_a_fence_is_fenced_in_the_same_epoch(level: int) -> None:
+    """Before transaction.version 2, the fence of an exhausted producer leaves the epoch 32767. A client that guesses it
+    may write. The next instance aborts this transaction, too, and gets another producer id.
+    """
+    world = World()
+    update = FeatureUpdateKey(feature="transaction.version", max_version_level=level, upgrade_type=2)
+    (result,) = world.call(UpdateFeaturesRequest(timeout_ms=1000, feature_updates=[update]), 1).results
+    assert not result.error_code
+    who = exhausted(world, "a")
+    for identity in (who, Identity(who.producer_id, LAST_EPOCH + 1)):
+        assert world.add("a", identity, [("t", 0)]) == [E.NONE]
+        assert world.produce("a", identity, 0, b"lost")[0] is E.NONE
+        assert world.init("a")[0] is E.CONCURRENT_TRANSACTIONS
+        assert (world.state("a"), world.describe("a").producer_epoch) == ("CompleteAbort", 32_767)
+    code, renewed = world.init("a")
+    assert (code, renewed.producer_epoch, renewed.producer_id != who.producer_id) == (E.NONE, 0, True)
+    assert world.committed() == []
 
 
 def test_a_clock_that_was_ahead_when_a_transaction_began_delays_its_abort_by_one_timeout_at_most() -> None:
