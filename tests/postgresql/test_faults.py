@@ -47,9 +47,11 @@ def proxy(primary: Server) -> Iterator[Proxy]:
 
 
 def registered(shared: PostgresShared) -> Lease:
-    """Registers node 2 over a connection without faults, and closes the connection."""
+    """Registers node 2 over a connection without faults, and closes the connection. The short time limits apply to this
+    connection, too, so PostgreSQL or the store may end it on a busy machine.
+    """
     store = shared.open()
-    lease = store.register(2, description(), TTL_MS)
+    lease = persist(lambda: store.register(2, description(), TTL_MS))
     store.close()
     return lease
 
@@ -185,6 +187,14 @@ def test_registration_ends_behind_a_black_hole(
         store.close()
         proxy.release()
         shared.reset()
+
+
+def test_the_other_node_is_registered_although_its_connection_ends(shared: PostgresShared, proxy: Proxy) -> None:
+    """The tests above register node 2 with the short time limits that they set, so a pause may end its connection."""
+    shared.url = proxy.url(shared.url.rsplit("/", 1)[1])
+    proxy.fail_at(b"INSERT INTO leases", "drop request")
+    assert registered(shared).holder == 2
+    assert proxy.failed.is_set()
 
 
 @pytest.mark.long
