@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import kcore
@@ -169,10 +170,14 @@ def _settle(proxy: RecordingProxy) -> None:
 
 
 def _keeps_in_touch(requests: list[Recorded]) -> bool:
+    """Returns True if the member sends heartbeats again, and continues a fetch session that it has opened meanwhile.
+
+    Without a session, kcore's member would not close one when it leaves; Java's member always sends the request.
+    """
     apis = [each.api for each in requests]
-    return ApiKey.FETCH in apis and any(
-        apis.count(each) >= 2 for each in (ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT)
-    )
+    epochs = [each.request.session_epoch for each in requests if each.api is ApiKey.FETCH]
+    is_fetching = any((first, second) == (0, 1) for first, second in pairwise(epochs))
+    return is_fetching and any(apis.count(each) >= 2 for each in (ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT))
 
 
 IGNORED = frozenset({"member_id", "client_software_name", "client_software_version", "max_wait_ms", "session_id"})
