@@ -1,6 +1,6 @@
-"""The comparison of two servers by random programs of requests.
+"""The comparison of two servers by random test programs.
 
-Equal servers show no difference. A planted difference is found, and the program that revealed it is shortened.
+Equal servers show no difference. A planted difference is found, and the test program that revealed it is shortened.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tools.differential.runner import Difference, Pair, await_coordinators, diff
 from tools.differential.side import Side
 
 SEEDS: Final = (4, 5)
-"""Seeds of programs of the area `groups`. The second program has a commit that the server `other` refuses."""
+"""Seeds of test programs of the area `groups`. The second test program has a commit that the server `other` refuses."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_equal_servers_respond_alike(sides: list[Side], area: str) -> None:
 
 @pytest.mark.parametrize("area", ["groups", "transactions", "share", "streams"])
 def test_a_program_continues_after_a_restart(tmp_path: Path, area: str) -> None:
-    """Both servers are killed in the middle of the program, and load their state again."""
+    """Both servers are killed in the middle of the test program, and load their state again."""
     with (
         ServerProcess(tmp_path / "one", settings=KCORE_SETTINGS | SETTINGS) as one,
         ServerProcess(tmp_path / "two", settings=KCORE_SETTINGS | SETTINGS) as two,
@@ -162,7 +162,7 @@ def test_the_order_of_records_counts_only_within_a_share_partition() -> None:
 
 @pytest.mark.parametrize(("second", "expected"), [("two", "equal"), ("other", "different")])
 def test_a_seed_has_a_result(sides: list[Side], second: str, expected: str) -> None:
-    """Without a difference, the result of a program is "equal". If only one of the servers refuses a request, the
+    """Without a difference, the result of a test program is "equal". If only one of the servers refuses a request, the
     result is "different".
     """
     servers = Servers({side.name: side.bootstrap for side in sides if side.name in ("one", second)}, {}, ())

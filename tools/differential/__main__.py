@@ -310,8 +310,9 @@ def main() -> int:
                     print(*result.report, sep="\n", flush=True)
     elapsed_s = time.monotonic() - begun_s
     print(
-        f"{kinds.total()} programs, {requests} requests to each server, {elapsed_s:.0f} s: {kinds['different']} with a "
-        f"difference, {kinds['documented']} with a documented one, {kinds['once']} with one that did not appear again"
+        f"{kinds.total()} test programs, {requests} requests to each server, {elapsed_s:.0f} s: {kinds['different']} "
+        f"with a difference, {kinds['documented']} with a documented one, {kinds['once']} with one that did not appear "
+        "again"
     )
     return 1 if kinds["different"] else 0
 

@@ -1,7 +1,7 @@
 """The area of permissions: a user with random access control lists sends requests of any shape.
 
-The first client of a program is a super user, who creates the objects of the program and the user's access control
-lists. The other clients log in as the user.
+The first client of a test program is a super user, who creates the objects of the test program and the user's access
+control lists. The other clients log in as the user.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GRANTS: Final[Mapping[int, tuple[tuple[str, ...], tuple[int, ...]]]] = {
     5: (("~-t", "~-u", "~"), (2, 4, 8)),
     7: (("~-u", "~"), (13, 14)),
 }
-"""Resource type -> the names of its access control lists, and its operations. `~` stands for the program's name."""
+"""Resource type -> the names of its access control lists, and its operations. `~` is the test program's name."""
 
 
 def _grant(side: Side, rows: list[tuple[int, str, int, int, int]]) -> tuple[Any, int]:

@@ -63,7 +63,7 @@ TRANSACTION: Final = 1
 SHARE: Final = 2
 """FindCoordinator's key type for share partitions. The types 0 and 1 are those of groups and of transactional ids."""
 FOREIGN: Final = re.compile(r"__[a-z_]+|[a-z]{2}\d+r\d+x[0-9a-f]+\b.*")
-"""A pattern for the names of internal topics, and for names of programs."""
+"""A pattern for the names of internal topics, and for names of test programs."""
 NAMED_LISTS: Final = (
     ("topics", "name"),
     ("topics", "topic"),
@@ -71,7 +71,7 @@ NAMED_LISTS: Final = (
     ("replica_election_results", "topic"),
     ("config_resources", "resource_name"),
 )
-"""Pairs as in `LISTS`. A response may also have the requested names, which need not begin with the program's name."""
+"""Pairs as in `LISTS`. A response may also have the requested names, which may begin with any other name."""
 LISTS: Final = (
     ("groups", "group_id"),
     ("transaction_states", "transactional_id"),
@@ -274,7 +274,7 @@ def own_rows(response: Any, name: str) -> Any:
     if isinstance(response, DescribeQuorumResponse):
         response.nodes = ()  # the listeners of Kafka's controllers
         for partition in (each for topic in response.topics for each in topic.partitions):
-            partition.high_watermark = 0  # it counts the changes of all programs
+            partition.high_watermark = 0  # it counts the changes of all test programs
             for replica in partition.current_voters:
                 replica.log_end_offset = 0
                 replica.replica_directory_id = bytes(16)
@@ -287,7 +287,7 @@ def own_rows(response: Any, name: str) -> Any:
 
 
 def _drop_foreign(response: Any, name: str) -> None:
-    """Removes the topics, users and settings of other programs from a response, or from a part of a response."""
+    """Removes the topics, users and settings of other test programs from a response, or from a part of a response."""
     for field, key in NAMED_LISTS:
         rows = getattr(response, field, ())
         if rows and hasattr(rows[0], key):
@@ -296,7 +296,7 @@ def _drop_foreign(response: Any, name: str) -> None:
 
 
 def _is_foreign(named: str | None, name: str) -> bool:
-    """Returns True if a name belongs to another program than `name`, or to a server."""
+    """Returns True if a name belongs to another test program than `name`, or to a server."""
     return named is not None and not named.startswith(name) and FOREIGN.match(named) is not None
 
 
@@ -362,7 +362,7 @@ def delete_topics(side: Side, name: str) -> None:
 
 
 def delete_acls(side: Side) -> None:
-    """Deletes the access control lists of a program's user."""
+    """Deletes the access control lists of a test program's user."""
     if side.user is not None:
         any_acl = DeleteAclsFilter(
             resource_type_filter=ANY,

@@ -1,6 +1,6 @@
 """The area of settings: every setting of topics, groups, client metrics and brokers, with values at and beyond bounds.
 
-Programs only validate the settings of brokers, because all programs would see a change.
+Test programs only validate the settings of brokers, because all test programs would see a change.
 """
 
 from __future__ import annotations

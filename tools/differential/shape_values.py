@@ -1,7 +1,7 @@
-"""The values of fields in the programs of `shapes.py`: for each field, sensible values and unusual ones.
+"""The values of fields in the test programs of `shapes.py`: for each field, sensible values and unusual ones.
 
-A `~` in a text stands for the name of the program. The value of a topic id is the name of a topic, and the value of a
-producer id may be a transactional id.
+A `~` in a text stands for the name of the test program. The value of a topic id is the name of a topic, and the value
+of a producer id may be a transactional id.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _served(name: str) -> bool:
 
 APIS: Final = frozenset(key.name for key in ApiKey if _served(key.name))
 NEVER_NULL: Final = frozenset({"records"})
-"""Fields without null values in the programs, because Kafka does not respond to a request with null."""
+"""Fields without null values in the test programs, because Kafka does not respond to a request with null."""
 CALLS: Final[dict[str, frozenset[str]]] = {
     "waiting_request": frozenset({"JOIN_GROUP", "SYNC_GROUP", "FETCH", "SHARE_FETCH"}),
     "writing_request": frozenset(
@@ -246,7 +246,7 @@ def _partitions(tree: dict[str, Any], chance: random.Random, name: str) -> None:
 
 
 def _quotas(tree: dict[str, Any], chance: random.Random, name: str) -> None:
-    """Makes a DescribeClientQuotas request ask for the quotas of one program only."""
+    """Makes a DescribeClientQuotas request ask for the quotas of one test program only."""
     for row in tree["components"]:
         if row["match"] is None and not row["match_type"]:
             row["match"] = f"{name}-1"
@@ -255,7 +255,7 @@ def _quotas(tree: dict[str, Any], chance: random.Random, name: str) -> None:
 
 
 def _entities(tree: dict[str, Any], chance: random.Random, name: str) -> None:
-    """Makes an AlterClientQuotas request change no default quota, which other programs would see."""
+    """Makes an AlterClientQuotas request change no default quota, which other test programs would see."""
     for entry in tree["entries"]:
         for row in entry["entity"]:
             row["entity_name"] = row["entity_name"] or f"{name}-1"

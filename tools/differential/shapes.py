@@ -106,29 +106,29 @@ class Shapes:
     }
 
     def draw(self, chance: random.Random, name: str) -> list[Step]:
-        """Returns a few requests that set up the objects of the program, and 6 to 14 random requests."""
+        """Returns a few requests that set up the objects of the test program, and 6 to 14 random requests."""
         drawer = ShapesDrawer(chance, name, count=chance.choice([1, 3, 6]))
         return drawer.setup(0.5) + [drawer.step() for _ in range(chance.randrange(6, 14))]
 
 
 class ShapesDrawer:
-    """Draws the requests of a program.
+    """Draws the requests of a test program.
 
     Args:
         chance: the source of random numbers.
-        name: the name of the program.
-        count: number of APIs that the program uses.
+        name: the name of the test program.
+        count: number of APIs that the test program uses.
     """
 
     def __init__(self, chance: random.Random, name: str, count: int) -> None:
         self.chance = chance
         self.name = name
         self.unusual = chance.choice([0.03, 0.1, 0.2])
-        # Each program uses a few APIs: their combinations become frequent.
+        # Each test program uses a few APIs: their combinations become frequent.
         self.apis = chance.sample(sorted(APIS), count)
 
     def setup(self, frequency: float) -> list[Step]:
-        """Returns the steps that create the program's objects: two topics, and each other object with `frequency`."""
+        """Returns the steps that create the objects: two topics, and each other object with `frequency`."""
         name = self.name
         steps = [
             Step(0, "create_topic", {"name": f"{name}-a", "partitions": 2}),
