@@ -49,6 +49,8 @@ _REMEDIES: Final = {
 _REMEDY: Final = "; the clients try again; if this repeats, check the disk or the database of the log"
 """The advice for every other reason."""
 
+_ATTEMPTS: Final = (1, 2, 3)
+"""Attempts to complete a response of a failed round. A tuple, because `range` would need memory in each loop."""
 
 MAX_NAMES: Final = 5
 """Maximum number of participants of a failed commit that a log line names."""
@@ -466,28 +468,24 @@ class CommitPipeline(PipelineCore):
                 restored = self._restore(participant, error) and restored
             self._uncertain_participants = None
         for pending in responses:
-            if not pending.done:
+            for attempt in _ATTEMPTS:
+                if pending.done:
+                    break
                 try:
-                    self._fail_response(pending, error)
-                except Exception:  # no memory for the call: the responses after this one must be completed, too
-                    self._fail_response(pending, error)
+                    self._fail_response(pending, error, attempt)
+                except Exception as failure:  # perhaps no memory, even for the call
+                    self._response_failed(pending, failure)
         if restored:
             self.interrupted = False
             if self.on_fenced is not None and isinstance(error, FencedWriteError):
                 self.on_fenced(error)
 
-    def _fail_response(self, pending: Pending, error: LogError) -> None:
-        """Completes a response with an error.
-
-        If the API cannot build the error response, tries again, because memory may have been exhausted.
+    def _fail_response(self, pending: Pending, error: LogError, attempt: int) -> None:
+        """Completes a response with an error. The last attempt does not use the API's own error code, in case the API
+        cannot build the response with this code.
         """
-        for code in (pending.api.storage_error, pending.api.storage_error, ErrorCode.UNKNOWN_SERVER_ERROR):
-            try:
-                pending.fail(code, refused_write(error))
-            except Exception as failure:
-                self._response_failed(pending, failure)
-            if pending.done:
-                return
+        code = pending.api.storage_error if attempt < _ATTEMPTS[-1] else ErrorCode.UNKNOWN_SERVER_ERROR
+        pending.fail(code, refused_write(error))
 
     def _log_refusal(self, error: LogError) -> None:
         """Logs the cause of a failed write, unless the previous commit failed for the same cause, for example a full

@@ -16,6 +16,7 @@ from kcore.protocol import EncodeError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import Outcome, Pending, Record, RequestContext, ShardState, ShardTimer, failed_requests, gather
 from kcore.runtime.commit import CommitPipeline
+from kcore.runtime.shard_services import ShardServices
 from kcore_ext.batch import BatchBuilder, iter_records
 from tests.runtime.machines import KEY, AddApi, Bench, Count, CounterMachine, Name
 
@@ -128,10 +129,7 @@ def test_an_aborted_round_writes_nothing_of_other_shards() -> None:
         0,
         bench.log.open(other_key),
         CounterMachine,
-        pipeline=bench.pipeline,
-        wheel=bench.wheel,
-        slices=bench.slices,
-        now=bench.now,
+        ShardServices(bench.pipeline, bench.wheel, bench.slices, bench.now),
     )
     other.load()
     bench.slices.finish()
@@ -460,11 +458,11 @@ def test_a_failed_round_completes_all_responses_although_memory_was_short(monkey
     fail_response = CommitPipeline._fail_response
     raised = []
 
-    def short(self: CommitPipeline, pending: Pending, error: LogError) -> None:
+    def short(self: CommitPipeline, pending: Pending, error: LogError, attempt: int) -> None:
         if not raised:
             raised.append(pending)
             raise MemoryError
-        fail_response(self, pending, error)
+        fail_response(self, pending, error, attempt)
 
     monkeypatch.setattr(CommitPipeline, "_fail_response", short)
     bench = Bench()
