@@ -100,6 +100,11 @@ cdef inline OffsetTables tables_of(GroupCore machine):
     return machine.offset_tables
 
 
+cdef inline OffsetBlock empty_block(OffsetTables tables, object group_id, type record_type):
+    """Returns a block for the offsets of one commit, which do not expire by themselves."""
+    return block_of(group_id, tables.now.wall_ms, NO_EXPIRY, tables.metadata_max_bytes, record_type)
+
+
 cdef inline int version_of(object context) except? -1:
     """Returns the API version of a request, which is the first element of the request's context."""
     return (<tuple>context)[0] if isinstance(context, tuple) else context.api_version
@@ -223,9 +228,7 @@ cdef class CommitFastPath(EncodedFastPath):
     cdef OffsetBlock _block(self, OffsetTables tables, object group_id, object topics, CommitTemplate template,
                             bint with_ids):
         """Returns the offsets of an accepted commit; None if one of them needs the generic path."""
-        cdef OffsetBlock block = block_of(
-            group_id, tables.now.wall_ms, NO_EXPIRY, tables.metadata_max_bytes, self._record_type
-        )
+        cdef OffsetBlock block = empty_block(tables, group_id, self._record_type)
         cdef Py_ssize_t i = 0
         for topic in topics:
             # Validating the group ran Python code, which may have extended the request.
@@ -239,10 +242,8 @@ cdef class CommitFastPath(EncodedFastPath):
 
     cdef OffsetBlock _encoded_block(self, OffsetTables tables, object group_id, EncodedCommit* commit,
                                     CommitTemplate template):
-        """Returns the same as `_block`, for an encoded request."""
-        cdef OffsetBlock block = block_of(
-            group_id, tables.now.wall_ms, NO_EXPIRY, tables.metadata_max_bytes, self._record_type
-        )
+        """Returns the offsets of an accepted encoded commit; None if one of them needs the generic path."""
+        cdef OffsetBlock block = empty_block(tables, group_id, self._record_type)
         cdef const unsigned char** partitions = commit.partitions
         cdef int i
         for i in range(commit.topic_count):
