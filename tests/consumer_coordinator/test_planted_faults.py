@@ -69,7 +69,7 @@ def _a_fenced_consumer_commits(patch: pytest.MonkeyPatch) -> None:
 
 def _a_fenced_classic_member_commits(patch: pytest.MonkeyPatch) -> None:
     def identity(self: Any) -> tuple[str, int, str | None]:
-        return self.generation.member_id, self._last_epoch, self.settings.instance_id
+        return self.generation.member_id, self._last_generation_id, self.settings.instance_id
 
     patch.setattr(classic.ClassicMember, "_commit_identity", identity)
     patch.setattr(Ownership, "end_membership", lambda self: None)  # the second fence, for queued commits

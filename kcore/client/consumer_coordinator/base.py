@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from enum import Enum, auto
 from typing import Any
 
 from kcore.client import versions
@@ -16,7 +17,15 @@ from kcore.client.consumer_coordinator.commit_requests import (
     commit_request,
     partition_error,
 )
-from kcore.client.consumer_coordinator.interface import Assigned, Commit, Lost, MemberEvent, MemberSettings, Outgoing
+from kcore.client.consumer_coordinator.interface import (
+    Assigned,
+    Commit,
+    Lost,
+    MemberEvent,
+    MemberSettings,
+    Outgoing,
+    Revoked,
+)
 from kcore.client.consumer_coordinator.ownership import NOT_IN_GROUP, Ownership
 from kcore.client.consumer_coordinator.requests import MemberRequests
 from kcore.client.malformed import MALFORMED, malformed
@@ -31,6 +40,18 @@ HANDLER_GRACE_MS = 5_000
 """Time in ms for which `close` waits after its deadline while the user's code handles an event. The member then
 leaves.
 """
+
+
+class LeaveStage(Enum):
+    """The stages in which a member leaves its group, in their order."""
+
+    NOT_LEAVING = auto()
+    COMMIT = auto()
+    COMMITTING = auto()
+    REVOKE = auto()
+    REVOKING = auto()
+    LEAVE = auto()
+    LEFT = auto()
 
 
 class GroupMemberMachine(MemberRequests):
@@ -80,6 +101,7 @@ class GroupMemberMachine(MemberRequests):
         self._poll_deadline_ms = now_ms + settings.rebalance_timeout_ms
         self._closing = False
         self._close_deadline_ms = 0
+        self._leave_stage = LeaveStage.NOT_LEAVING
         self._interrupted = False
 
     # ---- defined by each protocol
@@ -137,6 +159,19 @@ class GroupMemberMachine(MemberRequests):
         """Returns the error for a commit that the coordinator refused with the error `code`.
 
         Returns None if the member repeats the commit with its current epoch."""
+
+    @property
+    @abstractmethod
+    def _lost_epoch(self) -> int:
+        """The epoch of a `Lost` event for the partitions of a member that is not in the group."""
+
+    @abstractmethod
+    def _leave(self, now_ms: int) -> None:
+        """Leaves the group after the member has given its partitions up. Sets the stage LEFT, or waits."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Closes the machine, although the coordinator may not know yet that the member leaves."""
 
     # ---- inputs
 
@@ -265,6 +300,46 @@ class GroupMemberMachine(MemberRequests):
         self._closing = True
         self._close_deadline_ms = now_ms + timeout_ms
         self._begin_close(now_ms)
+
+    def _leave_step(self, now_ms: int) -> None:
+        """Takes the next step of leaving, as soon as the user's code has handled the last event."""
+        stage, deadline_ms = self._leave_stage, self._close_deadline_ms
+        late = now_ms >= deadline_ms
+        if self.event is not None:
+            if now_ms >= deadline_ms + HANDLER_GRACE_MS:  # the user's code has not returned
+                self._end()
+            return
+        if late and stage in (LeaveStage.COMMIT, LeaveStage.COMMITTING):
+            stage = LeaveStage.REVOKE  # the commit did not end in time; the user's code still gives the partitions up
+        elif late and stage is not LeaveStage.REVOKE:
+            self._end()
+            return
+        if stage is LeaveStage.COMMIT:
+            self._leave_stage = LeaveStage.COMMITTING
+            self._commit_consumed(now_ms, deadline_ms - now_ms, self._leave_committed)
+        elif stage is LeaveStage.REVOKE:
+            self._leave_stage = LeaveStage.REVOKING
+            self._close_deadline_ms = max(deadline_ms, now_ms + 1)
+            partitions = sorted_partitions(self.assignment)
+            if not partitions:
+                self._leave_revoked(None, now_ms)
+            elif self.epoch >= 0:
+                self.revoking = self.assignment
+                self._emit(Revoked(partitions, self.epoch), self._leave_revoked)
+            else:
+                self._emit(Lost(partitions, self._lost_epoch), self._leave_revoked)
+        elif stage is LeaveStage.LEAVE and not self._commits and self._committing is None:
+            self._leave(now_ms)
+
+    def _leave_committed(self, now_ms: int) -> None:
+        if self._leave_stage is LeaveStage.COMMITTING:
+            self._leave_stage = LeaveStage.REVOKE
+            self._leave_step(now_ms)
+
+    def _leave_revoked(self, error: BaseException | None, now_ms: int) -> None:
+        self.assignment = self.revoking = frozenset()
+        self._leave_stage = LeaveStage.LEAVE
+        self._leave_step(now_ms)
 
     def abandon(self) -> None:
         """Ends the machine without a request. Waiting commits fail."""

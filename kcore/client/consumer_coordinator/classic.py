@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
-from kcore.client.consumer_coordinator.base import HANDLER_GRACE_MS, NO_COORDINATOR, sorted_partitions
+from kcore.client.consumer_coordinator.base import NO_COORDINATOR, LeaveStage
 from kcore.client.consumer_coordinator.classic_rebalance import ClassicRebalance
 from kcore.client.consumer_coordinator.classic_requests import heartbeat_request
 from kcore.client.consumer_coordinator.interface import (
     DYNAMIC_LEAVE,
     REMAIN,
     Generation,
-    Lost,
-    Revoked,
 )
 from kcore.client.consumer_coordinator.ownership import NOT_IN_GROUP
 from kcore.client.consumer_coordinator.states import ClassicState
@@ -196,53 +194,12 @@ class ClassicMember(ClassicRebalance):
     def _begin_close(self, now_ms: int) -> None:
         joined_before = self.state in BEATING
         self._enter(LEAVING)
-        self._stage = "commit" if joined_before and self.generation.id >= 0 else "revoke"
+        self._leave_stage = LeaveStage.COMMIT if joined_before and self.generation.id >= 0 else LeaveStage.REVOKE
         self._interrupt_event()
         self._leave_step(now_ms)
 
-    def _leave_step(self, now_ms: int) -> None:
-        """Takes the next step of leaving, as soon as the user's code has handled the last event."""
-        late = now_ms >= self._close_deadline_ms
-        if self.event is not None:
-            if now_ms >= self._close_deadline_ms + HANDLER_GRACE_MS:  # the user's code has not returned
-                self._enter(CLOSED)
-                self.abandon()
-            return
-        if late and self._stage in ("commit", "committing"):
-            self._stage = "revoke"  # the commit did not end in time; the user's code still gives the partitions up
-        elif late and self._stage != "revoke":
-            self._enter(CLOSED)
-            self.abandon()
-            return
-        if self._stage == "commit":
-            self._stage = "committing"
-            self._commit_consumed(now_ms, self._close_deadline_ms - now_ms, self._leave_committed)
-        elif self._stage == "revoke":
-            self._stage = "revoking"
-            self._close_deadline_ms = max(self._close_deadline_ms, now_ms + 1)
-            partitions = sorted_partitions(self.assignment)
-            if not partitions:
-                self._leave_revoked(None, now_ms)
-            elif self.generation.id >= 0:
-                self.revoking = self.assignment
-                self._emit(Revoked(partitions, self.generation.id), self._leave_revoked)
-            else:
-                self._emit(Lost(partitions, self._last_epoch), self._leave_revoked)
-        elif self._stage == "leave" and not self._commits and self._committing is None:
-            self._stage = "left"
-            self._send_last(now_ms)
-
-    def _leave_committed(self, now_ms: int) -> None:
-        if self._stage == "committing":
-            self._stage = "revoke"
-            self._leave_step(now_ms)
-
-    def _leave_revoked(self, error: BaseException | None, now_ms: int) -> None:
-        self.assignment = self.revoking = frozenset()
-        self._stage = "leave"
-        self._leave_step(now_ms)
-
-    def _send_last(self, now_ms: int) -> None:
+    def _leave(self, now_ms: int) -> None:
+        self._leave_stage = LeaveStage.LEFT
         static = self.settings.instance_id is not None
         leaves = self.settings.leave == DYNAMIC_LEAVE or (self.settings.leave != REMAIN and not static)
         if leaves and self.generation.member_id and self._broker is not None:
@@ -255,8 +212,11 @@ class ClassicMember(ClassicRebalance):
         request = LeaveGroupRequest(group_id=self.settings.group_id, members=[identity])
         self._send(request, then, lambda error, now_ms: then(None, now_ms), apart=bool(self._in_flight))
 
+    def _end(self) -> None:
+        self._enter(CLOSED)
+        self.abandon()
+
     def _left(self, response: Any, now_ms: int) -> None:
         if self.state is LEAVING:
-            self._enter(CLOSED)
             self.generation = Generation()
-            self.abandon()
+            self._end()

@@ -64,6 +64,7 @@ class ClassicRebalance(GroupMemberMachine):
         self.is_leader = False
         self._cooperative = rebalance_protocol(settings.assignors) == COOPERATIVE
         self._pattern = None if settings.pattern is None else re.compile(settings.pattern)
+        self._last_generation_id = -1
         self._rejoin = True
         self._reason = ""
         self._join_at_ms = now_ms
@@ -78,12 +79,15 @@ class ClassicRebalance(GroupMemberMachine):
         self._heartbeats_failed = 0  # since the last successful heartbeat
         self._session_deadline_ms = 0
         self._leader_topics: set[str] = set()
-        self._stage = ""
 
     @property
     def epoch(self) -> int:
         """The generation; -1 outside of the group."""
         return self.generation.id
+
+    @property
+    def _lost_epoch(self) -> int:
+        return self._last_generation_id
 
     @property
     def member_id(self) -> str:
@@ -125,7 +129,7 @@ class ClassicRebalance(GroupMemberMachine):
         partitions = sorted_partitions(self.assignment)
         if self.generation.id < 0 or not self.generation.member_id:
             if partitions:
-                self._emit(Lost(partitions, self._last_epoch), partial(self._given_up, self.assignment))
+                self._emit(Lost(partitions, self._lost_epoch), partial(self._given_up, self.assignment))
                 return
         elif not self._cooperative:
             self._emit(Revoked(partitions, self.generation.id), partial(self._given_up, self.assignment))
@@ -138,8 +142,6 @@ class ClassicRebalance(GroupMemberMachine):
                 self._emit(Revoked(dropped, self.generation.id), partial(self._given_up, self.revoking))
                 return
         self._begin_join(now_ms)
-
-    _last_epoch = -1
 
     def _given_up(self, partitions: frozenset[TopicPartition], error: BaseException | None, now_ms: int) -> None:
         self.assignment -= partitions
@@ -187,7 +189,7 @@ class ClassicRebalance(GroupMemberMachine):
             self._attempt_failed(KafkaError.of(ErrorCode.INCONSISTENT_GROUP_PROTOCOL), now_ms)
             return
         self.generation = Generation(response.generation_id, response.member_id, response.protocol_name or "")
-        self._last_epoch = response.generation_id
+        self._last_generation_id = response.generation_id
         self.is_leader = response.leader == response.member_id
         self._heartbeat_at_ms = now_ms + self.settings.heartbeat_interval_ms
         self._session_deadline_ms = now_ms + self.settings.session_timeout_ms
@@ -394,7 +396,7 @@ class ClassicRebalance(GroupMemberMachine):
         self.error = self.fatal = KafkaError.of(ErrorCode.FENCED_INSTANCE_ID, text)
         self._reset(keep_id=False)
         self._enter(FATAL)
-        self._lose_assignment(self._last_epoch, now_ms, self._lost)
+        self._lose_assignment(self._lost_epoch, now_ms, self._lost)
 
     def _lost(self, now_ms: int) -> None:
         self.assignment = self.revoking = frozenset()

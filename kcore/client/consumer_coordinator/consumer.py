@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kcore.client.consumer_coordinator.base import (
-    HANDLER_GRACE_MS,
     NO_COORDINATOR,
     GroupMemberMachine,
+    LeaveStage,
     sorted_partitions,
 )
 from kcore.client.consumer_coordinator.commit_requests import OffsetsByPartition
@@ -18,7 +18,6 @@ from kcore.client.consumer_coordinator.interface import (
     DYNAMIC_LEAVE,
     REMAIN,
     Assigned,
-    Lost,
     MemberSettings,
     Revoked,
 )
@@ -93,7 +92,6 @@ class ConsumerMember(GroupMemberMachine):
         self._reconcile_attempts = 0  # revocations that the user's code failed to handle, one after another
         self._unconfirmed = False  # the partitions that were reported last may be fewer than the response allows for
         self._polled_once = False
-        self._stage = ""  # the step of leaving
         self._join_sent = False  # the coordinator may know the member, though no response has brought an epoch
         self._join_lost = False  # a join may have reached the coordinator though no response arrived
         self._late = False  # leaving because the user's code did not poll
@@ -499,72 +497,40 @@ class ConsumerMember(GroupMemberMachine):
         return static and (self._late or self.settings.leave != DYNAMIC_LEAVE)
 
     def _begin_close(self, now_ms: int) -> None:
-        self._stage = "wait"
+        self._leave_stage = LeaveStage.COMMIT
         self._interrupt_event()
         self._reconciling = False
         if self.state in IN_GROUP:
             self._enter(PREPARE_LEAVING)
         self._leave_step(now_ms)
 
-    def _leave_step(self, now_ms: int) -> None:
-        """Takes the next step of leaving, as soon as the user's code has handled the last event."""
-        late = now_ms >= self._close_deadline_ms
-        if self.event is not None:
-            if now_ms >= self._close_deadline_ms + HANDLER_GRACE_MS:  # the user's code has not returned
-                self._finish()
-            return
-        if late and self._stage in ("wait", "committing"):
-            self._stage = "revoke"  # the commit did not end in time; the user's code still gives the partitions up
-        elif late and self._stage != "revoke":
-            self._finish()
-            return
-        if self._stage == "wait":
-            self._stage = "committing"
-            self._commit_consumed(now_ms, self._close_deadline_ms - now_ms, self._leave_committed)
-        elif self._stage == "revoke":
-            self._stage = "revoking"
-            self._close_deadline_ms = max(self._close_deadline_ms, now_ms + 1)
-            partitions = sorted_partitions(self.assignment)
-            if not partitions:
-                self._leave_revoked(None, now_ms)
-            elif self._epoch > 0:
-                self.revoking = self.assignment
-                self._emit(Revoked(partitions, self._epoch), self._leave_revoked)
-            else:
-                self._emit(Lost(partitions, self._epoch), self._leave_revoked)
-        elif self._stage == "leave" and not self._commits and self._committing is None:
-            joins = self._epoch == 0 and self._join_sent
-            if joins and self._in_flight and self._broker is not None:
-                return  # until the response: the coordinator might get the leave first, and keep the member
-            self._stage = "left"
-            remain = self.settings.leave == REMAIN and self.settings.instance_id is None
-            known = self._epoch > 0 or joins
-            if self.state is not PREPARE_LEAVING or self._broker is None or not known or remain:
-                self._finish()
-            else:
-                self._enter(LEAVING)
-                self._send_heartbeat(STATIC_LEAVE_EPOCH if self._leaves_temporarily() else LEAVE_EPOCH, now_ms)
+    @property
+    def _lost_epoch(self) -> int:
+        return self._epoch
 
-    def _leave_committed(self, now_ms: int) -> None:
-        if self._stage == "committing":
-            self._stage = "revoke"
-            self._leave_step(now_ms)
-
-    def _leave_revoked(self, error: BaseException | None, now_ms: int) -> None:
-        self.assignment = self.revoking = frozenset()
-        self._stage = "leave"
-        self._leave_step(now_ms)
+    def _leave(self, now_ms: int) -> None:
+        joins = self._epoch == 0 and self._join_sent
+        if joins and self._in_flight and self._broker is not None:
+            return  # until the response: the coordinator might get the leave first, and keep the member
+        self._leave_stage = LeaveStage.LEFT
+        remain = self.settings.leave == REMAIN and self.settings.instance_id is None
+        known = self._epoch > 0 or joins
+        if self.state is not PREPARE_LEAVING or self._broker is None or not known or remain:
+            self._end()
+        else:
+            self._enter(LEAVING)
+            self._send_heartbeat(STATIC_LEAVE_EPOCH if self._leaves_temporarily() else LEAVE_EPOCH, now_ms)
 
     def _left(self, now_ms: int) -> None:
         """Ends the membership: the coordinator has removed the member, or will do so."""
         if not self._closing:
             return  # the heartbeat of a member that did not poll in time: its response is ignored
-        if self.assignment and self._stage != "left":
+        if self.assignment and self._leave_stage is not LeaveStage.LEFT:
             self._epoch = 0  # fenced while leaving: the partitions are lost, which the next step reports
             return
-        self._finish()
+        self._end()
 
-    def _finish(self) -> None:
+    def _end(self) -> None:
         if self.state is not CLOSED:
             self.state = CLOSED
         self._epoch = 0
