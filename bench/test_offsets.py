@@ -32,6 +32,7 @@ from kcore.protocol.messages.offset_commit import (
 from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore.runtime import CommitPipeline, RequestContext, Shard, Shards, Slices, TopicInfo
+from kcore.runtime.shard_services import ShardServices
 from kcore_ext.batch import BatchBuilder
 from kcore_ext.group.offsets import OffsetAndMetadata
 from kcore_ext.runtime.timer_wheel import TimerWheel
@@ -74,10 +75,7 @@ class Node:
             index,
             self.log,
             lambda context: GroupShard(context, Config(), Topics(), str),
-            pipeline=self.pipeline,
-            wheel=self.wheel,
-            slices=self.slices,
-            now=self.now,
+            ShardServices(self.pipeline, self.wheel, self.slices, self.now),
         )
 
     def load(self) -> Shard[GroupShard]:

@@ -31,6 +31,7 @@ from kcore.config.node import Config
 from kcore.errors import ConfigError, KcoreError
 from kcore.group.consumer.services import ConsumerServices
 from kcore.group.meters import GroupMeters
+from kcore.group.node import make_group_shards
 from kcore.group.record_limits import GroupRecordLimits
 from kcore.group.shard import GroupShard
 from kcore.group.share.end_offsets import LocalEndOffsets
@@ -42,7 +43,7 @@ from kcore.log.data_folder import volume_bytes
 from kcore.process_logging import log_failure, log_name
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.protocol.uuids import to_hex, version_4
-from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, ShardState, Slices
+from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, ShardServices, ShardState, Slices
 from kcore.runtime.api import Guard
 from kcore.runtime.cluster import AdvertisedCluster, SingleNodeCluster
 from kcore.runtime.deferred import DeferredApi, ServedApis
@@ -51,11 +52,11 @@ from kcore.runtime.late_shards import CoordinatorTopic
 from kcore.runtime.recovery import Recovery
 from kcore.served_apis import apis_of
 from kcore.share.coordinator import ShareCoordinator, ShareStateTopic
-from kcore.share.node import ShardServices, start_share_coordinator
+from kcore.share.node import start_share_coordinator
 from kcore.share.persister import Persister
-from kcore.transaction.coordinator import TransactionCoordinator
 from kcore.transaction.local_markers import LocalMarkers
-from kcore.transaction.shard import Services, TransactionShard
+from kcore.transaction.node import make_transaction_coordinator
+from kcore.transaction.shard import TransactionServices
 from kcore.transaction.verification import TransactionVerifier
 from kcore_ext.runtime.purgatory import Purgatory
 from kcore_ext.runtime.timer_wheel import TimerWheel
@@ -93,6 +94,7 @@ class Engine:
         fetch_sessions: the open sessions by connection; `connection_closed` ends the sessions of a connection.
         pipeline: commits the decided records.
         now: the clock, which the driver reads once per round.
+        shard_services: the pipeline, the timers, the slices and the clock, for the shards.
         slices: the queue of long work, of which the driver runs a short part at a time.
         cluster: this node and its addresses.
         topics: the directory of topics by name and by id.
@@ -139,15 +141,13 @@ class Engine:
         self.purgatory = Purgatory(self.wheel)
         self.slices = Slices()
         self.pipeline = CommitPipeline(log)
+        self.shard_services = ShardServices(self.pipeline, self.wheel, self.slices, self.now)
         self.topics = Topics()
         self.cluster = self._make_cluster()
         metadata = metadata_shard(
             self._metadata_log(),
             self.topics,
-            pipeline=self.pipeline,
-            wheel=self.wheel,
-            slices=self.slices,
-            now=self.now,
+            self.shard_services,
             min_insync_replicas=config.min_insync_replicas,
             leads=self.decides,
             node_id=config.node_id,
@@ -164,7 +164,7 @@ class Engine:
         self.streams_groups = self._streams_services()
         self.share_groups = self._share_group_services()
         self.group_meters = GroupMeters()
-        self.groups: Shards[GroupShard] = self._group_shards()
+        self.groups = self._group_shards()
         self._load_groups()
         self._start_transactions()
         self._start_share()
@@ -206,6 +206,20 @@ class Engine:
             topic_creator=self.control.application_topics,
         )
 
+    def _group_shards(self) -> Shards[GroupShard]:
+        return make_group_shards(
+            self.config,
+            self.topics,
+            self.partitions.get,
+            self.shard_services,
+            new_member_id=lambda: to_hex(self.new_uuid()),
+            max_record_bytes=self._group_record_limit,
+            consumer=self.consumer_groups,
+            streams=self.streams_groups,
+            share=self.share_groups,
+            meters=self.group_meters,
+        )
+
     def _load_groups(self) -> None:
         """Starts to load the group shards, and forwards changes of topics and settings to them."""
         self.topics.listen(GroupTopics(self.groups, self.consumer_groups, self.streams_groups, self.share_groups))
@@ -230,7 +244,14 @@ class Engine:
     def _start_transactions(self) -> None:
         """Starts the transaction coordinator and the verification of transactional writes."""
         self.markers = self._make_markers()
-        self.transactions = TransactionCoordinator(self._transaction_shard, self.pipeline)
+        services = TransactionServices(
+            self.config,
+            self.topics,
+            self.control.producer_ids.next_id,
+            self.markers,
+            partial(self.topics.feature_level, "transaction.version"),
+        )
+        self.transactions = make_transaction_coordinator(self.partitions.get, self.shard_services, services)
         self.topics.listen(CoordinatorTopic(self.transactions, self._first_epoch()))
         self.transaction_verifier = self._make_verifier()
         self.partition_verifier = PartitionVerifier(self.transaction_verifier, self.wheel, self.now)
@@ -239,9 +260,8 @@ class Engine:
 
     def _start_share(self) -> None:
         """Starts the share coordinator and the delivery of records to share groups."""
-        shards = ShardServices(self.pipeline, self.wheel, self.slices, self.now)
         self.share, self.share_persister = self._share_coordinator(
-            self.config, self.topics, self.partitions.get, self.control.internal_topics.ensure, shards
+            self.config, self.topics, self.partitions.get, self.control.internal_topics.ensure, self.shard_services
         )
         self.topics.listen(ShareStateTopic(self.share, self._first_epoch()))
         settings = self.control.group_configs
@@ -367,62 +387,9 @@ class Engine:
         for callback in self._when_loaded:
             callback()
 
-    def _group_shards(self) -> Shards[GroupShard]:
-        topic = self.topics.by_name(CONSUMER_OFFSETS)
-        assert topic is not None, f"{CONSUMER_OFFSETS} was created just now"
-
-        def make(index: int) -> Shard[GroupShard]:
-            partition = self.partitions.get(CONSUMER_OFFSETS, index)
-            assert partition is not None, f"{CONSUMER_OFFSETS} has {topic.partitions} partitions"
-            return Shard(
-                CONSUMER_OFFSETS,
-                index,
-                partition,
-                lambda context: GroupShard(
-                    context,
-                    self.config,
-                    self.topics,
-                    self._new_member_id,
-                    self._group_record_limit(),
-                    consumer=self.consumer_groups,
-                    streams=self.streams_groups,
-                    share=self.share_groups,
-                    meters=self.group_meters,
-                ),
-                pipeline=self.pipeline,
-                wheel=self.wheel,
-                slices=self.slices,
-                now=self.now,
-                max_batch_bytes=self._group_record_limit(),
-                codec=self.config.offsets_topic_compression_codec,
-            )
-
-        return Shards(CONSUMER_OFFSETS, topic.partitions, make, self.pipeline)
-
     def _group_record_limit(self) -> int:
         limit: int = self.control.topic_configs.effective(CONSUMER_OFFSETS)["max.message.bytes"]
         return limit
-
-    def _transaction_shard(self, index: int) -> Shard[TransactionShard]:
-        partition = self.partitions.get(TRANSACTION_STATE, index)
-        assert partition is not None, f"{TRANSACTION_STATE} was made with partition {index}"
-        services = Services(
-            self.config,
-            self.topics,
-            self.control.producer_ids.next_id,
-            self.markers,
-            partial(self.topics.feature_level, "transaction.version"),
-        )
-        return Shard(
-            TRANSACTION_STATE,
-            index,
-            partition,
-            lambda context: TransactionShard(context, services),
-            pipeline=self.pipeline,
-            wheel=self.wheel,
-            slices=self.slices,
-            now=self.now,
-        )
 
     def share_groups_enabled(self) -> bool:
         """Returns True if the cluster's share.version enables share groups."""
@@ -440,9 +407,6 @@ class Engine:
         if topic == TRANSACTION_STATE and self.transactions.shards is not None:
             return self.transactions.shards.get(index)
         return None
-
-    def _new_member_id(self) -> str:
-        return to_hex(self.new_uuid())
 
     def _served_apis(self) -> list[DeferredApi]:
         return apis_of(self)

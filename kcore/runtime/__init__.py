@@ -12,6 +12,7 @@ from kcore.runtime.machine import Outcome, Record, ShardContext, StateMachine
 from kcore.runtime.partitioner import java_hash, partition_for
 from kcore.runtime.pending import Pending, gather
 from kcore.runtime.shard import Shard
+from kcore.runtime.shard_services import ShardServices
 from kcore.runtime.shard_state import ShardState
 from kcore.runtime.shard_timer import ShardTimer
 from kcore.runtime.shards import Shards
@@ -29,6 +30,7 @@ __all__ = [
     "Shard",
     "ShardContext",
     "ShardLog",
+    "ShardServices",
     "ShardState",
     "ShardTimer",
     "Shards",

@@ -22,11 +22,10 @@ from kcore.runtime.shard_timer import ShardTimer
 from kcore_ext.runtime.shard import ShardCore
 
 if TYPE_CHECKING:
-    from kcore.clock import Now
     from kcore.runtime.api import Api, RequestContext
-    from kcore.runtime.commit import CommitPipeline
+    from kcore.runtime.shard_services import ShardServices
     from kcore.runtime.slices import Slices
-    from kcore_ext.runtime.timer_wheel import Timer, TimerWheel
+    from kcore_ext.runtime.timer_wheel import Timer
 
 logger = limited_logger(__name__)
 
@@ -48,10 +47,7 @@ class Shard(ShardCore, Generic[M]):
         index: the partition.
         log: the partition's log.
         factory: makes an empty state machine; called at each load.
-        pipeline: commits the decided records.
-        wheel: the node's timers.
-        slices: runs long work.
-        now: the clock, which is read once per round.
+        services: the components that all shards of the node use.
         max_batch_bytes: the topic's max.message.bytes; the records of one decision must fit in one batch.
         codec: the codec of the batches, 0 for none. `max_batch_bytes` limits the batch before compression.
         allows_background_commit: True if no response shows state that is not durable yet. Another thread may then write
@@ -90,11 +86,8 @@ class Shard(ShardCore, Generic[M]):
         index: int,
         log: ShardLog,
         factory: Callable[[ShardContext], M],
+        services: ShardServices,
         *,
-        pipeline: CommitPipeline,
-        wheel: TimerWheel,
-        slices: Slices,
-        now: Now,
         max_batch_bytes: int = 1_048_588,
         codec: int = 0,
         allows_background_commit: bool = True,
@@ -109,10 +102,7 @@ class Shard(ShardCore, Generic[M]):
         self.allows_background_commit = allows_background_commit
         self.dirty = self.committing = False
         self._log = log
-        self._pipeline = pipeline
-        self._wheel = wheel
-        self._slices = slices
-        self._now = now
+        self._pipeline, self._wheel, self._slices, self._now = services
         self._max_batch_bytes = max_batch_bytes
         self._codec = codec
         self._compress = compress
@@ -120,8 +110,8 @@ class Shard(ShardCore, Generic[M]):
         self._reload = False
         self._on_state: Callable[[Shard[M]], None] | None = None
         self._ahead = ReadAhead()
-        self._retry = LoadRetry(wheel, now, self.load_again)
-        self.machine = factory(ShardContext(self, now))
+        self._retry = LoadRetry(self._wheel, self._now, self.load_again)
+        self.machine = factory(ShardContext(self, self._now))
 
     # ---- requests
 

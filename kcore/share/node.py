@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kcore.runtime.loader import ShardLog
 from kcore.runtime.shard import Shard
@@ -14,12 +14,9 @@ from kcore.share.shard import TOPIC_NAME, ShareServices, ShareShard
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kcore.clock import Now
     from kcore.config.node import Config
-    from kcore.runtime.commit import CommitPipeline
-    from kcore.runtime.slices import Slices
+    from kcore.runtime.shard_services import ShardServices
     from kcore.share.persister import Persister
-    from kcore_ext.runtime.timer_wheel import TimerWheel
 
 
 class StateLog(ShardLog, Protocol):
@@ -41,22 +38,6 @@ class FeatureImage(TopicImage, Protocol):
     def feature_level(self, name: str) -> int:
         """Returns the finalized level of a feature; 0 is off."""
         ...
-
-
-class ShardServices(NamedTuple):
-    """The components of a node that all its shards use.
-
-    Attributes:
-        pipeline: commits decisions.
-        wheel: the timers.
-        slices: runs long work.
-        now: the clock, which is read once per round.
-    """
-
-    pipeline: CommitPipeline
-    wheel: TimerWheel
-    slices: Slices
-    now: Now
 
 
 def start_share_coordinator(
@@ -96,10 +77,7 @@ def start_share_coordinator(
             index,
             log,
             lambda context: ShareShard(context, share),
-            pipeline=services.pipeline,
-            wheel=services.wheel,
-            slices=services.slices,
-            now=services.now,
+            services,
         )
 
     coordinator = ShareCoordinator(make, services.pipeline)

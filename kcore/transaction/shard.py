@@ -29,7 +29,7 @@ TOPIC_NAME = TRANSACTION_STATE
 """The internal topic whose partitions are transaction shards."""
 
 
-class Services:
+class TransactionServices:
     """The components of a node that its transaction shards use.
 
     Args:
@@ -86,7 +86,7 @@ class TransactionShard(TransactionShardCore):
 
     completions: dict[str, Completion]
 
-    def __init__(self, context: ShardContext, services: Services) -> None:
+    def __init__(self, context: ShardContext, services: TransactionServices) -> None:
         self.context = context
         self.services = services
         self.counters = services.counters

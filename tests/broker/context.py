@@ -36,6 +36,7 @@ from kcore.protocol.records.metadata import decode_metadata_record
 from kcore.runtime import CommitPipeline, Pending, RequestContext, Shard, Slices, TopicInfo
 from kcore.runtime.cluster import SingleNodeCluster
 from kcore.runtime.deferred import ServedApis
+from kcore.runtime.shard_services import ShardServices
 from kcore.runtime.topics import MetadataListener
 from kcore.served_apis import SERVED_APIS, apis_of
 from kcore.transaction.coordinator import TransactionCoordinator
@@ -132,10 +133,7 @@ class BrokerContext:
         self.shard = metadata_shard(
             self.engine.open(METADATA_PARTITION),
             self.topics,
-            pipeline=self.pipeline,
-            wheel=self.wheel,
-            slices=self.slices,
-            now=self.now,
+            ShardServices(self.pipeline, self.wheel, self.slices, self.now),
         )
         self.control = ControlPlane(self.shard, self.topics, self.config, self.cluster, self.new_uuid, self.now)
         self.partitions = Partitions(self.engine, self.pipeline, self.slices, self.control.topic_configs.effective)

@@ -16,6 +16,7 @@ from kcore.group.streams.services import StreamsServices
 from kcore.log import PartitionKey, PartitionLog
 from kcore.protocol.records import decode_key, decode_value
 from kcore.runtime import Api, CommitPipeline, Pending, RequestContext, Shard, Shards, Slices, TopicInfo
+from kcore.runtime.shard_services import ShardServices
 from kcore_ext.batch import iter_records, parse_header
 from kcore_ext.runtime.timer_wheel import TimerWheel
 from tests.harness import WALL_MS, FailingLog
@@ -159,10 +160,7 @@ class GroupContext:
             lambda context: GroupShard(
                 context, self.config, self.topics, self.new_id, consumer=self.consumer, streams=self.streams
             ),
-            pipeline=self.pipeline,
-            wheel=self.wheel,
-            slices=self.slices,
-            now=self.now,
+            ShardServices(self.pipeline, self.wheel, self.slices, self.now),
         )
 
     def log(self, index: int = 0) -> PartitionLog:

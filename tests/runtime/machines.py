@@ -22,6 +22,7 @@ from kcore.runtime import (
     ShardTimer,
     Slices,
 )
+from kcore.runtime.shard_services import ShardServices
 from kcore_ext.runtime.timer_wheel import TimerWheel
 from tests.harness import FailingLog
 
@@ -163,10 +164,7 @@ class Bench:
             index,
             self.log.open(KEY),
             CounterMachine,
-            pipeline=self.pipeline,
-            wheel=self.wheel,
-            slices=self.slices,
-            now=self.now,
+            ShardServices(self.pipeline, self.wheel, self.slices, self.now),
             max_batch_bytes=self.max_batch_bytes,
         )
 

@@ -16,6 +16,7 @@ from kcore.log import LogError, PartitionKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import Outcome, Pending, Record, RequestContext, Shard, ShardState
 from kcore.runtime.commit import BackgroundCommit, CommitPipeline
+from kcore.runtime.shard_services import ShardServices
 from kcore_ext.batch import iter_records
 from tests.runtime.machines import KEY, AddApi, Bench, Count, CounterMachine, Name
 
@@ -33,10 +34,7 @@ class TwoShards(Bench):
             0,
             self.log.open(OTHER),
             CounterMachine,
-            pipeline=self.pipeline,
-            wheel=self.wheel,
-            slices=self.slices,
-            now=self.now,
+            ShardServices(self.pipeline, self.wheel, self.slices, self.now),
         )
         self.other.load()
         self.slices.finish()

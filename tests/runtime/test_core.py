@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import Outcome, Pending, Record, RequestContext, Shard
 from kcore.runtime.commit import BackgroundCommit, CommitPipeline
+from kcore.runtime.shard_services import ShardServices
 from tests.reference.runtime import ReferencePipeline, ReferenceShard
 from tests.runtime.machines import KEY, TOPIC, AddApi, Bench, CounterMachine, Name
 
@@ -53,10 +54,7 @@ class OneBench(Bench):
             index,
             self.log.open(KEY),
             CounterMachine,
-            pipeline=self.pipeline,
-            wheel=self.wheel,
-            slices=self.slices,
-            now=self.now,
+            ShardServices(self.pipeline, self.wheel, self.slices, self.now),
             max_batch_bytes=self.max_batch_bytes,
         )
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import kcore.engine
+import kcore.transaction.node
 from kcore.group.apis.txn_offset_commit import TxnOffsetCommitApi
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
@@ -62,7 +62,7 @@ class Compared(World):
 
     def __init__(self, plain: bool) -> None:
         kind = GenericCoordinator if plain else TransactionCoordinator
-        with mock.patch.object(kcore.engine, "TransactionCoordinator", kind):
+        with mock.patch.object(kcore.transaction.node, "TransactionCoordinator", kind):
             super().__init__({"offset.metadata.max.bytes": MAX_METADATA}, {"t": 2, "u": 1})
         join = JoinGroupRequest(
             group_id="members",

@@ -17,6 +17,7 @@ from kcore.log.errors import LogError
 from kcore.log.interface import PartitionKey
 from kcore.runtime import CommitPipeline, Slices
 from kcore.runtime.cluster import Leader
+from kcore.runtime.shard_services import ShardServices
 from kcore.runtime.shard_state import ShardState
 from kcore_ext.runtime.timer_wheel import TimerWheel
 
@@ -84,10 +85,7 @@ class _Metadata:
         self._shard: Shard[MetadataMachine] = metadata_shard(
             log.open(METADATA_PARTITION),
             Topics(),
-            pipeline=self._pipeline,
-            wheel=TimerWheel(now.now_ms),
-            slices=self._slices,
-            now=now,
+            ShardServices(self._pipeline, TimerWheel(now.now_ms), self._slices, now),
             leads=lambda: self._deciding,
         )
         self._shard.leader_epoch = log.node_epoch

@@ -41,14 +41,12 @@ from kcore.runtime.shard import Shard
 
 if TYPE_CHECKING:
     from kcore.broker.metadata.topics import Topics
-    from kcore.clock import Now
     from kcore.log.errors import LogError
     from kcore.log.interface import PartitionLog
     from kcore.runtime.commit import CommitPipeline
     from kcore.runtime.machine import ShardContext
-    from kcore.runtime.slices import Slices
+    from kcore.runtime.shard_services import ShardServices
     from kcore.runtime.topics import TopicInfo
-    from kcore_ext.runtime.timer_wheel import TimerWheel
 
 METADATA_PARTITION = PartitionKey(METADATA_TOPIC_ID, 0)
 """The partition of the metadata log."""
@@ -519,11 +517,8 @@ class Truncation:
 def metadata_shard(
     log: PartitionLog,
     topics: Topics,
+    services: ShardServices,
     *,
-    pipeline: CommitPipeline,
-    wheel: TimerWheel,
-    slices: Slices,
-    now: Now,
     min_insync_replicas: int = 1,
     leads: Callable[[], bool] = lambda: True,
     node_id: int = -1,
@@ -533,17 +528,14 @@ def metadata_shard(
     Args:
         log: the log of `METADATA_PARTITION`.
         topics: makes the metadata visible to all other code of the node.
-        pipeline: commits the shard's decisions.
-        wheel: the node's timers.
-        slices: runs the load.
-        now: the clock, which the driver reads once for each round of requests.
+        services: the components that all shards of the node use.
         min_insync_replicas: the node's static min.insync.replicas.
         leads: returns True if this node is the controller.
         node_id: the id of this node in a cluster; -1: the node is not part of a cluster.
     """
 
     def truncate(offset: int) -> None:
-        Truncation(log, pipeline, offset)
+        Truncation(log, services.pipeline, offset)
 
     return Shard(
         CLUSTER_METADATA,
@@ -552,10 +544,7 @@ def metadata_shard(
         lambda context: MetadataMachine(
             context, topics, truncate, log.log_start_offset, min_insync_replicas, leads, node_id
         ),
-        pipeline=pipeline,
-        wheel=wheel,
-        slices=slices,
-        now=now,
+        services,
         max_batch_bytes=MAX_METADATA_BATCH_BYTES,
         allows_background_commit=False,  # other components look topics up, outside of this shard's decisions
     )

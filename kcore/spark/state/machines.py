@@ -17,7 +17,7 @@ from kcore.runtime.machine import Outcome, ShardContext
 from kcore.runtime.topics import TopicInfo
 from kcore.share.shard import ShareServices, ShareShard
 from kcore.transaction.markers import Marker
-from kcore.transaction.shard import Services, TransactionShard
+from kcore.transaction.shard import TransactionServices, TransactionShard
 
 TRANSACTION_VERSION: Final = 2
 """The `transaction.version` of the rebuilt transaction coordinator: the newest version (KIP-890).
@@ -106,7 +106,7 @@ def group_machine() -> GroupShard:
 
 def transaction_machine() -> TransactionShard:
     """Returns a transaction shard that replays a partition of `__transaction_state`."""
-    services = Services(_defaults(), NoTopics(), _no_producer_id, _NoMarkers(), lambda: TRANSACTION_VERSION)
+    services = TransactionServices(_defaults(), NoTopics(), _no_producer_id, _NoMarkers(), lambda: TRANSACTION_VERSION)
     return TransactionShard(ReplayContext(), services)
 
 

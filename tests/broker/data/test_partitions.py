@@ -33,6 +33,7 @@ from kcore.protocol.messages.describe_producers import (
     TopicResponse,
 )
 from kcore.runtime import Outcome, Record, Shard, TopicInfo
+from kcore.runtime.shard_services import ShardServices
 from kcore_ext.batch import parse_header
 from kcore_ext.broker.producers import ProducerEntry
 from tests.broker.data.context import DataPlane, batch_of, values_in
@@ -181,10 +182,7 @@ def shard_on(plane: DataPlane) -> Shard[Machine]:
         0,
         plane.partition("__consumer_offsets"),
         Machine,
-        pipeline=plane.pipeline,
-        wheel=plane.wheel,
-        slices=plane.slices,
-        now=plane.now,
+        ShardServices(plane.pipeline, plane.wheel, plane.slices, plane.now),
     )
     shard.load()
     plane.slices.finish()
