@@ -17,7 +17,7 @@ from kcore.runtime.topics import MetadataListener
 from kcore_ext.broker.topic_traffic import TopicTraffic
 
 if TYPE_CHECKING:
-    from kcore.log.interface import LogEngine
+    from kcore.log.interface import LogEngine, PartitionLog
     from kcore.runtime.commit import CommitPipeline
     from kcore.runtime.slices import Slices
     from kcore.runtime.topics import TopicInfo
@@ -267,26 +267,33 @@ class Partitions(MetadataListener):
             yield
         self.opening.discard(topic)
 
+    def _make(self, topic: TopicPartitions, index: int, log: PartitionLog, leader_epoch: int) -> Partition:
+        partition = Partition(
+            topic.name,
+            topic.topic_id,
+            index,
+            log,
+            leader_epoch=leader_epoch,
+            pipeline=self._pipeline,
+            config=topic.config,
+            internal=topic.internal,
+            traffic=topic.traffic,
+        )
+        if self._on_progress is not None:
+            partition.when_progress(self._on_progress)
+        return partition
+
+    def _begin_recovery(self, topic: TopicPartitions, partition: Partition) -> None:
+        """Queues the recovery of a partition, unless a shard's load recovers it: the load reads the log anyway."""
+        if partition.recovering and not topic.internal:
+            self.slices.add(self._recover(partition), partition)
+
     def _open_until(self, topic: TopicPartitions, stop: int) -> None:
         for index in range(len(topic.partitions), stop):
             key = PartitionKey(topic.topic_id, index)
             created = self._engine.get(key) is None
-            partition = Partition(
-                topic.name,
-                topic.topic_id,
-                index,
-                self._engine.open(key),
-                leader_epoch=self.leader_epoch,
-                pipeline=self._pipeline,
-                config=topic.config,
-                internal=topic.internal,
-                traffic=topic.traffic,
-            )
-            if self._on_progress is not None:
-                partition.when_progress(self._on_progress)
+            partition = self._make(topic, index, self._engine.open(key), self.leader_epoch)
             topic.partitions.append(partition)
             if created:
                 self._pipeline.enlist(partition)
-            if partition.recovering and not topic.internal:
-                # A coordinator's partition recovers during the load of its shard, which reads the log anyway.
-                self.slices.add(self._recover(partition), partition)
+            self._begin_recovery(topic, partition)

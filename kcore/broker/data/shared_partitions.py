@@ -83,9 +83,7 @@ class SharedPartitions(Partitions):
         partition = self._make(topic, key.partition, log, leader_epoch)
         partition.producers.adopt_refused(before.producers)
         self._replace(topic, before, partition)
-        if partition.recovering and not topic.internal:
-            # A coordinator's partition recovers during the load of its shard, which reads the log anyway.
-            self.slices.add(self._recover(partition), partition)
+        self._begin_recovery(topic, partition)
         return partition
 
     def resign(self, key: PartitionKey) -> None:
@@ -112,20 +110,4 @@ class SharedPartitions(Partitions):
     def _placeholder(self, topic: TopicPartitions, index: int) -> Partition:
         partition = self._make(topic, index, NO_LOG, -1)
         partition.recovering = True
-        return partition
-
-    def _make(self, topic: TopicPartitions, index: int, log: PartitionLog, leader_epoch: int) -> Partition:
-        partition = Partition(
-            topic.name,
-            topic.topic_id,
-            index,
-            log,
-            leader_epoch=leader_epoch,
-            pipeline=self._pipeline,
-            config=topic.config,
-            internal=topic.internal,
-            traffic=topic.traffic,
-        )
-        if self._on_progress is not None:
-            partition.when_progress(self._on_progress)
         return partition
