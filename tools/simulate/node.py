@@ -26,7 +26,6 @@ from tools.simulate.stores import Store
 
 LISTENER = "SIMULATED"
 WALL_START_MS = 1_700_000_000_000
-RESTART_RETRY_MS = 500
 
 
 class NodeClock:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from kcore.broker.data.decompression import BYTES_A_MICROSECOND, in_steps
 from kcore.log.batch_header import HEADER_SIZE
 from kcore.protocol.compression import CompressionError, decompress, prepared
-from kcore.runtime.sliced import step
 from kcore_ext.batch import DEFAULT_MAX_DECOMPRESSED_BYTES, parse_header
 from kcore_ext.batch.survey import find_by_timestamp
 
@@ -61,12 +60,6 @@ NOT_FOUND = FoundOffset(-1)
 def searches_log(timestamp: int) -> bool:
     """Returns True if the search for a timestamp needs the index of the log."""
     return timestamp >= 0 or timestamp == MAX_TIMESTAMP
-
-
-def find_offset(partition: Partition, timestamp: int, limit: int) -> FoundOffset:
-    """Finds the offset for a timestamp in one step. The arguments are those of `find_offset_in_steps`."""
-    found: FoundOffset = step(find_offset_in_steps(partition, timestamp, limit), -1)[1]
-    return found
 
 
 def find_offset_in_steps(partition: Partition, timestamp: int, limit: int) -> Generator[int, None, FoundOffset]:

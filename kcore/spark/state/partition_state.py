@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from kcore.group.shard import GroupShard
@@ -81,12 +81,6 @@ class PartitionState:
             TRANSACTION_STATE: self._apply_transaction,
             SHARE_GROUP_STATE: self._apply_share,
         }[topic]
-
-    def apply_all(self, rows: Iterable[EventRow]) -> PartitionState:
-        """Applies rows in order; returns this object."""
-        for row in rows:
-            self.apply(row)
-        return self
 
     def apply(self, row: EventRow) -> None:
         """Applies one row of the log to the state."""

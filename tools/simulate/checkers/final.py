@@ -9,7 +9,7 @@ from kcore.log.interface import PartitionKey
 from kcore.protocol.topic_partition import TopicPartition
 from tools.simulate.batches import LogRecord, decode
 from tools.simulate.checkers.audit import audit
-from tools.simulate.history import ACKNOWLEDGED, REFUSED, Transaction, Write
+from tools.simulate.history import ACKNOWLEDGED, REFUSED, Write
 
 if TYPE_CHECKING:
     from tools.simulate.world import World
@@ -228,7 +228,3 @@ class FinalChecks:
         The group archives a record after the maximum number of deliveries.
         """
         return self._world.final_share_state(group, partition, offset)
-
-    def transaction_of(self, value: bytes) -> Transaction | None:
-        """Returns the transaction of a value."""
-        return self._history.writes[value].transaction

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kcore.errors import ConnectionClosedError, KafkaError
+from kcore.errors import ConnectionClosedError
 from tools.simulate.channel import Channel
 from tools.simulate.kernel import Task
 
@@ -82,8 +82,3 @@ class Client(ABC):
     def at_rest(self) -> str | None:
         """Returns None if the client has recovered from all faults, otherwise the reason why it has not."""
         return None
-
-
-def code_error(code: int, message: str | None = None) -> KafkaError:
-    """Returns the exception for an error code."""
-    return KafkaError.of(code, message)
