@@ -179,7 +179,7 @@ SERVED_APIS: Final[tuple[ServedApi, ...]] = (
         authorizer=node.authorizer, config=node.config, quotas=node.client_quotas)),
     ServedApi(ApiKey.FETCH, (4, 18), lambda node: broker.FetchApi(
         node.partitions, node.purgatory, node.fetch_sessions, node.now, cluster=node.cluster,
-        room=node.fetch_memory_budget, authorizer=node.authorizer, quotas=node.client_quotas)),
+        memory_budget=node.fetch_memory_budget, authorizer=node.authorizer, quotas=node.client_quotas)),
     ServedApi(ApiKey.LIST_OFFSETS, (1, 11), lambda node: broker.ListOffsetsApi(
         node.partitions, node.pipeline, authorizer=node.authorizer)),
     ServedApi(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), lambda node: broker.OffsetForLeaderEpochApi(

@@ -17,7 +17,6 @@ from kcore.broker.data.fetch_session import (
     FIRST_VERSION_WITH_TOPIC_IDS,
     MAX_UNREADABLE,
     FetchSessions,
-    next_epoch,
     open_context,
 )
 from kcore.protocol.api_keys import ApiKey
@@ -64,13 +63,13 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         sessions: the node's fetch sessions.
         now: the clock, which the driver reads once for each round of requests.
         cluster: this node's endpoints, for responses that name the leader.
-        room: the memory budget of responses.
+        memory_budget: the memory budget of responses.
         authorizer: decides about READ of each topic; None allows all.
         quotas: measures the rates of consumers; None: there are no quotas.
 
     Attributes:
         sessions: the node's fetch sessions.
-        room: the memory budget of responses.
+        memory_budget: the memory budget of responses.
         due_fetches: checks if parked fetches can be completed.
         reader: reads partitions; `tests.reference.fetch_reader.ReferenceReader` defines its behaviour.
     """
@@ -84,8 +83,8 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         "_purgatory",
         "_quotas",
         "due_fetches",
+        "memory_budget",
         "reader",
-        "room",
         "sessions",
     )
 
@@ -103,7 +102,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         now: Now,
         *,
         cluster: ClusterView | None = None,
-        room: FetchMemoryBudget,
+        memory_budget: FetchMemoryBudget,
         authorizer: Authorizer | None = None,
         quotas: ClientQuotas | None = None,
     ) -> None:
@@ -115,7 +114,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         self._node_id = -1 if cluster is None else cluster.node_id
         self._authorizer = authorizer
         self.sessions = sessions
-        self.room = room
+        self.memory_budget = memory_budget
         self.reader = FetchReader(
             read=read,
             refused=refused_early,
@@ -157,7 +156,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         this method first checks the client's permissions in slices.
         """
         version = context.api_version
-        fetch_context = session = None
+        fetch_context = None
         if request.session_epoch != FINAL_EPOCH or request.session_id:
             opened = open_context(
                 request,
@@ -170,12 +169,13 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
             )
             if isinstance(opened, ErrorCode):
                 return FetchResponse(error_code=opened)
-            fetch_context, session = opened, opened.session
+            fetch_context = opened
         if self._authorizer is None:
-            return self._decide(context, request, fetch_context, session, None)
+            return self._decide(context, request, fetch_context, None)
+        session = None if fetch_context is None else fetch_context.session
         readable = TopicPermissions(self._authorizer, context, Operation.READ)
         if (len(request.topics) if session is None else len(session.partitions)) <= FEW_TOPICS:
-            return self._decide(context, request, fetch_context, session, readable.__getitem__)
+            return self._decide(context, request, fetch_context, readable.__getitem__)
         work = self._steps(context, request, fetch_context, readable)
         # The partitions of a session may have few topics, so the first slice does not wait for other long requests.
         return self._partitions.slices.requests.run(self, context, request, work, eager=session is not None)
@@ -190,9 +190,9 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         """Checks the permissions in steps, then handles the request. Returns the response, or a `Pending` for it."""
         session = None if fetch_context is None else fetch_context.session
         yield from readable.steps(self._topic_names(request, context.api_version, session))
-        if fetch_context is not None and session is not None and session.epoch != next_epoch(fetch_context.epoch):
-            return _overtaken(session)
-        return self._decide(context, request, fetch_context, session, readable.__getitem__)
+        if fetch_context is not None and fetch_context.overtaken:
+            return _overtaken(fetch_context)
+        return self._decide(context, request, fetch_context, readable.__getitem__)
 
     def _topic_names(self, request: FetchRequest, version: int, session: FetchSession | None) -> list[str | None]:
         """Lists the topics of a request or session, None for unknown ids."""
@@ -208,19 +208,19 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         context: RequestContext,
         request: FetchRequest,
         fetch_context: FetchContext | None,
-        session: FetchSession | None,
         may_read: Callable[[str], bool] | None,
     ) -> FetchResponse | FetchPending:
         """Reads the partitions; responds or parks the fetch."""
-        version = context.api_version
-        most, max_bytes, max_wait_ms = self.room.most_bytes, request.max_bytes, request.max_wait_ms
+        version, max_wait_ms = context.api_version, request.max_wait_ms
+        session = None if fetch_context is None else fetch_context.session
+        most_bytes = min(request.max_bytes, self.memory_budget.most_bytes)
         if self._quotas is not None:
             # A response of more bytes than the quota allows in all windows would be throttled forever.
-            most = min(most, self._quotas.burst(CONSUMER_BYTE_RATE, context))
+            most_bytes = min(most_bytes, self._quotas.burst(CONSUMER_BYTE_RATE, context))
         params = FetchParams(
             version,
             request.isolation_level == READ_COMMITTED,
-            max_bytes if max_bytes < most else most,
+            most_bytes,
             request.min_bytes,
             max_wait_ms,
             self._node_id,
@@ -310,7 +310,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         fetch_context: FetchContext | None,
     ) -> FetchResponse:
         """Makes the response of a parked fetch from the current state."""
-        params.max_bytes = min(params.max_bytes, self.room.most_bytes)
+        params.max_bytes = min(params.max_bytes, self.memory_budget.most_bytes)
         sparse = fetch_context is not None and fetch_context.session is not None
         return self._respond(fetch_context, context, items, self.reader.read(items, params, sparse))
 
@@ -323,7 +323,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
             if throttled is not None:
                 return throttled
         if reading.size_bytes > RESERVE_THRESHOLD_BYTES:
-            self.room.reserve(reading.size_bytes)
+            self.memory_budget.reserve(reading.size_bytes)
         if fetch_context is None:
             response = FetchResponse(responses=self.reader.by_topic(items, results))
         elif fetch_context.session is None:
@@ -331,8 +331,8 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
             response = FetchResponse(session_id=session_id, responses=self.reader.by_topic(items, results))
         else:
             session = fetch_context.session
-            if session.epoch != next_epoch(fetch_context.epoch):
-                response = _overtaken(session)
+            if fetch_context.overtaken:
+                response = _overtaken(fetch_context)
             elif reading.failed and sum(item.partition is None for item in items) > MAX_UNREADABLE:
                 # The client then sends a full fetch, which names all partitions.
                 self.sessions.close(session.session_id)
@@ -352,14 +352,15 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         Returns None if the client is within its quota, else an empty response. An empty response opens no session, and
         the bytes do not count, because the client sends the fetch again.
         """
-        session = None if fetch_context is None else fetch_context.session
-        if fetch_context is not None and session is not None and session.epoch != next_epoch(fetch_context.epoch):
+        if fetch_context is not None and fetch_context.overtaken:
             return None
         throttle_ms = quotas.charge(CONSUMER_BYTE_RATE, context, size_bytes)
         if not throttle_ms:
             return None
         quotas.refund(CONSUMER_BYTE_RATE, context, size_bytes)
-        return FetchResponse(throttle_time_ms=throttle_ms, session_id=0 if session is None else session.session_id)
+        return FetchResponse(
+            throttle_time_ms=throttle_ms, session_id=0 if fetch_context is None else fetch_context.session_id
+        )
 
     def _endpoints(self, context: RequestContext, results: list[PartitionData | None]) -> list[NodeEndpoint]:
         """Returns this node's endpoint if a partition's response names this node as the leader."""
@@ -372,6 +373,6 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         return [NodeEndpoint(node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack)]
 
 
-def _overtaken(session: FetchSession) -> FetchResponse:
+def _overtaken(fetch_context: FetchContext) -> FetchResponse:
     """Makes the response to a parked request after a later request of the same session has arrived."""
-    return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
+    return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=fetch_context.session_id)

@@ -139,12 +139,12 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
     Args:
         share_partitions: the share partitions of the node.
         enabled: returns True if share groups are enabled.
-        room: the memory budget of responses.
+        memory_budget: the memory budget of responses.
         cluster: this node's endpoints.
         authorizer: decides about permissions; None allows all.
     """
 
-    __slots__ = ("_due_fetches", "_room", "fast", "fast_path")
+    __slots__ = ("_due_fetches", "_memory_budget", "fast", "fast_path")
 
     key: ClassVar[ApiKey] = ApiKey.SHARE_FETCH
     request_type: ClassVar[type] = ShareFetchRequest
@@ -166,19 +166,19 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         self,
         share_partitions: SharePartitions,
         enabled: Callable[[], bool],
-        room: FetchMemoryBudget,
+        memory_budget: FetchMemoryBudget,
         *,
         cluster: ClusterView | None = None,
         authorizer: Authorizer | None = None,
     ) -> None:
         super().__init__(share_partitions, enabled, cluster=cluster, authorizer=authorizer)
-        self._room = room
+        self._memory_budget = memory_budget
         self._due_fetches = DueFetches(share_partitions.partitions.slices, share_partitions.now)
         share_partitions.partitions.when_progress(self._progress)
         self.fast_path = ShareFetchFastPath(
             self,
             share_partitions,
-            room,
+            memory_budget,
             authorizer,
             (Operation.READ, ResourceType.GROUP, ResourceType.TOPIC),
             active=SharePartitionState.ACTIVE,
@@ -458,7 +458,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         request, sessions = run.request, self.share_partitions.sessions
         params = AcquireParams(run.key.member_id, request.batch_size, request.share_acquire_mode == RECORD_LIMIT)
         fetched: dict[TopicIdPartition, PartitionData] = {}
-        records_left, bytes_left = request.max_records, min(request.max_bytes, self._room.most_shared_bytes)
+        records_left, bytes_left = request.max_records, min(request.max_bytes, self._memory_budget.most_shared_bytes)
         size = examined_bytes = 0
         cost = STEP_COST_US if len(run.share_partitions) > FEW_FETCHED else 0
         for key, share_partition in run.share_partitions.items():
@@ -492,7 +492,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
                     ]
             data.error_code = error
         if size > RESERVE_THRESHOLD_BYTES:
-            self._room.reserve(size)
+            self._memory_budget.reserve(size)
         yield cost
         if len(fetched) > FEW_FETCHED:
             yield SLICE_COST_US  # the response is made in a slice of its own

@@ -116,12 +116,11 @@ def read(
     committed = params.read_committed
     high_watermark, stable = partition.high_watermark, partition.last_stable_offset
     limit = stable if committed else high_watermark
-    most = item.partition_max_bytes
-    most = min(most, budget_bytes)
+    most_bytes = min(item.partition_max_bytes, budget_bytes)
     records: bytes = b""
     aborted: Any = () if committed else None
-    if offset < limit and (at_least_one or most > 0):
-        batches = log.read(offset, most, limit, at_least_one)
+    if offset < limit and (at_least_one or most_bytes > 0):
+        batches = log.read(offset, most_bytes, limit, at_least_one)
         if batches:
             records = batches[0] if len(batches) == 1 else b"".join(batches)
             if committed and partition.producers.aborted:
@@ -175,7 +174,7 @@ def available_bytes(partition: Partition, item: FetchItem, limit: int) -> tuple[
         A pair: the bytes, and the number of batches that were examined.
     """
     most: int = item.partition_max_bytes
-    batches = partition.log.read(item.fetch_offset, most, limit, True)
+    batches = partition.log.read(item.fetch_offset, most, limit)
     if not batches:
         return 0, 0
     base, last_delta = _BASE_OFFSET_AND_LAST_DELTA.unpack_from(batches[-1])

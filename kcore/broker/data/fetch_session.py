@@ -296,6 +296,16 @@ class FetchContext:
         self.epoch = epoch
         self.uses_topic_ids = uses_topic_ids
 
+    @property
+    def session_id(self) -> int:
+        """The id of the request's session; 0 without a session."""
+        return NO_SESSION if self.session is None else self.session.session_id
+
+    @property
+    def overtaken(self) -> bool:
+        """True if a later request of the same session has arrived, while this request waited."""
+        return self.session is not None and self.session.epoch != next_epoch(self.epoch)
+
     def create_session(self, items: list[FetchItem], responses: list[PartitionData], now_ms: int) -> int:
         """Creates a session from a request and its response, if requested and possible; returns its id, else 0.
 

@@ -248,7 +248,11 @@ def test_the_fast_path_checks_permissions(denied: tuple[ResourceType, str], code
     authorizer = Denying()
     api = share_fetch(world)
     served = type(api)(
-        world.engine.share_partitions, lambda: True, api._room, cluster=world.engine.cluster, authorizer=authorizer
+        world.engine.share_partitions,
+        lambda: True,
+        api._memory_budget,
+        cluster=world.engine.cluster,
+        authorizer=authorizer,
     )
     world.engine.apis.made[ApiKey.SHARE_FETCH] = served
     world.produce(2)
