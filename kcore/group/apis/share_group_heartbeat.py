@@ -8,6 +8,7 @@ from kcore.group.apis.base import READ_GROUP, GroupApi
 from kcore.group.apis.consumer_group_heartbeat import MAX_SUBSCRIBED_TOPICS, is_blank
 from kcore.group.apis.long_subscription import NAME_COST_US, NAMES_PER_STEP, last_response
 from kcore.group.consumer.target import INLINE_TOPICS
+from kcore.group.heartbeat_parts import SEPARATE_PARTS, HeartbeatPart
 from kcore.group.shard import GroupShard
 from kcore.group.share import target
 from kcore.group.share.group import ShareGroup
@@ -131,12 +132,12 @@ class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHear
         if reason is not None:
             return [self.error(context, request, ErrorCode.INVALID_REQUEST, reason)]
         responses: list[Any] = []
-        for computes_target, initializes_partitions in ((False, False), (True, False), (True, True)):
+        for part in SEPARATE_PARTS:
             group = shard.machine.groups.get(request.group_id)
-            if computes_target and not initializes_partitions and isinstance(group, ShareGroup):
+            if part is HeartbeatPart.TARGET and isinstance(group, ShareGroup):
                 target.prepare(group)
                 yield SLICE_COST_US
-            responses.append(shard.run(self, context, Stage(request, computes_target, initializes_partitions)))
+            responses.append(shard.run(self, context, Stage(request, part)))
             if not isinstance(responses[-1], Pending) and responses[-1].error_code:
                 break
             yield SLICE_COST_US

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kcore.group.apis.base import READ_GROUP, GroupApi
+from kcore.group.heartbeat_parts import SEPARATE_PARTS
 from kcore.group.shard import GroupShard
 from kcore.group.streams.configure import LISTED_TOPICS, MAX_TASKS, UNDECIDED, Status, shortened, summary
 from kcore.group.streams.endpoints import MAX_PARTITIONS as MAX_ENDPOINT_PARTITIONS
@@ -153,9 +154,8 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
         prepared = yield from prepare(request.topology, self._services.metadata)
         shard = self._shards.of(request.group_id)
         responses: list[Any] = []
-        for computes_target, moves_member in ((False, False), (True, False), (True, True)):
-            stage = Stage(request, prepared, computes_target, moves_member, member_added=computes_target)
-            responses.append(shard.run(self, context, stage))
+        for part in SEPARATE_PARTS:
+            responses.append(shard.run(self, context, Stage(request, prepared, part)))
             if not isinstance(responses[-1], Pending) and responses[-1].error_code:
                 break
             yield SLICE_COST_US
@@ -206,10 +206,11 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
 
         Also starts the creation of missing internal topics.
         """
-        decision = heartbeat(machine, context, request if isinstance(request, Stage) else Stage(request))
+        stage = request if isinstance(request, Stage) else Stage(request)
+        decision = heartbeat(machine, context, stage)
         if not isinstance(decision, Decision):
             return decision
-        if decision.missing and not (isinstance(request, Stage) and not request.moves_member):
+        if decision.missing and stage.part.assigns:
             self._create(context, decision.missing, decision.response)
         return Outcome(decision.records, decision.response) if decision.records else decision.response
 

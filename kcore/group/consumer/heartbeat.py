@@ -62,7 +62,7 @@ def heartbeat(
             raise not_found(request.group_id, group, GroupType.CONSUMER)
         return leave(group, request)
     records: list[Record] = []
-    group = find_group(shard, request.group_id, epoch == JOIN, records)
+    group = find_group(shard, request, records)
     check_size(group, request.member_id)
     member_id = request.member_id or new_member_id(shard)
     change = identify(group, member_id, request, records)
@@ -78,7 +78,7 @@ def heartbeat(
     return Outcome(in_one(records), response) if records else response
 
 
-def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Record]) -> ConsumerGroup:
+def find_group(shard: GroupShard, request: Request, records: list[Record]) -> ConsumerGroup:
     """Returns the group of a heartbeat.
 
     If a member joins and there is no consumer group, returns a tentative group, which the shard does not contain yet.
@@ -87,10 +87,11 @@ def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Rec
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND.
     """
+    group_id = request.group_id
     group = shard.groups.get(group_id)
     if isinstance(group, ConsumerGroup):
         return group
-    if not create:
+    if request.member_epoch != JOIN:
         raise not_found(group_id, group, GroupType.CONSUMER)
     if group is None:
         return ConsumerGroup(shard, group_id, live=False, registered=False)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcore.errors import KafkaError
 from kcore.group.group import GroupType, not_found
+from kcore.group.heartbeat_parts import HeartbeatPart
 from kcore.group.metadata_bound import check_room
 from kcore.group.name_bound import check_names
 from kcore.group.share import initialization, leave, target
@@ -66,13 +67,12 @@ class Stage(NamedTuple):
 
     Attributes:
         request: the ShareGroupHeartbeat request.
-        computes_target: True if this stage computes a new target assignment when one is due.
-        initializes_partitions: True if this stage starts the initialization of share partitions.
+        part: the part of the heartbeat that this stage handles. The last part also starts the initialization of share
+            partitions.
     """
 
     request: Request
-    computes_target: bool = True
-    initializes_partitions: bool = True
+    part: HeartbeatPart = HeartbeatPart.WHOLE
 
 
 def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Response | Outcome:
@@ -199,14 +199,14 @@ def _update(change: Change, stage: Stage) -> Response | Outcome:
         records.append(share_records.member_metadata(group.group_id, change.member_id, change.metadata))
     bump = change.resubscribes or (group.assignment_epoch >= group.group_epoch and group.has_unassigned())
     checks_topics = bump or group.must_check_topics()
-    names = change.names() if checks_topics or stage.initializes_partitions else set[str]()
+    names = change.names() if checks_topics or stage.part.assigns else set[str]()
     group_epoch = _next_epoch(change, names, bump, records) if checks_topics else group.group_epoch
-    after = _reconcile(change, group_epoch, records, stage.computes_target)
+    after = _reconcile(change, group_epoch, records, stage.part)
     current = NEW_MEMBER if member is None else member.current
     if after != current:
         records.append(share_records.current_assignment(group.group_id, change.member_id, after))
     initialized_until_ms = 0
-    if stage.initializes_partitions:
+    if stage.part.assigns:
         initialized_until_ms = initialization.start(group, names, group_epoch, records)
     if member is not None and group.live:
         group.keep_session(member)
@@ -242,17 +242,17 @@ def _next_epoch(change: Change, names: set[str], bump: bool, records: list[Recor
     return epoch
 
 
-def _reconcile(change: Change, group_epoch: int, records: list[Record], computes_target: bool) -> CurrentAssignment:
+def _reconcile(change: Change, group_epoch: int, records: list[Record], part: HeartbeatPart) -> CurrentAssignment:
     """Returns the member's assignment after the decision.
 
-    Computes a new target first if it is due and `computes_target` is True.
+    Computes a new target first if it is due and belongs to this part of the heartbeat.
 
     Raises:
         KafkaError: UNKNOWN_SERVER_ERROR if the assignor failed.
     """
     group, member_id = change.group, change.member_id
     target_epoch, own = group.assignment_epoch, group.target_of(member_id)
-    if computes_target and group_epoch > group.assignment_epoch and not group.target_must_wait():
+    if part.computes_target and group_epoch > group.assignment_epoch and not group.target_must_wait():
         changed, last_target = target.compute(group, member_id, change.metadata)
         group.next_target = (group_epoch, last_target)
         records += target.records_of(group, changed, group_epoch)

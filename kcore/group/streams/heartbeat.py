@@ -8,6 +8,7 @@ from kcore.errors import KafkaError
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.records import group_tombstone
 from kcore.group.group import GroupType, not_found
+from kcore.group.heartbeat_parts import HeartbeatPart
 from kcore.group.migration.upgrade import dismiss_waiting
 from kcore.group.streams.configure import InternalTopic, Status, TopicFault, shortened
 from kcore.group.streams.endpoints import endpoints
@@ -64,17 +65,12 @@ class Stage(NamedTuple):
     Attributes:
         request: the StreamsGroupHeartbeat request.
         prepared: the topology of the request, if earlier slices have prepared it; else None.
-        computes_target: True if this stage computes a new target assignment when one is due.
-        moves_member: True if this stage may move the member towards a target assignment that it has computed.
-        member_added: True if an earlier stage has added the member. This stage then does not check the size of the
-            group.
+        part: the part of the heartbeat that this stage handles.
     """
 
     request: Request
     prepared: PreparedTopology | None = None
-    computes_target: bool = True
-    moves_member: bool = True
-    member_added: bool = False
+    part: HeartbeatPart = HeartbeatPart.WHOLE
 
 
 def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Decision | Outcome:
@@ -96,8 +92,8 @@ def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Decis
             raise not_found(request.group_id, existing, GroupType.STREAMS)
         return leave(existing, request)
     records: list[Record] = []
-    group = find_group(shard, request.group_id, epoch == JOIN, records)
-    if epoch == JOIN and not (stage.member_added and request.member_id in group.members):
+    group = find_group(shard, request, records)
+    if epoch == JOIN and not (stage.part.follows_join and request.member_id in group.members):
         check_size(group)
     report = report_of(request)
     member = identify(group, request, report)
@@ -108,7 +104,7 @@ def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Decis
     change.set_topology(request.topology)
     change.check_room(before)
     change.move_epoch(report)
-    change.reconcile(report, stage.computes_target, stage.moves_member)
+    change.reconcile(report, stage.part)
     if member is not None and group.live:
         group.keep_session(member)
     if request.shutdown_application:
@@ -120,7 +116,7 @@ def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Decis
     return _decision(change, request)
 
 
-def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Record]) -> StreamsGroup:
+def find_group(shard: GroupShard, request: Request, records: list[Record]) -> StreamsGroup:
     """Returns the group of a heartbeat.
 
     If a member joins and there is no streams group, returns a tentative group, which the shard does not contain yet.
@@ -129,10 +125,11 @@ def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Rec
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND.
     """
+    group_id = request.group_id
     group = shard.groups.get(group_id)
     if isinstance(group, StreamsGroup):
         return group
-    if not create:
+    if request.member_epoch != JOIN:
         raise not_found(group_id, group, GroupType.STREAMS)
     if isinstance(group, ClassicGroup) and group.is_empty():
         records.append(group_tombstone(group_id))

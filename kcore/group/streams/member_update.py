@@ -21,6 +21,7 @@ from kcore.group.streams.topology import Topology, from_request, is_same
 from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from kcore.group.heartbeat_parts import HeartbeatPart
     from kcore.group.streams.group import StreamsGroup
     from kcore.group.streams.member import MemberMetadata, StreamsMember
     from kcore.group.streams.preparation import PreparedTopology
@@ -190,22 +191,22 @@ class MemberChange:
             return prepared.configured
         return configure(self.topology, self.group.shard.topics)
 
-    def reconcile(self, report: Report | None, computes_targets: bool = True, moves_member: bool = True) -> None:
+    def reconcile(self, report: Report | None, part: HeartbeatPart) -> None:
         """Computes the targets of all members if new ones are due, and moves this member one step towards its target.
 
         Args:
             report: the tasks that the member reports; None if it sends no report.
-            computes_targets: False to compute no targets.
-            moves_member: False to leave the member unchanged if this method computes new targets.
+            part: the part of the heartbeat. If a later part moves the member, this method leaves the member unchanged
+                after it has computed new targets.
 
         Raises:
             KafkaError: FENCED_MEMBER_EPOCH if the member must drop its tasks and rejoin; UNKNOWN_SERVER_ERROR if the
                 assignor failed.
         """
         group, current = self.group, self.current
-        if computes_targets:
+        if part.computes_target:
             target_epoch, target = targets.update(self)
-            if target_epoch != group.assignment_epoch and not moves_member:
+            if target_epoch != group.assignment_epoch and not part.assigns:
                 return
         else:
             target_epoch, target = group.assignment_epoch, group.target_of(self.member_id)
