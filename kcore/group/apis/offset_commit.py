@@ -97,7 +97,7 @@ class OffsetCommitApi(GroupApi[OffsetCommitRequest, OffsetCommitResponse]):
         """Validates topics and partitions with the client's permissions, and commits the valid ones in the group's
         shard.
         """
-        plan = plan_commit(request, self._topics, readable, context.api_version >= TOPIC_IDS_SINCE)
+        plan = plan_commit(request, self._topics, readable, by_id=context.api_version >= TOPIC_IDS_SINCE)
         if plan.empty:
             return refuse(RESPONSE_TYPES, plan, NONE)
         try:

@@ -129,7 +129,7 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
     ) -> Any:
         """Validates topics and partitions with the client's permissions, then verifies the transaction."""
         group_id = request.group_id
-        plan = plan_commit(request, self._topics, readable, False)
+        plan = plan_commit(request, self._topics, readable, by_id=False)
         if plan.empty:
             return refuse(RESPONSE_TYPES, plan, NONE)
         if not group_id:

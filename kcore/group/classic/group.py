@@ -16,6 +16,7 @@ from kcore.group.classic.states import COMPLETING, DEAD, EMPTY, REBALANCING, STA
 from kcore.group.group import COMMIT_TIMESTAMP, ExpirationBase, Group, GroupType
 from kcore.group.metadata_bound import protocols_bytes
 from kcore.process_logging import fields
+from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.consumer_protocol import PROTOCOL_TYPE as CONSUMER
 from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore.runtime.machine import Outcome
@@ -67,7 +68,7 @@ class ClassicGroup(Group):
         sync_phase: the timer of the sync phase, until every member has synced.
         heartbeat_reply: the response to a valid heartbeat in the current state.
         superseded: parked requests of members that have sent a newer request of the same kind. Both requests get the
-            same response. The key is (member id, True for a join or False for a sync).
+            same response. The key is (member id, API key of the request).
     """
 
     __slots__ = (
@@ -118,7 +119,7 @@ class ClassicGroup(Group):
         self.join_phase: Timer | None = None
         self.sync_phase: Timer | None = None
         self.heartbeat_reply: HeartbeatResponse = HEARTBEAT_IN_STATE[EMPTY]
-        self.superseded: dict[tuple[str, bool], Pending] = {}
+        self.superseded: dict[tuple[str, ApiKey], Pending] = {}
 
     def __repr__(self) -> str:
         return f"<ClassicGroup {self.group_id} {self.state.value} generation {self.generation_id}>"
@@ -361,7 +362,7 @@ class ClassicGroup(Group):
         if member.awaiting_join is None:
             self.members_awaiting_join += 1
         else:
-            self._supersede(member, True, member.awaiting_join)
+            self._supersede(member, member.awaiting_join)
         member.awaiting_join = pending
 
     def respond_join(self, member: Member, response: JoinGroupResponse, code: ErrorCode = NO_ERROR) -> None:
@@ -375,7 +376,7 @@ class ClassicGroup(Group):
         member.awaiting_join = None
         self.members_awaiting_join -= 1
         if self.superseded:
-            older = self.superseded.pop((member.member_id, True), None)
+            older = self.superseded.pop((member.member_id, ApiKey.JOIN_GROUP), None)
             if older is not None:
                 if code:  # error responses differ by version, and the older request may have another version
                     response = join_error(older.context.api_version, response.member_id, code)
@@ -389,7 +390,7 @@ class ClassicGroup(Group):
     def park_sync(self, member: Member, pending: Pending) -> None:
         """Parks a member's sync until the leader has synced. An earlier parked sync receives the same response."""
         if member.awaiting_sync is not None:
-            self._supersede(member, False, member.awaiting_sync)
+            self._supersede(member, member.awaiting_sync)
         member.awaiting_sync = pending
 
     def respond_sync(self, member: Member, response: SyncGroupResponse) -> None:
@@ -399,20 +400,21 @@ class ClassicGroup(Group):
         respond(member.awaiting_sync, response)
         member.awaiting_sync = None
         if self.superseded:
-            older = self.superseded.pop((member.member_id, False), None)
+            older = self.superseded.pop((member.member_id, ApiKey.SYNC_GROUP), None)
             if older is not None:
                 respond(older, response)
 
-    def _supersede(self, member: Member, is_join: bool, pending: Pending) -> None:
+    def _supersede(self, member: Member, pending: Pending) -> None:
         """Stores a parked request of a member that has sent a newer request of the same kind.
 
         Only one such request is stored: an older stored request fails with REBALANCE_IN_PROGRESS. Kafka never responds
         to such older requests. kcore responds to every request, and limits the parked requests of a member.
         """
-        key = (member.member_id, is_join)
+        key = (member.member_id, pending.api.key)
         older = self.superseded.get(key)
         if older is not None:
             code = ErrorCode.REBALANCE_IN_PROGRESS
+            is_join = older.api.key == ApiKey.JOIN_GROUP
             response = join_error(older.context.api_version, member.member_id, code) if is_join else sync_error(code)
             self.shard.context.respond(older, response)
         self.superseded[key] = pending

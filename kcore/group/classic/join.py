@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kcore.protocol.messages.join_group import JoinGroupRequest
     from kcore.runtime.api import Api, RequestContext
 
-UNKNOWN_MEMBER: Final = ""
+NO_MEMBER_ID: Final = ""
 REQUIRES_KNOWN_MEMBER_ID: Final = 4  # from this version on, a dynamic member gets an id to join with (KIP-394)
 SKIPS_ASSIGNMENT: Final = 9  # from this version on, a restarted static leader gets `skip_assignment` (KIP-814)
 
@@ -47,7 +47,7 @@ def join_group(shard: GroupShard, api: Api[Any, Any], context: RequestContext, r
     if type(group) is ClassicGroup:
         return _Join(group, api, context, request).decide()
     if group is None or _is_empty_of_another_kind(group):
-        if request.member_id != UNKNOWN_MEMBER:
+        if request.member_id != NO_MEMBER_ID:
             return join_error(context.api_version, request.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         records = [] if group is None else group.tombstones()
         if group is not None:
@@ -57,7 +57,7 @@ def join_group(shard: GroupShard, api: Api[Any, Any], context: RequestContext, r
         result = _Join(created, api, context, request).decide()
         assert not isinstance(result, Outcome), "the first join of a group writes nothing but its creation"
         return Outcome([*records, group_created(created.group_id, shard.now.wall_ms)], result)
-    return join_error(context.api_version, UNKNOWN_MEMBER, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    return join_error(context.api_version, NO_MEMBER_ID, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
 def _is_empty_of_another_kind(group: Group) -> bool:
@@ -87,22 +87,22 @@ class _Join:
         member_id = request.member_id
         if not self._has_room():
             group.remove_by_id(member_id)
-            return self._refuse(UNKNOWN_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
+            return self._refuse(NO_MEMBER_ID, ErrorCode.GROUP_MAX_SIZE_REACHED)
         if group.state is DEAD:
             return self._refuse(member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if not group.supports_protocols(request.protocol_type, self.protocols):
             return self._refuse(member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if member_id == UNKNOWN_MEMBER:
-            return self._unknown_member()
+        if member_id == NO_MEMBER_ID:
+            return self._join_without_id()
         if member_id in group.pending_joins:
             if request.group_instance_id is not None:
                 # Only dynamic members get assigned ids. The refusal does not invalidate the assigned id.
-                return self._refuse(UNKNOWN_MEMBER, ErrorCode.UNKNOWN_SERVER_ERROR)
+                return self._refuse(NO_MEMBER_ID, ErrorCode.UNKNOWN_SERVER_ERROR)
             return self._add_member(member_id)
         code = group.validate_member(member_id, request.group_instance_id)
         if code:
             return self._refuse(member_id, code)
-        return self._known_member(group.members[member_id])
+        return self._join_of_member(group.members[member_id])
 
     def _refuse(self, member_id: str, code: ErrorCode) -> JoinGroupResponse:
         return join_error(self.context.api_version, member_id, code)
@@ -128,7 +128,7 @@ class _Join:
 
     # ---- requests without a member id
 
-    def _unknown_member(self) -> Result:
+    def _join_without_id(self) -> Result:
         group, request, context = self.group, self.request, self.context
         instance_id = request.group_instance_id
         if instance_id is not None:
@@ -178,11 +178,11 @@ class _Join:
 
     # ---- requests of members
 
-    def _known_member(self, member: Member) -> Result:
+    def _join_of_member(self, member: Member) -> Result:
         group = self.group
         state = group.state
         if state is PREPARING:
-            return self._rejoin(member, "")
+            return self._rejoin(member, "a member joined again")
         if state is COMPLETING:
             if member.protocols != self.protocols:
                 return self._rejoin(member, "a member changed its protocols")

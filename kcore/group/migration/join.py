@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kcore.runtime.api import RequestContext
     from kcore.runtime.machine import Record
 
-UNKNOWN_MEMBER: Final = ""
+NO_MEMBER_ID: Final = ""
 REQUIRES_KNOWN_MEMBER_ID: Final = 4  # from this version on, a dynamic member gets an id to join with (KIP-394)
 
 
@@ -61,7 +61,7 @@ def join_consumer_group(
     try:
         return _join(group, context, request, visible)
     except KafkaError as error:
-        return join_error(context.api_version, UNKNOWN_MEMBER, error.code)
+        return join_error(context.api_version, NO_MEMBER_ID, error.code)
 
 
 def _join(

@@ -44,7 +44,7 @@ each partition, or None if no partition is refused.
 """
 
 
-def plan_commit(request: Any, topics: TopicImage, readable: TopicPermissions | None, by_id: bool) -> CommitPlan:
+def plan_commit(request: Any, topics: TopicImage, readable: TopicPermissions | None, *, by_id: bool) -> CommitPlan:
     """Checks topic ids, READ permissions, and the existence of topics and partitions.
 
     Returns the request with the results of these checks, which do not depend on the group.
@@ -53,7 +53,7 @@ def plan_commit(request: Any, topics: TopicImage, readable: TopicPermissions | N
         request: OffsetCommit or TxnOffsetCommit.
         topics: the cluster's topics.
         readable: the permissions to READ topics; None allows all.
-        by_id: whether the request names topics by id (OffsetCommit v10).
+        by_id: True if the request names topics by id (OffsetCommit v10).
     """
     refusal = None
     if readable is not None:

@@ -103,12 +103,12 @@ def current_assignment(group_id: str, member_id: str, current: CurrentAssignment
             member_epoch=current.member_epoch,
             previous_member_epoch=current.previous_epoch,
             state=current.state.value,
-            active_tasks=to_current(assigned.active, True),
-            standby_tasks=to_current(assigned.standby, False),
-            warmup_tasks=to_current(assigned.warmup, False),
-            active_tasks_pending_revocation=to_current(revoking.active, True),
-            standby_tasks_pending_revocation=to_current(revoking.standby, False),
-            warmup_tasks_pending_revocation=to_current(revoking.warmup, False),
+            active_tasks=to_current(assigned.active, with_epochs=True),
+            standby_tasks=to_current(assigned.standby, with_epochs=False),
+            warmup_tasks=to_current(assigned.warmup, with_epochs=False),
+            active_tasks_pending_revocation=to_current(revoking.active, with_epochs=True),
+            standby_tasks_pending_revocation=to_current(revoking.standby, with_epochs=False),
+            warmup_tasks_pending_revocation=to_current(revoking.warmup, with_epochs=False),
         ),
     )
 

@@ -70,14 +70,14 @@ def current_of(value: StreamsGroupCurrentMemberAssignmentValue) -> CurrentAssign
         value.previous_member_epoch,
         STATE_OF_BYTE.get(value.state, UNKNOWN),
         Tasks(
-            from_current(value.active_tasks, epoch, True),
-            from_current(value.standby_tasks, epoch, False),
-            from_current(value.warmup_tasks, epoch, False),
+            from_current(value.active_tasks, epoch, with_epochs=True),
+            from_current(value.standby_tasks, epoch, with_epochs=False),
+            from_current(value.warmup_tasks, epoch, with_epochs=False),
         ),
         Tasks(
-            from_current(value.active_tasks_pending_revocation, epoch, True),
-            from_current(value.standby_tasks_pending_revocation, epoch, False),
-            from_current(value.warmup_tasks_pending_revocation, epoch, False),
+            from_current(value.active_tasks_pending_revocation, epoch, with_epochs=True),
+            from_current(value.standby_tasks_pending_revocation, epoch, with_epochs=False),
+            from_current(value.warmup_tasks_pending_revocation, epoch, with_epochs=False),
         ),
     )
 

@@ -162,7 +162,7 @@ def to_heartbeat(partitions: Partitions) -> list[HeartbeatTasks]:
     ]
 
 
-def to_current(partitions: Partitions, with_epochs: bool) -> list[CurrentTasks]:
+def to_current(partitions: Partitions, *, with_epochs: bool) -> list[CurrentTasks]:
     """Converts the tasks of one role to the form of a record; only active tasks have assignment epochs."""
     entries = []
     for part, numbers in sorted(partitions.items()):
@@ -172,7 +172,7 @@ def to_current(partitions: Partitions, with_epochs: bool) -> list[CurrentTasks]:
     return entries
 
 
-def from_current(entries: Iterable[Any], member_epoch: int, with_epochs: bool) -> Partitions:
+def from_current(entries: Iterable[Any], member_epoch: int, *, with_epochs: bool) -> Partitions:
     """Converts a record's tasks of one role. If a record has no assignment epochs, each task has `member_epoch`."""
     tasks: Partitions = {}
     for entry in entries:
