@@ -36,6 +36,7 @@ __all__ = [
     "check_since_v5",
     "complete",
     "fence",
+    "next_producer_id",
     "prepare",
 ]
 
@@ -147,10 +148,10 @@ def prepare(transaction: Transaction, commit: bool, version: int, wall_ms: int, 
     Raises:
         ProducerIdsExhaustedError: no producer id is available now; nothing has changed.
     """
-    prepared = prepare_end(transaction, commit, version, wall_ms, take)
-    if prepared is None:
+    end = prepare_end(transaction, commit, version, wall_ms, take)
+    if end is None:
         raise ProducerIdsExhaustedError
-    return prepared
+    return end
 
 
 def fence(transaction: Transaction, version: int, wall_ms: int, take: TakeProducerId) -> Transaction:
@@ -170,7 +171,7 @@ def fence(transaction: Transaction, version: int, wall_ms: int, take: TakeProduc
     """
     epoch, last_epoch, next_id = transaction.producer_epoch, NO_EPOCH, NO_PRODUCER_ID
     if version >= EPOCH_BUMPS_SINCE:
-        next_id = _successor(transaction, take)
+        next_id = next_producer_id(take) if transaction.exhausted else NO_PRODUCER_ID
         last_epoch = epoch
     return prepared(
         transaction, False, min(epoch, LAST_EPOCH) + 1, last_epoch, next_id, transaction.start_ms, wall_ms, version
@@ -181,9 +182,12 @@ class ProducerIdsExhaustedError(Exception):
     """The error of a request that needs a producer id while none is available."""
 
 
-def _successor(transaction: Transaction, take: TakeProducerId) -> int:
-    if not transaction.exhausted:
-        return NO_PRODUCER_ID
+def next_producer_id(take: TakeProducerId) -> int:
+    """Returns an unused producer id.
+
+    Raises:
+        ProducerIdsExhaustedError: no producer id is available now.
+    """
     producer_id = take()
     if producer_id is None:
         raise ProducerIdsExhaustedError

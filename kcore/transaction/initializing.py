@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.protocol.error_codes import ErrorCode
-from kcore.transaction.ending import ProducerIdsExhaustedError
+from kcore.transaction.ending import next_producer_id
 from kcore.transaction.states import COMPLETION, EMPTY, ONGOING
 from kcore.transaction.transaction import (
     LAST_EPOCH,
@@ -19,8 +19,17 @@ from kcore.transaction.transaction import (
 if TYPE_CHECKING:
     from kcore.transaction.ending import TakeProducerId
 
-Identity = tuple[int, int]
-"""The identity of a producer: (producer id, producer epoch)."""
+
+class Identity(NamedTuple):
+    """The identity of a producer.
+
+    Attributes:
+        producer_id: the producer id.
+        epoch: the producer epoch.
+    """
+
+    producer_id: int
+    epoch: int
 
 
 def check(transaction: Transaction | None, expected: Identity | None) -> ErrorCode:
@@ -36,9 +45,8 @@ def check(transaction: Transaction | None, expected: Identity | None) -> ErrorCo
     if transaction.state in COMPLETION:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if expected is not None:
-        producer_id, epoch = expected
-        rotated = producer_id == transaction.previous_producer_id and epoch >= LAST_EPOCH
-        if producer_id != transaction.producer_id and not rotated:
+        rotated = expected.producer_id == transaction.previous_producer_id and expected.epoch >= LAST_EPOCH
+        if expected.producer_id != transaction.producer_id and not rotated:
             return ErrorCode.PRODUCER_FENCED
     return ErrorCode.NONE
 
@@ -62,30 +70,23 @@ def initialize(
         ProducerIdsExhaustedError: no producer id is available now.
     """
     if transaction is None:
-        return _empty(_next_producer_id(take), None, 0, NO_EPOCH, timeout_ms, wall_ms, 0)
+        return _empty(next_producer_id(take), None, 0, NO_EPOCH, timeout_ms, wall_ms, 0)
     assert transaction.state is not ONGOING, "an open transaction is fenced first"
     epoch = transaction.producer_epoch
     version = transaction.client_version
     producer_id = previous = transaction.producer_id
     if expected is None:
         if transaction.exhausted:
-            return _empty(_next_producer_id(take), previous, 0, NO_EPOCH, timeout_ms, wall_ms, version)
+            return _empty(next_producer_id(take), previous, 0, NO_EPOCH, timeout_ms, wall_ms, version)
         return _empty(producer_id, previous, epoch + 1, NO_EPOCH, timeout_ms, wall_ms, version)
-    if expected[1] == epoch:
+    if expected.epoch == epoch:
         if transaction.exhausted:
-            return _empty(_next_producer_id(take), previous, 0, epoch, timeout_ms, wall_ms, version)
+            return _empty(next_producer_id(take), previous, 0, epoch, timeout_ms, wall_ms, version)
         return _empty(producer_id, previous, epoch + 1, epoch, timeout_ms, wall_ms, version)
-    if expected[1] == transaction.last_producer_epoch:
+    if expected.epoch == transaction.last_producer_epoch:
         # The producer repeats a request whose response was lost, or it was fenced and may continue with its new epoch.
-        return _empty(producer_id, previous, epoch, expected[1], timeout_ms, wall_ms, version)
+        return _empty(producer_id, previous, epoch, expected.epoch, timeout_ms, wall_ms, version)
     return ErrorCode.PRODUCER_FENCED
-
-
-def _next_producer_id(take: TakeProducerId) -> int:
-    producer_id = take()
-    if producer_id is None:
-        raise ProducerIdsExhaustedError
-    return producer_id
 
 
 def _empty(

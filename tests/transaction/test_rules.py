@@ -8,6 +8,7 @@ from kcore.protocol.error_codes import ErrorCode as E
 from kcore.protocol.records.transaction_log import TransactionLogValue
 from kcore.transaction import adding, ending, initializing
 from kcore.transaction.ending import ProducerIdsExhaustedError
+from kcore.transaction.initializing import Identity
 from kcore.transaction.states import (
     BY_NAME,
     COMPLETE_ABORT,
@@ -269,8 +270,9 @@ EXPECTED = [  # (state, expected, code); the id is (7, 5), before it (3, 32766)
 def test_initialization_depends_on_state_and_producer(
     state: TransactionStatus, expected: tuple[int, int] | None, code: E
 ) -> None:
-    assert initializing.check(transaction(state, previous_producer_id=3), expected) is code
-    assert initializing.check(None, expected) is E.NONE
+    identity = None if expected is None else Identity(*expected)
+    assert initializing.check(transaction(state, previous_producer_id=3), identity) is code
+    assert initializing.check(None, identity) is E.NONE
 
 
 IDENTITIES = [  # (epoch, last epoch, expected) -> (producer id, epoch, last epoch); 99 is a new id
@@ -297,7 +299,8 @@ def test_initialization_raises_the_epoch_replaces_the_id_or_repeats_a_response(
     """A request with the previous epoch is a retry. After the last epoch, the producer gets another id (KIP-360)."""
     epoch, last_epoch, expected = request_fields
     found = transaction(state, producer_epoch=epoch, last_producer_epoch=last_epoch)
-    result = initializing.initialize(found, expected, 1234, NOW, lambda: 99)
+    identity = None if expected is None else Identity(*expected)
+    result = initializing.initialize(found, identity, 1234, NOW, lambda: 99)
     if isinstance(wanted, E):
         assert result is wanted
         return
@@ -317,7 +320,7 @@ def test_initialization_raises_the_epoch_replaces_the_id_or_repeats_a_response(
 
 
 def test_a_new_id_begins_at_epoch_zero_whatever_is_expected() -> None:
-    for expected in (None, (55, 3)):
+    for expected in (None, Identity(55, 3)):
         result = initializing.initialize(None, expected, 1234, NOW, lambda: 99)
         assert isinstance(result, Transaction)
         assert (result.producer_id, result.previous_producer_id, result.producer_epoch) == (99, 99, 0)

@@ -72,7 +72,7 @@ class TransactionalInitProducerIdApi(Api[InitProducerIdRequest, InitProducerIdRe
         assert transactional_id is not None
         expected = None
         if request.producer_id != NO_PRODUCER_ID:
-            expected = (request.producer_id, request.producer_epoch)
+            expected = initializing.Identity(request.producer_id, request.producer_epoch)
         transaction = machine.transactions.get(transactional_id)
         code = initializing.check(transaction, expected)
         if code is not ErrorCode.NONE:
