@@ -44,7 +44,7 @@ def leader_epoch(batch: bytes | memoryview) -> int:
     return int(_EPOCH.unpack_from(batch, 12)[0])
 
 
-def end_of_sound(batch: bytes | memoryview, base_offset: int, check_crc: bool) -> int:
+def end_of_sound(batch: bytes | memoryview, base_offset: int, *, check_crc: bool) -> int:
     """Returns the offset after a stored batch that should begin at `base_offset`, or -1 if the batch is damaged.
 
     Makes the same checks as `damage`, but in less time, because a load calls this function for every batch.

@@ -160,7 +160,7 @@ def _summaries(
             if base >= limit or len(found) >= max_batches:
                 return found
             batch = value[start:stop]
-            has_damage = end_of_sound(batch, base, False) < 0
+            has_damage = end_of_sound(batch, base, check_crc=False) < 0
             if has_damage:
                 found.append(BatchSummary(base, base, -1, len(batch)))
             else:

@@ -372,7 +372,9 @@ class Salvage:
         elif len(key) == SNAP_KEY.size and database in (SNAP_DB, None):
             self.chunks.setdefault(SNAP_KEY.unpack(key), (node.position, node.size, tier))
         elif len(key) == 8 and database in (OLD_JOURNAL_DB, None):
-            self._take_entry(f"entry {int.from_bytes(key)}", node.position, node.size, tier, database is not None)
+            self._take_entry(
+                f"entry {int.from_bytes(key)}", node.position, node.size, tier, reports_damage=database is not None
+            )
         elif database in (META_DB, None) and _is_meta_key(key):
             self.meta.setdefault(key, []).append((tier, self.read(node.position, node.size)))
         elif database in (LOG_DB, META_DB, SNAP_DB, OLD_JOURNAL_DB):
@@ -421,7 +423,7 @@ class Salvage:
         found, length, _, magic = _HEAD.unpack_from(head)
         return bool(found == base and length == size - 12 and magic == 2)
 
-    def _take_entry(self, name: str, position: int, entry_size: int, tier: Tier, journal: bool) -> None:
+    def _take_entry(self, name: str, position: int, entry_size: int, tier: Tier, *, reports_damage: bool) -> None:
         """Adds the batches of an entry of the journal.
 
         Each batch is preceded by its partition number, base offset and size.
@@ -435,7 +437,7 @@ class Salvage:
                 break
             self.log.setdefault(number, Batches()).add(base, position + at, size, tier)
             at += size
-        if journal and at != len(data):
+        if reports_damage and at != len(data):
             self.problems.append(f"{name} of the journal is damaged")
 
     # ---- the journal file
@@ -480,7 +482,7 @@ class Salvage:
         self._journal += data
         for entry in entries:
             place = JOURNAL_POSITION + begin + entry.start
-            self._take_entry(f"entry {entry.number}", place, entry.size, Tier.LIVE, True)
+            self._take_entry(f"entry {entry.number}", place, entry.size, Tier.LIVE, reports_damage=True)
 
     def _scan_journal(self) -> None:
         """Adds the batches of all valid entries in the journal files, with the tier FREE.
@@ -488,7 +490,9 @@ class Salvage:
         FREE is the least reliable tier: some entries were moved to the log long ago.
         """
         for entry, _ in _sound_entries(self._journal):
-            self._take_entry(f"entry {entry.number}", JOURNAL_POSITION + entry.start, entry.size, Tier.FREE, False)
+            self._take_entry(
+                f"entry {entry.number}", JOURNAL_POSITION + entry.start, entry.size, Tier.FREE, reports_damage=False
+            )
 
 
 def _waiting_entries(data: bytes, stored: bytes) -> list[Entry]:

@@ -110,7 +110,7 @@ def contains(cursor: Any, number: int, offset: int) -> bool:
     if len(value) > MAX_VALUE_BYTES:
         return False
     base, batch = last_batch(LOG_KEY.unpack(key)[1], value)
-    return end_of_sound(batch, base, True) > offset
+    return end_of_sound(batch, base, check_crc=True) > offset
 
 
 def last_batch(base: int, value: Any) -> tuple[int, Any]:
@@ -135,7 +135,7 @@ def _may_contain(base: int, value: Any, offset: int) -> bool:
         offset: the offset to find.
     """
     last, batch = last_batch(base, value)
-    end = end_of_sound(batch, last, False)
+    end = end_of_sound(batch, last, check_crc=False)
     return end < 0 or end > offset
 
 

@@ -261,11 +261,11 @@ class StagedPartitionLog(LogCore, PartitionLog):
         batches: list[bytes] = []
         size = 0
         for base, batch in stored:
-            end = end_of_sound(batch, base, False)
+            end = end_of_sound(batch, base, check_crc=False)
             if end < 0:
                 if batches:
                     break  # the next read reports it
-                self._raise_damaged(base, batch, False)
+                self._raise_damaged(base, batch, check_crc=False)
             size += len(batch)
             if not batches:
                 self._check_end(base, end)
@@ -302,9 +302,9 @@ class StagedPartitionLog(LogCore, PartitionLog):
         """
         if stored:
             base, batch = stored[0]
-            end = end_of_sound(batch, base, False)
+            end = end_of_sound(batch, base, check_crc=False)
             if end < 0:
-                self._raise_damaged(base, batch, False)
+                self._raise_damaged(base, batch, check_crc=False)
             if base <= offset < end:
                 return
         if not offset < (stored[0][0] if stored else limit) <= self._meta.cleaned_to:
@@ -318,7 +318,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
             raise OffsetOutOfRangeError(offset, self.log_start_offset, self.end_offset)
         raise CorruptLogError(self.key, offset, "no batch contains this offset")
 
-    def _raise_damaged(self, base: int, batch: bytes, check_crc: bool) -> NoReturn:
+    def _raise_damaged(self, base: int, batch: bytes, *, check_crc: bool) -> NoReturn:
         found = damage(batch, base, check_crc)
         assert found is not None, "a batch that is not sound is damaged"
         raise CorruptLogError(self.key, base, found[1])
@@ -367,9 +367,9 @@ class StagedPartitionLog(LogCore, PartitionLog):
     ) -> Iterator[tuple[int, bytes]]:
         """Yields batches up to the first damaged batch or illegal gap, and raises there."""
         for base, batch in stored:
-            end = end_of_sound(batch, base, check_crc)
+            end = end_of_sound(batch, base, check_crc=check_crc)
             if end < 0:
-                self._raise_damaged(base, batch, check_crc)
+                self._raise_damaged(base, batch, check_crc=check_crc)
             if base != offset and not (first and base < offset < end):
                 self._check_step(base, end, offset)
             first = False

@@ -120,7 +120,7 @@ def _record_in(
 ) -> Generator[int, None, FoundOffset]:
     """Finds a batch's first record with at least this timestamp, not below the log's start."""
     start = partition.log_start_offset
-    batches = partition.log.read(max(candidate.base_offset, start), _WHOLE_BATCH, None, True)
+    batches = partition.log.read(max(candidate.base_offset, start), _WHOLE_BATCH)
     if not batches:
         return NOT_FOUND
     batch = batches[0]

@@ -121,7 +121,7 @@ class ProducerStates(ProducersCore):
             if self.refused:
                 self._check_after_refusal(producer_id, epoch, first_sequence)
             if guard is not None:
-                self._check_verified_sequence(guard, first_sequence, True)
+                self._check_verified_sequence(guard, first_sequence, is_first_batch=True)
             return None
         known = entry.epoch
         follows = first_sequence == 0
@@ -147,7 +147,7 @@ class ProducerStates(ProducersCore):
             # a transaction (KIP-890).
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         if guard is not None:
-            self._check_verified_sequence(guard, first_sequence, not entry.batches)
+            self._check_verified_sequence(guard, first_sequence, is_first_batch=not entry.batches)
         if not follows:
             raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
         if entry.txn_first_offset >= 0 and not transactional:
@@ -203,14 +203,14 @@ class ProducerStates(ProducersCore):
         return own is not None and own.get((guard.transactional_id, guard.epoch)) is guard
 
     @staticmethod
-    def _check_verified_sequence(guard: VerificationGuard, first_sequence: int, first_batch: bool) -> None:
+    def _check_verified_sequence(guard: VerificationGuard, first_sequence: int, *, is_first_batch: bool) -> None:
         """Refuses a batch that would be appended before the first batch of the transaction.
 
         Raises:
             KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER.
         """
         lowest = guard.lowest_sequence
-        if (guard.supports_epoch_bump and first_batch and first_sequence != 0) or (
+        if (guard.supports_epoch_bump and is_first_batch and first_sequence != 0) or (
             lowest is not None and first_sequence > lowest
         ):
             raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)

@@ -356,7 +356,7 @@ class SharePartition(SharePartitionCore):
         offset, end = self.next_fetch_offset(), self.readable_end(settings)
         if offset >= end or not self.can_acquire(settings.max_locks):
             return 0
-        batches = self.partition.read(max(offset, self.partition.log_start_offset), most, end, True)
+        batches = self.partition.read(max(offset, self.partition.log_start_offset), most, end)
         size = sum(map(len, batches))
         return size if not batches or _end_offset(batches[-1]) >= end else max(size, most)
 
@@ -371,9 +371,9 @@ class SharePartition(SharePartitionCore):
             if behind >= end or self.acquirable(offset, behind - 1) >= max_records:
                 return
             part = min(2 * part, MAX_READ_BYTES)
-            more = partition.read(behind, min(max_bytes - size, part), end, False)
+            more = partition.read(behind, min(max_bytes - size, part), end, at_least_one=False)
             if not more and part < max_bytes - size:  # the next log batch is larger
-                more = partition.read(behind, min(max_bytes - size, MAX_BATCH_BYTES), end, False)
+                more = partition.read(behind, min(max_bytes - size, MAX_BATCH_BYTES), end, at_least_one=False)
             if not more:
                 return
             batches += more
