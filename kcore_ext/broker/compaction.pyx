@@ -102,7 +102,9 @@ cdef class Writer:
         """Completes the header and returns the batch; the caller has written the other fields of the header."""
         cdef Py_ssize_t size = self.at - self.start
         if size - LENGTH_OVERHEAD > 0x7FFFFFFF:
-            raise ValueError(f"a batch of {size} bytes")
+            raise ValueError(
+                f"compaction: a rewritten batch of {size} bytes exceeds the largest length in its header, 2**31 - 1"
+            )
         write_int32(self.start + 8, <int32_t>(size - LENGTH_OVERHEAD))
         self.start[MAGIC_AT] = 2
         write_int16(self.start + ATTRIBUTES_AT, attributes)
@@ -129,9 +131,14 @@ cdef bytes filter_records(bytes batch, const unsigned char* stays, Py_ssize_t co
     cdef int64_t timestamp_ms
     cdef bint first = True
     if header.attributes & CODEC_BITS:
-        raise ValueError("a compressed batch cannot be filtered in place")
+        raise ValueError(
+            f"compaction: the batch at offset {header.base_offset} is compressed: it cannot be filtered in place"
+        )
     if header.record_count != count:
-        raise ValueError(f"{count} flags do not match {header.record_count} records")
+        raise ValueError(
+            f"compaction: {count} flags do not match the {header.record_count} records of the batch at offset "
+            f"{header.base_offset}"
+        )
     memcpy(out.start, PyBytes_AS_STRING(batch), HEADER_BYTES)
     if horizon_ms >= 0:
         attributes |= DELETE_HORIZON_BIT
@@ -147,7 +154,9 @@ cdef bytes filter_records(bytes batch, const unsigned char* stays, Py_ssize_t co
             out.append(&reader.record, timestamp_ms, reader.record.offset_delta)
         at += 1
     if first:
-        raise ValueError("no record of the batch remains")
+        raise ValueError(
+            f"compaction: no record of the batch at offset {header.base_offset} remains: delete the batch instead"
+        )
     if horizon_ms >= 0:
         out.base_timestamp_ms = horizon_ms
     return out.seal(attributes, header.last_offset_delta)
@@ -172,7 +181,7 @@ def merged(list batches not None):
         batch = <bytes?>given
         at = <const unsigned char*>PyBytes_AS_STRING(batch)
         if PyBytes_GET_SIZE(batch) < HEADER_BYTES or read_int16(at + ATTRIBUTES_AT) or read_int32(at + COUNT_AT) < 0:
-            raise ValueError("only batches without producer and attributes can be merged")
+            raise ValueError("compaction: only complete batches without producer and attributes can be merged")
         if read_int32(at + COUNT_AT) > (PyBytes_GET_SIZE(batch) - HEADER_BYTES) // SMALLEST_RECORD:
             raise ValueError(f"{PyBytes_GET_SIZE(batch)} bytes are too few for {read_int32(at + COUNT_AT)} records")
         size += PyBytes_GET_SIZE(batch) + DELTA_BYTES * <Py_ssize_t>read_int32(at + COUNT_AT)
@@ -190,7 +199,7 @@ def merged(list batches not None):
                 out.base_timestamp_ms = timestamp_ms
             out.append(&reader.record, timestamp_ms, reader.header.base_offset + reader.record.offset_delta - base)
     if not 0 <= last - base <= MAX_OFFSET_DELTA:
-        raise ValueError(f"the offsets {base} to {last} do not fit in one batch")
+        raise ValueError(f"compaction: the offsets {base} to {last} do not fit in one batch: merge fewer batches")
     write_int64(out.start, base)
     write_int32(out.start + 12, leader_epoch)
     write_int64(out.start + PRODUCER_ID_AT, -1)

@@ -341,7 +341,7 @@ cdef class ConsumerRecords:
     cdef int topic_id(self, object topic_id) except -1:
         cdef bytes known = topic_id
         if len(known) != TOPIC_ID_BYTES:
-            raise ValueError("a topic id has 16 bytes")
+            raise ValueError(f"consumer group: the topic id {known!r} has {len(known)} bytes, not 16")
         reserve(&self.buffer, TOPIC_ID_BYTES)
         memcpy(self.buffer.start + self.buffer.used, <const char*>known, TOPIC_ID_BYTES)
         self.buffer.used += TOPIC_ID_BYTES

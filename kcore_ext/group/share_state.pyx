@@ -56,11 +56,11 @@ cdef int put_topics(Buffer* buffer, dict topics) except -1:
             number = partition
             written += 1
             if written > count:
-                raise ValueError("more partitions than the length of their set")
+                raise ValueError(f"share group: topic {name!r} has more partitions than the {count} of its set's length")
             write_int32(buffer.start + buffer.used, number)
             buffer.used += 4
         if written != count:
-            raise ValueError("fewer partitions than the length of their set")
+            raise ValueError(f"share group: topic {name!r} has {written} partitions, but its set's length is {count}")
         put_end(buffer)
     return 0
 
@@ -72,9 +72,9 @@ cdef int put_name(Buffer* buffer, bytes topic_id, str name, Py_ssize_t more) exc
     cdef Py_ssize_t size
     cdef const char* text
     if topic_id is None or len(topic_id) != TOPIC_ID_BYTES:
-        raise ValueError("a topic id has 16 bytes")
+        raise ValueError(f"share group: the id of topic {name!r} is {topic_id!r}, not 16 bytes")
     if name is None:
-        raise ValueError("the topic has no name")
+        raise ValueError(f"share group: the topic with id {topic_id.hex()} has no name")
     text = utf8(name, &size)
     reserve(buffer, TOPIC_OVERHEAD + size + more)
     memcpy(buffer.start + buffer.used, <const char*>topic_id, TOPIC_ID_BYTES)

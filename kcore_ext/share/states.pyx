@@ -139,14 +139,17 @@ cdef class ShareStates:
         cdef int32_t partition = key[2]
         cdef Py_ssize_t at
         if group_id is None or topic_id is None:
-            raise TypeError("the key of a share partition has a group and a topic")
+            raise TypeError(f"share states: the key {key!r} lacks a group id or a topic id")
         if state._group_id is not None:
-            raise ValueError("the state is already in a table")
+            raise ValueError(
+                f"share states: the state for {key!r} is already in a table, for partition {state._partition} of "
+                f"group {state._group_id!r}"
+            )
         if (self._used + 1) * 3 > self._capacity * 2:
             self.grow()
         at = self.slot_of(group_id, topic_id, partition)
         if self._slots[at] is not NULL:
-            raise ValueError("the share partition already has a state")
+            raise ValueError(f"share states: the share partition {key!r} already has a state: remove it first")
         state._group_id = group_id
         state._topic_id = topic_id
         state._partition = partition
