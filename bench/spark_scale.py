@@ -60,7 +60,7 @@ from kcore.spark.events.arrow import EVENT_SCHEMA, filled_array, from_batch
 from kcore.spark.events.event import EventRow
 from kcore.spark.events.sources import Part, Source, Span
 from kcore.spark.export.exporter import ExportSource, export
-from kcore.spark.jobs.rebuild import END, Moment, rebuild, rebuild_with_doubts
+from kcore.spark.jobs.rebuild import END, Moment, rebuild, rebuild_with_uncertainties
 from kcore.spark.jobs.session import prepare_local_workers, settings_of
 from kcore.spark.state.batch_replay import REPLAYED, BatchReplay
 from kcore.spark.state.live_records import COMMITTED
@@ -306,7 +306,7 @@ def jobs(spark: SparkSession, log: Path, folder: Path, events: int, clustered: b
         return path.as_uri() if clustered else path
 
     def run(source: Path, to: Path, moment: Moment = END, **options: Any) -> Callable[[], Any]:
-        return lambda: rebuild_with_doubts(spark, as_argument(source), as_argument(to), moment, **options)
+        return lambda: rebuild_with_uncertainties(spark, as_argument(source), as_argument(to), moment, **options)
 
     jobs_: dict[str, Callable[[], Any]] = {
         COUNT: lambda: (

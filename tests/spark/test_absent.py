@@ -16,7 +16,7 @@ from kcore.protocol.records.base import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRA
 from kcore.spark.frames.output import REBUILD_DONE
 from kcore.spark.jobs import rebuild as rebuild_job
 from kcore.spark.state.absent import Absent, PlacedId, absent_partitions
-from kcore.spark.state.rebuild_report import DoubtCounts, doubts_of, uncertainties
+from kcore.spark.state.rebuild_report import DoubtCounts, uncertainties, uncertainties_of
 from kcore_ext.util.java_hash import partition_for
 
 
@@ -98,9 +98,9 @@ def test_a_rebuild_reports_missing_partitions(spark: Any, kafka_logs: Path, tmp_
     counts = rebuild_job.rebuild(spark, tmp_path / "logs", tmp_path / "out")
     absent = [f"__consumer_offsets-{n}: the partition is missing: the topic has at least 5" for n in (2, 3, 4)]
     holes = "2 partitions were compacted: the loss of a file there would go unnoticed; see `holes_to`"
-    doubts = doubts_of(tmp_path / "out")
-    assert doubts.are_grave
-    assert doubts.lines == [
+    uncertainties = uncertainties_of(tmp_path / "out")
+    assert uncertainties.are_grave
+    assert uncertainties.lines == [
         *absent,
         "3 partitions are not complete: parts of their logs are missing; see the table `partitions`",
         "3 records or parts could not be read or applied; see the table `faults`",
@@ -112,7 +112,7 @@ def test_a_rebuild_reports_missing_partitions(spark: Any, kafka_logs: Path, tmp_
     )
     partitions = {CONSUMER_OFFSETS: 2, TRANSACTION_STATE: 1}
     rebuild_job.rebuild(spark, tmp_path / "logs", tmp_path / "out", partitions=partitions)
-    assert doubts_of(tmp_path / "out").lines == [
+    assert uncertainties_of(tmp_path / "out").lines == [
         f"__consumer_offsets-0: {31_001:020d}.log is missing, but {31_001:020d}.timeindex exists",
         "__transaction_state-0: the partition is missing: the topic has 1",
         "2 partitions are not complete: parts of their logs are missing; see the table `partitions`",

@@ -15,7 +15,7 @@ from kcore.spark.export.exporter import export
 from kcore.spark.frames.checkpoints import local_checkpoints
 from kcore.spark.frames.output import APPEND, INCOMPLETE, PARQUET, REBUILD_DONE, Output
 from kcore.spark.frames.views import register_views
-from kcore.spark.jobs.rebuild import rebuild, rebuild_with_doubts
+from kcore.spark.jobs.rebuild import rebuild, rebuild_with_uncertainties
 from kcore.spark.state.table_schemas import TABLES
 from tests.spark.processes import RUN_UNTIL, spark_job
 
@@ -76,17 +76,17 @@ def test_a_killed_rebuild_is_repeated(spark: Any, kafka_logs: Path, tmp_path: Pa
     """The job is killed over an earlier output, while it replaces the tables. Then it runs again."""
     logs, events, first, out = kafka_logs / "moment-1", tmp_path / "events", tmp_path / "first", tmp_path / "out"
     export(SegmentSource(logs / "__transaction_state-3"), events, stop=400, rows_per_file=100)
-    rebuild_with_doubts(spark, events, first, checkpoint=True)
+    rebuild_with_uncertainties(spark, events, first, checkpoint=True)
     earlier, beginning = tables_in(first), tmp_path / "beginning"
     events.rename(beginning)
     for name in ("__transaction_state-3", "__share_group_state-1"):
         export(SegmentSource(logs / name), events)
-    rebuild_with_doubts(spark, events, tmp_path / "whole", checkpoint=True)
+    rebuild_with_uncertainties(spark, events, tmp_path / "whole", checkpoint=True)
     new, offsets = tables_in(tmp_path / "whole"), local_checkpoints(tmp_path / "whole").starts
     assert new != earlier
     arguments = [str(events), "--out", str(out), "--checkpoint", "--master", "local[1]"]
     for point in KILL_POINTS:
-        rebuild_with_doubts(spark, beginning, out, checkpoint=True)
+        rebuild_with_uncertainties(spark, beginning, out, checkpoint=True)
         assert tables_in(out) == earlier
         since = ["--since", str(first)] if point.since else []
         program = [RUN_UNTIL, point.event, point.path, "spark", "rebuild", *arguments, *since]
@@ -100,7 +100,7 @@ def test_a_killed_rebuild_is_repeated(spark: Any, kafka_logs: Path, tmp_path: Pa
         else:
             assert tables_in(out) == {"earlier": earlier, "new": new}[point.tables], point
             register_views(spark, state=out)
-        rebuild_with_doubts(spark, events, out, checkpoint=True, since=first if point.since else None)
+        rebuild_with_uncertainties(spark, events, out, checkpoint=True, since=first if point.since else None)
         assert tables_in(out) == new
         assert local_checkpoints(out).starts == offsets
         assert [path.name for path in out.iterdir() if path.name.startswith(".") or INCOMPLETE in path.name] == []

@@ -18,7 +18,7 @@ from kcore.spark.frames.output import DELTA, Output, check_apart
 from kcore.spark.frames.views import register_views
 from kcore.spark.jobs import early_checks
 from kcore.spark.jobs.audit import audit
-from kcore.spark.jobs.rebuild import Moment, rebuild, rebuild_with_doubts
+from kcore.spark.jobs.rebuild import Moment, rebuild, rebuild_with_uncertainties
 from kcore.spark.jobs.submit import main
 from kcore.spark.state.rebuild_report import before_all, beyond_end, without_records
 from kcore.spark.watch.continuation import STREAM, check_stream
@@ -144,14 +144,14 @@ def test_the_end_of_a_log_before_the_moment_is_not_silent(
     spark: Any, events: Path, kafka_logs: Path, tmp_path: Path, as_place: Any
 ) -> None:
     place = ("__transaction_state", 3)
-    _, at_end = rebuild_with_doubts(spark, as_place(events), as_place(tmp_path / "out"), Moment({place: 60}))
-    _, beyond = rebuild_with_doubts(spark, as_place(events), as_place(tmp_path / "out"), Moment({place: 61}))
+    _, at_end = rebuild_with_uncertainties(spark, as_place(events), as_place(tmp_path / "out"), Moment({place: 60}))
+    _, beyond = rebuild_with_uncertainties(spark, as_place(events), as_place(tmp_path / "out"), Moment({place: 61}))
     assert beyond.lines == [f"{LOG} ends at offset 60, before 61: the state is as of its end", *at_end.lines]
     logs = kafka_logs / "moment-1" / LOG
-    rebuild_with_doubts(spark, as_place(logs), as_place(tmp_path / "out"))
+    rebuild_with_uncertainties(spark, as_place(logs), as_place(tmp_path / "out"))
     partitions = spark.read.parquet(str(tmp_path / "out" / "partitions")).collect()
     end = max(row["next_offset"] for row in partitions)
-    _, beyond = rebuild_with_doubts(spark, as_place(logs), as_place(tmp_path / "out"), Moment({place: end + 7}))
+    _, beyond = rebuild_with_uncertainties(spark, as_place(logs), as_place(tmp_path / "out"), Moment({place: end + 7}))
     assert f"{LOG} has no records from offset {end} up to {end + 7}" in beyond.lines
 
 
@@ -174,7 +174,7 @@ def test_a_run_that_fails_before_its_first_table_leaves_the_earlier_output(
 ) -> None:
     """The tables and checkpoints of the earlier output stay, and so do the files that mark them as complete."""
     out = tmp_path / "out"
-    rebuild_with_doubts(spark, events, out, checkpoint=True)
+    rebuild_with_uncertainties(spark, events, out, checkpoint=True)
     audit(spark, events, tmp_path / "audit")
 
     def fail(*_: object) -> None:
@@ -183,10 +183,10 @@ def test_a_run_that_fails_before_its_first_table_leaves_the_earlier_output(
     with monkeypatch.context() as patch:
         patch.setattr("kcore.spark.jobs.rebuild.write_tables", fail)
         with pytest.raises(OSError, match="no space left"):
-            rebuild_with_doubts(spark, events, out, checkpoint=True)
+            rebuild_with_uncertainties(spark, events, out, checkpoint=True)
     assert (out / "rebuild.json").exists()
     assert not list(out.glob(".writing-*"))
-    rebuild_with_doubts(spark, events, tmp_path / "next", since=out)
+    rebuild_with_uncertainties(spark, events, tmp_path / "next", since=out)
     for source in (tmp_path / "none", tmp_path / "audit"):
         with pytest.raises(KcoreError):
             audit(spark, source, tmp_path / "audit")

@@ -15,7 +15,7 @@ from kcore.spark.export.exporter import export
 from kcore.spark.frames.hadoop import HadoopFiles
 from kcore.spark.frames.output import REBUILD_DONE, Output
 from kcore.spark.jobs.audit import audit
-from kcore.spark.jobs.rebuild import Moment, rebuild, rebuild_with_doubts
+from kcore.spark.jobs.rebuild import Moment, rebuild, rebuild_with_uncertainties
 from kcore.spark.jobs.restore_plan import committed_as_of
 from kcore.spark.jobs.session import JVM_SETTINGS, parse_settings, settings_of
 from kcore.spark.jobs.timeline import REPORT, timeline
@@ -50,8 +50,8 @@ def test_a_rebuild_through_sparks_readers_and_writers_equals_the_local_one(
 ) -> None:
     """Tables, counts and messages are the same, including those on damage and on missing partitions."""
     export(SegmentSource(logs), tmp_path / "events", rows_per_file=500)
-    local = rebuild_with_doubts(spark, tmp_path / "events", tmp_path / "local")
-    stored = rebuild_with_doubts(spark, (tmp_path / "events").as_uri(), (tmp_path / "stored").as_uri())
+    local = rebuild_with_uncertainties(spark, tmp_path / "events", tmp_path / "local")
+    stored = rebuild_with_uncertainties(spark, (tmp_path / "events").as_uri(), (tmp_path / "stored").as_uri())
     assert stored == local
     assert local[1].are_grave
     for name in TABLES:
@@ -85,25 +85,25 @@ def test_a_run_that_fails_leaves_no_checkpoints(
     It keeps the checkpoints of another output from which it continues.
     """
     events, state = kafka_logs / "moment-1" / "__transaction_state-3", tmp_path / "state"
-    rebuild_with_doubts(spark, events, state, checkpoint=True)
+    rebuild_with_uncertainties(spark, events, state, checkpoint=True)
     with pytest.raises(KcoreError, match="is also the output, which would replace the checkpoints"):
-        rebuild_with_doubts(spark, events, state, since=state)
-    rebuild_with_doubts(spark, events, tmp_path / "next", since=state)
+        rebuild_with_uncertainties(spark, events, state, since=state)
+    rebuild_with_uncertainties(spark, events, tmp_path / "next", since=state)
     (path,) = (state / "checkpoint").glob("*/*/*.arrow")
     path.unlink()
     with pytest.raises(KcoreError, match="some files of the checkpoints in"):
-        rebuild_with_doubts(spark, events, tmp_path / "next", since=state)
+        rebuild_with_uncertainties(spark, events, tmp_path / "next", since=state)
 
     def fail(*_: Any) -> None:
         raise OSError("no space left on device")
 
     monkeypatch.setattr("kcore.spark.jobs.rebuild.put_tables", fail)
     with pytest.raises(OSError, match="no space left"):
-        rebuild_with_doubts(spark, events, state, checkpoint=True)
+        rebuild_with_uncertainties(spark, events, state, checkpoint=True)
     assert not (state / REBUILD_DONE).exists()
     assert [path.name for path in state.iterdir() if path.name.startswith(".")] == []
     with pytest.raises(KcoreError, match="has no complete checkpoints"):
-        rebuild_with_doubts(spark, events, tmp_path / "next", since=state)
+        rebuild_with_uncertainties(spark, events, tmp_path / "next", since=state)
 
 
 def check_continued(spark: Any, kafka_logs: Path, tmp_path: Path, as_place: Callable[[Path], str]) -> None:
@@ -119,18 +119,18 @@ def check_continued(spark: Any, kafka_logs: Path, tmp_path: Path, as_place: Call
     events = tmp_path / "events"
     export(SegmentSource(folder / "__transaction_state-3"), events, stop=400, rows_per_file=100)
     paths = {name: as_place(tmp_path / name) for name in ("events", "first", "continued", "whole")}
-    rebuild_with_doubts(spark, paths["events"], paths["first"], checkpoint=True)
+    rebuild_with_uncertainties(spark, paths["events"], paths["first"], checkpoint=True)
 
     export(SegmentSource(folder), events, rows_per_file=100)
     moment = Moment({("__transaction_state", 3): 700})
     options = {"moment": moment, "since": paths["first"]}
-    continued = rebuild_with_doubts(spark, paths["events"], paths["continued"], **options)
-    assert continued == rebuild_with_doubts(spark, paths["events"], paths["whole"], moment)
+    continued = rebuild_with_uncertainties(spark, paths["events"], paths["continued"], **options)
+    assert continued == rebuild_with_uncertainties(spark, paths["events"], paths["whole"], moment)
     for name in TABLES:
         assert rows_of(spark, paths["continued"], name) == rows_of(spark, paths["whole"], name), name
 
     with pytest.raises(KcoreError, match="has no complete checkpoints"):
-        rebuild_with_doubts(spark, paths["events"], paths["whole"], since=paths["continued"])
+        rebuild_with_uncertainties(spark, paths["events"], paths["whole"], since=paths["continued"])
 
 
 @pytest.mark.long

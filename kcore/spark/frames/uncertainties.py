@@ -56,7 +56,7 @@ def with_absent(spark: SparkSession, table: DataFrame, name: str, absent: Iterab
     return table.unionByName(spark.createDataFrame([tuple(row.values()) for row in rows], table_ddl(name)))
 
 
-def doubts_of_frames(
+def uncertainties_of_frames(
     partitions: DataFrame, faults: DataFrame | None, offsets: Mapping[tuple[str, int], int]
 ) -> tuple[int, Uncertainties]:
     """Returns the number of partitions, and the uncertainties that the tables `partitions` and `faults` show.

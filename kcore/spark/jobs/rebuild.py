@@ -35,8 +35,8 @@ from kcore.spark.state.rebuild_report import (
     absent_rows,
     before_all,
     beyond_end,
-    doubts_of,
     placed_ids,
+    uncertainties_of,
 )
 from kcore.spark.state.table_files import WrittenFile, complete_tables, put_tables, staging_folder, write_tables
 from kcore.spark.state.table_schemas import CHECKPOINT, TABLES, table_ddl
@@ -88,10 +88,10 @@ def rebuild(
         KcoreError: an offset names a missing partition, or a partition exists beyond the partition count of its topic.
     """
     moment = Moment(offsets or {}, timestamp_ms)
-    return rebuild_with_doubts(spark, path, out, moment, partitions=partitions)[0]
+    return rebuild_with_uncertainties(spark, path, out, moment, partitions=partitions)[0]
 
 
-def rebuild_with_doubts(
+def rebuild_with_uncertainties(
     spark: SparkSession,
     path: LogSource | EventLogs,
     out: str | Path | Output,
@@ -128,10 +128,10 @@ def rebuild_with_doubts(
     late, unknown = beyond_end(logs.parts(), moment.offsets)
     with target.run(logs.name, REBUILD_DONE, "partitions"):
         if target.folder is not None:
-            counts, absent, doubts = _written_by_tasks(spark, logs, target, options, partitions, unknown)
+            counts, absent, uncertainties = _written_by_tasks(spark, logs, target, options, partitions, unknown)
         else:
             frame = folder_checkpoints(spark, logs, **options)
-            counts, absent, doubts = _written_by_spark(
+            counts, absent, uncertainties = _written_by_spark(
                 spark, logs, target, frame, partitions, unknown, checkpoint=checkpoint
             )
         done = {
@@ -144,7 +144,7 @@ def rebuild_with_doubts(
             "absent": [[topic.topic, partition] for topic in absent for partition in topic.partitions],
         }
         target.end(REBUILD_DONE, json.dumps(done, indent=1).encode())
-    return counts, doubts._replace(lines=[*late, *before_all(moment.timestamp_ms, counts), *doubts.lines])
+    return counts, uncertainties._replace(lines=[*late, *before_all(moment.timestamp_ms, counts), *uncertainties.lines])
 
 
 def _begin(target: Output) -> None:
@@ -183,7 +183,7 @@ def _written_by_tasks(
         put_tables(staging, folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    return counts, absent, doubts_of(folder, unknown)
+    return counts, absent, uncertainties_of(folder, unknown)
 
 
 def _written_by_spark(
@@ -209,7 +209,7 @@ def _written_by_spark(
     """
     from pyspark import StorageLevel  # noqa: PLC0415
 
-    from kcore.spark.frames.uncertainties import doubts_of_frames, placed_ids_of, with_absent  # noqa: PLC0415
+    from kcore.spark.frames.uncertainties import placed_ids_of, uncertainties_of_frames, with_absent  # noqa: PLC0415
 
     state = state.persist(StorageLevel.DISK_ONLY)
     try:
@@ -224,7 +224,7 @@ def _written_by_spark(
             counts[name] += sum(len(topic.partitions) for topic in absent)
         _begin(target)
         written = target.write_all({name: with_absent(spark, frames[name], name, absent) for name in TABLES})
-        count, doubts = doubts_of_frames(
+        count, uncertainties = uncertainties_of_frames(
             written["partitions"], written["faults"] if counts["faults"] else None, unknown
         )
         if count != counts["partitions"]:
@@ -235,7 +235,7 @@ def _written_by_spark(
         if checkpoint:
             write_checkpoints(target, table_of(state, CHECKPOINT))
         counts.pop(CHECKPOINT, None)
-        return counts, absent, doubts
+        return counts, absent, uncertainties
     finally:
         state.unpersist()
 
@@ -359,7 +359,7 @@ def run(options: argparse.Namespace) -> int:
     with session(options, "rebuild") as spark:
         logs = logs_at(spark, source_of(options))
         target = Output(spark, options.out, options.format, options.mode)
-        counts, doubts = rebuild_with_doubts(
+        counts, uncertainties = rebuild_with_uncertainties(
             spark,
             logs,
             target,
@@ -381,9 +381,9 @@ def run(options: argparse.Namespace) -> int:
         print(f"{name:14} {count}")
     for topic, count in sorted(written.records.items()) if written is not None else ():
         print(clean(f"{counted(count, 'records')} of {topic} in {options.data_folder}"))
-    for line in doubts.lines:
+    for line in uncertainties.lines:
         print(clean(line))
-    return 1 if doubts.are_grave else 0
+    return 1 if uncertainties.are_grave else 0
 
 
 def parse_partitions(texts: Sequence[str]) -> dict[str, int]:

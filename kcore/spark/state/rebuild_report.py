@@ -120,7 +120,7 @@ def before_all(timestamp_ms: int | None, rows: Mapping[str, int]) -> list[str]:
     return [f"the state as of {timestamp_ms} ms since the epoch is empty"]
 
 
-def doubts_of(out: str | Path, offsets: Offsets = MappingProxyType({})) -> Uncertainties:
+def uncertainties_of(out: str | Path, offsets: Offsets = MappingProxyType({})) -> Uncertainties:
     """Returns the uncertainties that the tables `partitions` and `faults` of a rebuild show.
 
     Args:
