@@ -37,7 +37,7 @@ class IncrementalAlterConfigsApi(AlterationApi[IncrementalAlterConfigsRequest, I
 
     def alter_loggers(self, alterations: list[Alteration], validate_only: bool) -> None:
         """Changes the levels of loggers immediately. The broker does not store the new levels."""
-        alter_loggers([(a.name, a.operation, a.value) for a in alterations], validate_only=validate_only)
+        alter_loggers(alterations, validate_only=validate_only)
 
     def records(
         self, machine: MetadataMachine, resource: AlterConfigsResource, alterations: list[Alteration]

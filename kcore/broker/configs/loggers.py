@@ -14,6 +14,8 @@ from kcore.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from kcore.broker.configs.alter import Alteration
+
 ROOT = "root"
 """Kafka's name of the logger from which all others inherit their level. In kcore it stands for the logger `kcore`."""
 
@@ -39,11 +41,11 @@ def loggers() -> dict[str, str]:
     return {ROOT: _level_of(_logger(ROOT)), **{name: _level_of(_logger(name)) for name in names}}
 
 
-def alter_loggers(changes: Sequence[tuple[str, int, str | None]], *, validate_only: bool) -> None:
+def alter_loggers(alterations: Sequence[Alteration], *, validate_only: bool) -> None:
     """Changes levels. A logger whose level is deleted inherits the level of its parent.
 
     Args:
-        changes: the name of a logger, the operation and the level; each name occurs once.
+        alterations: the changes of levels; each logger occurs once.
         validate_only: True to check the changes only.
 
     Raises:
@@ -52,7 +54,7 @@ def alter_loggers(changes: Sequence[tuple[str, int, str | None]], *, validate_on
             logger's level.
     """
     known = loggers()
-    for name, operation, value in changes:
+    for name, operation, value in alterations:
         if operation not in {SET, DELETE}:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"logger {name} allows only the operations SET and DELETE")
         if operation == DELETE and name == ROOT:
@@ -63,7 +65,7 @@ def alter_loggers(changes: Sequence[tuple[str, int, str | None]], *, validate_on
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{value!r} is not a level; valid: {', '.join(LEVELS)}")
     if validate_only:
         return
-    for name, operation, value in changes:
+    for name, operation, value in alterations:
         _logger(name).setLevel(LEVELS[value] if operation == SET and value is not None else logging.NOTSET)
 
 
