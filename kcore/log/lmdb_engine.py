@@ -60,7 +60,12 @@ class LmdbLogEngine(StagedLogEngine):
             raise ValueError(f"durability={durability!r}; valid: 'fsync' or 'os' (only open_engine accepts 'memory')")
         self.durability = durability
         storage = LmdbStorage(
-            path, create, durability == "fsync", map_size_bytes, max_size_bytes, allow_orphans=allow_orphans
+            path,
+            create=create,
+            sync=durability == "fsync",
+            map_size_bytes=map_size_bytes,
+            max_size_bytes=max_size_bytes,
+            allow_orphans=allow_orphans,
         )
         self.path = storage.path
         super().__init__(storage, tail_size_bytes)
@@ -97,7 +102,9 @@ def compact(path: str | os.PathLike[str]) -> tuple[int, int]:
     the folder is refused, LogError if copying fails; the folder is then unchanged.
     """
     check_folder(path)
-    storage = LmdbStorage(path, False, True, DEFAULT_MAP_SIZE_BYTES, MAX_MAP_SIZE_BYTES)
+    storage = LmdbStorage(
+        path, create=False, sync=True, map_size_bytes=DEFAULT_MAP_SIZE_BYTES, max_size_bytes=MAX_MAP_SIZE_BYTES
+    )
     engine = StagedLogEngine(storage, 0)
     try:
         before = storage.sizes()[0]

@@ -48,11 +48,11 @@ class LmdbStorage(LmdbWriter):
     def __init__(
         self,
         path: str | os.PathLike[str],
+        *,
         create: bool,
         sync: bool,
         map_size_bytes: int,
         max_size_bytes: int,
-        *,
         allow_orphans: bool = False,
     ) -> None:
         self._allow_orphans = allow_orphans
@@ -62,36 +62,23 @@ class LmdbStorage(LmdbWriter):
         super().__init__(path, environment, Journal(path, sync))
         self._folder = DataFolder(path, create)  # last: an exception before the next line would leave the folder locked
         try:
-            self._environment.open(create=self._folder.new or needs_databases(self.path))
-            self._open_state()
-            self._journal.prepare()
-            # The names of a new folder's files, and without `sync` this opening's node epoch too.
-            self._environment.env_for_write.sync(True)
-            self._folder.sync_folder(self.path)
-        except FormatError as error:
+            self._open()
+        except BaseException as error:
             self._abandon()
-            raise DataFolderError(self.path, str(error), DATA_NAME) from error
-        except JournalDamagedError as error:
-            self._abandon()
-            raise DataFolderError(self.path, f"{error}{REMEDY}", JOURNAL_NAME) from error
-        except lmdb.Error as error:
-            self._abandon()
-            reason = str(error).removeprefix(f"{self.path}: ") + remedy(getattr(error, "code", None))
-            raise DataFolderError(self.path, reason, DATA_NAME) from error
-        except LogError as error:
-            self._abandon()
-            full = error.reason is FailureReason.DISK_FULL
-            advice = "; free space on the disk, or raise the limit of file sizes (`ulimit -f`)" if full else ""
-            raise DataFolderError(self.path, f"{error}{advice}", DATA_NAME) from error
-        except OSError as error:
-            self._abandon()
-            name = os.path.basename(error.filename or DATA_NAME)
-            raise DataFolderError(self.path, os_reason(error), name) from error
-        except BaseException:
-            self._abandon()
-            raise
+            refusal = _refusal(self.path, error)
+            if refusal is None:
+                raise
+            raise refusal from error
 
     # -- opening ------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self._environment.open(create=self._folder.new or needs_databases(self.path))
+        self._open_state()
+        self._journal.prepare()
+        # The names of a new folder's files, and without `sync` this opening's node epoch too.
+        self._environment.env_for_write.sync(True)
+        self._folder.sync_folder(self.path)
 
     def _open_state(self) -> None:
         """Checks the format, counts this opening, moves the journal and loads the partitions, in one transaction.
@@ -254,3 +241,22 @@ class LmdbStorage(LmdbWriter):
                 raise log_error(error, "closing the log") from error
             finally:
                 self._folder.release()
+
+
+def _refusal(path: str, error: BaseException) -> DataFolderError | None:
+    """Returns the error for the operator if a folder could not be opened; None for an error of another kind."""
+    name, reason = DATA_NAME, str(error)
+    if isinstance(error, FormatError):
+        pass
+    elif isinstance(error, JournalDamagedError):
+        name, reason = JOURNAL_NAME, f"{error}{REMEDY}"
+    elif isinstance(error, lmdb.Error):
+        reason = reason.removeprefix(f"{path}: ") + remedy(getattr(error, "code", None))
+    elif isinstance(error, LogError):
+        if error.reason is FailureReason.DISK_FULL:
+            reason += "; free space on the disk, or raise the limit of file sizes (`ulimit -f`)"
+    elif isinstance(error, OSError):
+        name, reason = os.path.basename(error.filename or DATA_NAME), os_reason(error)
+    else:
+        return None
+    return DataFolderError(path, reason, name)
