@@ -583,9 +583,9 @@ class ClassicGroup(Group):
             assert not records, "a group with members does not become empty by rebalancing"
 
     def on_unloaded(self) -> None:
-        """Cancels all timers and moves the group to Dead."""
+        """Cancels all timers, completes parked joins, and moves the group to Dead."""
         for member in self.members.values():
-            member.disarm()
+            member.on_unloaded()
         for pending in self.pending_joins.values():
             pending.disarm()
         self.pending_joins = {}

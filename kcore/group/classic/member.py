@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kcore.group.classic.replies import join_error
+from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.shard_timer import ShardTimer
 
 if TYPE_CHECKING:
@@ -92,6 +94,17 @@ class Member(ShardTimer):
             if name == protocol_name:
                 return metadata
         return b""
+
+    def on_unloaded(self) -> None:
+        """Cancels the session, and refuses a parked join.
+
+        The response has the member's id, as in Kafka. A new member does not know the id yet.
+        """
+        self.disarm()
+        pending = self.awaiting_join
+        if pending is not None and not pending.done:
+            code = ErrorCode.NOT_COORDINATOR
+            pending.complete(join_error(pending.context.api_version, self.member_id, code))
 
     def fire(self) -> Outcome | None:
         """Expires the member's session."""

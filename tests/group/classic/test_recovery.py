@@ -220,6 +220,16 @@ def test_unload_completes_parked_joins() -> None:
     )
 
 
+@pytest.mark.parametrize(("version", "instance"), [(0, None), (3, None), (5, "one"), (9, "one")])
+def test_unload_tells_a_new_member_its_id(version: int, instance: str | None) -> None:
+    """The parked join of a new member has no member id. The response names the id that the member has got."""
+    world = World()
+    parked = world.join(version=version, instance=instance)
+    (member_id,) = world.group().members
+    world.context.unload()
+    assert parked.response == join_refused(ErrorCode.NOT_COORDINATOR, member_id, version)
+
+
 def test_unload_completes_parked_syncs() -> None:
     """Parked SyncGroups get NOT_COORDINATOR, and so do later requests."""
     world = World().build(COMPLETING)
