@@ -18,7 +18,7 @@ import pytest
 
 from kcore.testing import ServerProcess
 from tests.apache.broker import free_port
-from tools.differential.__main__ import AREAS, KCORE_SETTINGS, SETTINGS, Servers, kcore_server, run_seed
+from tools.differential.__main__ import AREAS, KCORE_SETTINGS, SETTINGS, SLOW, Servers, kcore_server, run_seed
 from tools.differential.known import KNOWN, described
 from tools.differential.program import Step
 from tools.differential.records import _in_fixed_order, internal_ends, internal_records
@@ -46,7 +46,7 @@ def sides() -> Iterator[list[Side]]:
         yield found
 
 
-@pytest.mark.parametrize("area", sorted(AREAS))
+@pytest.mark.parametrize("area", sorted(AREAS.keys() - SLOW))
 def test_equal_servers_respond_alike(sides: list[Side], area: str) -> None:
     pair = Pair(sides[:2], AREAS[area], logs=True)
     for seed in range(2):

@@ -21,6 +21,7 @@ from tests.apache.broker import PROPERTIES, ApacheKafka, free_port, plain_users
 from tools.differential.acls import Acls
 from tools.differential.admin import Admin
 from tools.differential.cluster import ClusterArea
+from tools.differential.compaction import Compaction
 from tools.differential.data import Data
 from tools.differential.exactly_once import ExactlyOnce
 from tools.differential.groups import Groups
@@ -44,6 +45,7 @@ from tools.differential.share import Share
 from tools.differential.share_state import ShareState
 from tools.differential.side import PASSWORD, USERS, Side
 from tools.differential.streams import Streams
+from tools.differential.timeouts import Timeouts
 from tools.differential.topologies import Topologies
 from tools.differential.transactions import Transactions
 
@@ -66,8 +68,12 @@ AREAS: Final[dict[str, Area]] = {
         Topologies(),
         Members(),
         ExactlyOnce(),
+        Timeouts(),
+        Compaction(),
     )
 }
+SLOW: Final = frozenset({Compaction.NAME, Timeouts.NAME})
+"""Names of the areas whose test programs pause for many seconds. The tool runs them only if `--area` names them."""
 JOBS: Final = 6
 """Number of test programs (lists of random requests) that run at the same time. They mostly wait."""
 RESTART_S: Final = 120.0
@@ -85,6 +91,9 @@ SETTINGS: Final = {
     "group.share.assignment.interval.ms": "0",
     "group.streams.assignment.interval.ms": "0",
     "group.streams.initial.rebalance.delay.ms": "0",
+    "log.cleaner.backoff.ms": "200",
+    "log.retention.check.interval.ms": "300",
+    "log.initial.task.delay.ms": "100",
     "offsets.retention.check.interval.ms": "86400000",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
@@ -195,7 +204,7 @@ class MiddleBarrier:
 def arguments() -> argparse.Namespace:
     """Returns the arguments of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.differential", description=__doc__)
-    parser.add_argument("--area", action="append", choices=sorted(AREAS), help="default: every area")
+    parser.add_argument("--area", action="append", choices=sorted(AREAS), help="default: every area without pauses")
     parser.add_argument("--seeds", default="0-99", help="FIRST-LAST, or one seed")
     parser.add_argument("--kafka", default="start", help="HOST:PORT of Apache Kafka; default: start one")
     parser.add_argument("--server", default="start", help="HOST:PORT of kcore; default: start one")
@@ -211,7 +220,7 @@ def arguments() -> argparse.Namespace:
     if options.restart and (options.kafka, options.server) != ("start", "start"):
         parser.error("--restart restarts servers that this program starts: leave out --kafka and --server")
     if (options.kafka, options.server) != ("start", "start"):
-        options.area = [area for area in options.area or sorted(AREAS) if area != Rights.NAME]
+        options.area = [area for area in options.area or sorted(AREAS.keys() - SLOW) if area != Rights.NAME]
     return options
 
 
@@ -302,7 +311,7 @@ def main() -> int:
     requests = 0
     begun_s = time.monotonic()
     with both(options.kafka, options.server, options.restart) as servers, ThreadPoolExecutor(options.jobs) as pool:
-        for area in options.area or sorted(AREAS):
+        for area in options.area or sorted(AREAS.keys() - SLOW):
             for result in results(servers, AREAS[area], seeds, options, pool):
                 kinds[result.kind] += 1
                 requests += result.requests

@@ -243,7 +243,7 @@ KNOWN: Final = (
             "After all consumers (KIP-848) of a group have left",
             lambda arguments: arguments.get("epoch", "join") == "join",
         )
-        for area, call in (("groups", "beat"), ("members", "tick"))
+        for area, call in (("groups", "beat"), ("members", "tick"), ("timeouts", "tick"))
     ),
     Known(
         "groups",
@@ -266,11 +266,9 @@ KNOWN: Final = (
         re.compile(r"\.records\..*\.value\.leader: .*"),
         "the classic member that joined first",
     ),
-    Known(
-        "members",
-        None,
-        re.compile(r"\.(leader|members): .*"),
-        "the classic member that joined first",
+    *(
+        Known(area, None, re.compile(r"\.(leader|members): .*"), "the classic member that joined first")
+        for area in ("members", "timeouts")
     ),
     Known(
         "groups",

@@ -33,6 +33,8 @@ from tools.differential.topics import CREATE
 SESSION_MS: Final = 60_000
 RESOLVED_MS: Final = 150
 """Time until the servers have resolved a pattern of topics, in ms."""
+IDLE_CLIENT: Final = 3
+"""The number of a client without a member, which waits while the requests of other clients wait."""
 NO_ASSIGNOR: Final = "no assignor"
 COOPERATIVE: Final = "cooperative-sticky"
 LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.FENCED_INSTANCE_ID})
@@ -100,8 +102,8 @@ def _join(group: str, state: _Member, version: int, names: list[str], **more: An
         protocols.append(join_group.JoinGroupRequestProtocol(name=name, metadata=data))
     return join_group.JoinGroupRequest(
         group_id=group,
-        session_timeout_ms=SESSION_MS,
-        rebalance_timeout_ms=SESSION_MS,
+        session_timeout_ms=more.get("session_ms", SESSION_MS),
+        rebalance_timeout_ms=more.get("rebalance_ms", SESSION_MS),
         member_id=state.member_id,
         group_instance_id=more.get("instance"),
         protocol_type="consumer",
@@ -149,7 +151,7 @@ def _beat(side: Side, group: str, state: _Member, names: list[str], **more: Any)
         member_id=state.member_id,
         member_epoch=state.epoch,
         instance_id=more.get("instance") if full else None,
-        rebalance_timeout_ms=SESSION_MS if full else -1,
+        rebalance_timeout_ms=more.get("rebalance_ms", SESSION_MS) if full else -1,
         subscribed_topic_names=names if full and pattern is None else None,
         subscribed_topic_regex=pattern if full else None,
         server_assignor=assignor if full and assignor != NO_ASSIGNOR else None,
@@ -278,20 +280,30 @@ class Members:
             Step(0, "create_topic", {"name": topic, "partitions": count})
             for topic, count in zip(topics, (3, 2), strict=True)
         ]
-        drawer = _Drawer(chance, name, topics)
+        drawer = MembersDrawer(chance, name, topics)
         for _ in range(chance.randrange(20, 60)):
             steps += drawer.steps()
         return steps
 
 
-class _Drawer:
+class MembersDrawer:
+    """Draws the steps of a test program of the area `members`.
+
+    Args:
+        chance: the source of randomness.
+        name: the beginning of all names.
+        topics: the names of the two topics.
+    """
+
     def __init__(self, chance: random.Random, name: str, topics: list[str]) -> None:
         self.chance = chance
         self.group = f"{name}-g"
         self.topics = topics
         self.size = chance.choice([2, 3])
         kinds = chance.choice([["classic", "consumer"], ["classic", "consumer"], ["consumer"], ["classic"]])
-        self.assignor = chance.choice(["range", "range", "uniform"]) if "classic" not in kinds else "range"
+        # Kafka's assignor `uniform` breaks ties between three members by the hashes of their ids.
+        uniform = "classic" not in kinds and self.size == 2
+        self.assignor = chance.choice(["range", "uniform"]) if uniform else "range"
         self.possible = kinds
         self.kinds = [chance.choice(kinds) for _ in range(self.size)]
         static = chance.choice([0, 0, 0.5, 1])
@@ -312,6 +324,7 @@ class _Drawer:
         self.formats = [chance.randrange(4) for _ in range(self.size)]
 
     def steps(self) -> list[Step]:
+        """Returns the steps of one random action of a member."""
         client = self.chance.randrange(self.size)
         kinds = {
             self._ticks: 30, self._change: 2, self._commit: 3, self._fetch: 1, self._describe: 2, self._topic: 1,
@@ -334,7 +347,8 @@ class _Drawer:
     def _protocols(self) -> list[str]:
         return self.chance.choice([["range"], ["range", COOPERATIVE], [COOPERATIVE], [COOPERATIVE, "range"]])
 
-    def _tick(self, client: int, **more: Any) -> Step:
+    def tick(self, client: int, **more: Any) -> Step:
+        """Returns the step with the next request of a member."""
         return Step(
             client,
             "tick",
@@ -356,8 +370,8 @@ class _Drawer:
 
     def _ticks(self, client: int) -> list[Step]:
         clients = [client] if self.chance.random() < 0.6 else range(self.size)
-        pauses = [Step(client, "pause", {"ms": RESOLVED_MS})] if self.with_patterns else []
-        return [step for each in clients for step in [self._tick(each), *pauses]]
+        pauses = [Step(IDLE_CLIENT, "pause", {"ms": RESOLVED_MS})] if self.with_patterns else []
+        return [step for each in clients for step in [self.tick(each), *pauses]]
 
     def _leave(self, client: int) -> list[Step]:
         return [
@@ -378,7 +392,7 @@ class _Drawer:
         """Restarts a member, possibly with the other protocol. It leaves first, unless it crashes."""
         left = self._leave(client) if self.apart or self.chance.random() < 0.7 else []
         self.kinds[client] = self.chance.choice(self.possible)
-        return [*left, self._tick(client)]
+        return [*left, self.tick(client)]
 
     def _change(self, client: int) -> list[Step]:
         """Changes a member's subscription or its protocols."""
@@ -387,7 +401,7 @@ class _Drawer:
             self.patterns[client] = self._pattern()
         else:
             self.protocols[client] = self._protocols()
-        return [self._tick(client, full=True)]
+        return [self.tick(client, full=True)]
 
     def _commit(self, client: int) -> list[Step]:
         arguments = {

@@ -125,6 +125,33 @@ def user_logs(side: Side, topics: dict[str, int]) -> dict[str, Any]:
     }
 
 
+def last_records(side: Side, topics: dict[str, int]) -> dict[str, Any]:
+    """Returns what compaction keeps of the logs of topics without transactions, as plain values.
+
+    Args:
+        side: the server to read from.
+        topics: name -> number of partitions.
+
+    Returns:
+        For each partition its start, its end, and for each key the offset and the value of the last record.
+    """
+    if not topics:
+        return {}
+    starts, ends = _offsets(side, topics, EARLIEST), _offsets(side, topics, LATEST)
+    return {
+        str(log_partition): {
+            "start": start,
+            "end": ends.get(log_partition),
+            "records": {
+                repr(key): (offset, value)
+                for batch in _batches(side, log_partition, start)
+                for offset, _, key, value in iter_entries(batch)
+            },
+        }
+        for log_partition, start in sorted(starts.items())
+    }
+
+
 def internal_records(side: Side, ends: Ends, name: str) -> dict[str, list[Any]]:
     """Returns the records of a test program by group or transactional id, in the order of the log.
 

@@ -15,7 +15,8 @@ from kcore.protocol.consumer_protocol import ConsumerProtocolAssignment
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kcore.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kcore.protocol.schema import Message, Struct
-from kcore_ext.batch.header import parse_header, split_batches
+from kcore_ext.batch.header import BatchHeader, parse_header, split_batches
+from kcore_ext.batch.records import iter_entries
 from kcore_ext.codec.frames import encode_request
 from kcore_ext.codec.plan import DecodeError
 
@@ -71,6 +72,8 @@ SORT_KEYS: Final = (
     "host", "operation", "permission_type", "mechanism", "topic_name", "entity",
 )  # fmt: skip
 """Fields by which the rows of the other lists are sorted before the comparison."""
+HEADER_BYTES: Final = 61
+"""Size of the header of a record batch."""
 NO_UUID: Final = bytes(16)
 UNIQUE_END: Final = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 """A pattern for the UUID that a server appends to the client id, or to the instance id, of a new member."""
@@ -275,10 +278,22 @@ class Side:
                     "epoch": head.producer_epoch,
                     "sequence": head.base_sequence,
                     "count": head.record_count,
-                    "records": None if head.is_control else bytes(data[start + 61 : start + size]),
+                    "records": _records(bytes(data[start : start + size]), head),
                 }
             )
         return batches
+
+
+def _records(batch: bytes, head: BatchHeader) -> Any:
+    """Returns the records of a batch in a comparable form: None for a marker.
+
+    The base timestamp of a batch with a delete horizon is the time after which its tombstones may go (KIP-534).
+    """
+    if head.is_control:
+        return None
+    if head.delete_horizon_ms >= 0:
+        return [(offset, key, value) for offset, _, key, value in iter_entries(batch)]
+    return batch[HEADER_BYTES:]
 
 
 def _sorted_assignment(data: bytes) -> Any:
