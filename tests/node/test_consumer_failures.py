@@ -13,7 +13,7 @@ import pytest
 
 import kcore
 from kcore.client.fetching import FetchSession
-from kcore.errors import KcoreError, MemberClosedError
+from kcore.errors import ClusterAuthorizationFailedError, KcoreError, MemberClosedError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.metadata import MetadataResponseBroker
@@ -305,3 +305,47 @@ def test_a_new_worker_does_not_wait_for_its_next_heartbeat(name: str) -> None:
             assert first.assignment
         with node.group(name).join(name) as second:
             wait_until(lambda: second.assignment, "the assignment", 10.0)
+
+
+class RefusedFetch:
+    """Replaces the first response to a Fetch by an error of the whole response."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        self._code = code
+        self.replaced = False
+
+    def __call__(self, api: ApiKey, response: Any) -> None:
+        if api is ApiKey.FETCH and not self.replaced:
+            self.replaced = True
+            response.error_code, response.session_id, response.responses = self._code, 0, []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ],
+)
+def test_a_temporary_error_of_a_whole_fetch_is_not_raised(bootstrap: str, name: str, code: ErrorCode) -> None:
+    """A node of a cluster whose lease has ended refuses a whole Fetch. Before, the poll raised the error."""
+    refusal = RefusedFetch(code)
+    with (
+        node_behind_proxy(bootstrap, name, refusal) as node,
+        node.group(name).consume(name, auto_commit=None) as consumer,
+    ):
+        assert sorted(values_of(consumer, b"0", b"1")) == [b"0", b"1"]
+    assert refusal.replaced
+
+
+def test_a_permanent_error_of_a_whole_fetch_is_raised(bootstrap: str, name: str) -> None:
+    refusal = RefusedFetch(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    with (
+        node_behind_proxy(bootstrap, name, refusal) as node,
+        node.group(name).consume(name, auto_commit=None) as consumer,
+    ):
+        with pytest.raises(ClusterAuthorizationFailedError):
+            values_of(consumer, b"0", b"1")
+        assert sorted(values_of(consumer, b"0", b"1")) == [b"0", b"1"]

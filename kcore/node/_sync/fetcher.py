@@ -39,7 +39,9 @@ MOVED = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""Errors of a Fetch after which the consumer looks up the leader again. The position does not change."""
+"""Errors of a partition, or of a whole response, after which the consumer looks up the leader again. The position does
+not change. Every retriable error of a whole response has the same effect.
+"""
 SESSION_ERRORS = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -219,9 +221,14 @@ class Fetcher:
 
     def _store(self, session: FetchSession, response: Any, sent: dict[TopicPartition, tuple[int, int]]) -> None:
         if response.error_code:
-            if response.error_code not in SESSION_ERRORS:
-                raise KafkaError.of(response.error_code)
-            session.reset()
+            if response.error_code in SESSION_ERRORS:
+                session.reset()
+                return
+            error = KafkaError.of(response.error_code)
+            if error.code not in MOVED and not error.retriable:
+                raise error
+            session.failed()
+            self._lookup.retry(sent)
             return
         session.succeeded(response.session_id)
         committed = self._read_settings.isolation == "read_committed"

@@ -193,12 +193,12 @@ class PositionLookup:
                     refused = KafkaError.of(rows[key].error_code, None, [key])
                     if not refused.retriable:
                         self._fail(refused)
-                self._retry([key])
+                self.retry([key])
         except Exception as error:
             passing = isinstance(error, ConnectionClosedError | TimeoutError)
             if not (passing or (isinstance(error, KafkaError) and error.retriable)):
                 self._fail(error)
-            self._retry(versions_before)
+            self.retry(versions_before)
         finally:
             self._end(versions_before)
             self._changed()
@@ -256,7 +256,7 @@ class PositionLookup:
         with self._guard:
             self._positions.pause(partitions, now_ms() + pause_ms)
 
-    def _retry(self, partitions: Iterable[TopicPartition]) -> None:
+    def retry(self, partitions: Iterable[TopicPartition]) -> None:
         """Pauses partitions, and removes their leaders from the cache, so that the next lookup requests the leaders."""
         self.pause(partitions)
         for key in partitions:
@@ -282,7 +282,7 @@ class PositionLookup:
             response = self._calls.transport.send(validation_request(moved), broker=broker)
             self._read_validation(response, remaining)
         except Exception as error:
-            self._retry(remaining)
+            self.retry(remaining)
             if not isinstance(error, ConnectionClosedError | TimeoutError):
                 self._fail(error)
         finally:
@@ -302,7 +302,7 @@ class PositionLookup:
                 if sent is None:
                     continue
                 if row.error_code:
-                    self._retry([key])
+                    self.retry([key])
                     if row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                         self._fail(KafkaError.of(row.error_code, None, [key]))
                     continue
