@@ -74,6 +74,8 @@ def may_repeat(error: Exception, elapsed_s: float, local: bool, codes: Collectio
     if isinstance(error, KafkaError):
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return not local and elapsed_s < UNKNOWN_TOPIC_S
+        if error.code == ErrorCode.KAFKA_STORAGE_ERROR:  # another broker may become the leader
+            return not local
         return error.code in codes
     if isinstance(error, ConnectionClosedError):
         return error.retriable
@@ -291,6 +293,7 @@ class AsyncCalls:
         """
         started_s = monotonic()
         attempt = 0
+        unanswered: Exception | None = None
         while True:
             try:
                 response = await self.transport.send(request, at_most=at_most, broker=broker, channel=channel)
@@ -301,6 +304,13 @@ class AsyncCalls:
             except (KafkaError, PartitionErrors, ConnectionClosedError, TimeoutError) as error:
                 if not repeat:
                     raise
+                if isinstance(error, ConnectionClosedError | TimeoutError):
+                    unanswered = error
+                elif unanswered is not None:
+                    error.add_note(
+                        "the client sent this request more than once, and an earlier attempt got no response "
+                        f"({unanswered}): the server may have processed that attempt, and refused the repetition"
+                    )
                 self.transport.forget(request)
                 await self.pause(error, started_s, attempt, codes)
             attempt += 1

@@ -19,7 +19,7 @@ from kcore.node._async.backend import caller
 from kcore.node._async.calls import REPEATED, AsyncCalls
 from kcore.node._async.turns import Turns
 from kcore.node.interceptors import UNKNOWN
-from kcore.node.requests import build_batch, by_topic, check_commit, produce_request, to_commit
+from kcore.node.requests import build_batch, by_topic, check_commit, error_about, produce_request, to_commit
 from kcore.node.types import (
     HeaderList,
     Offsets,
@@ -129,7 +129,7 @@ class TransactionalProducer:
 
         def read(response: Any) -> Any:
             if response.error_code:
-                raise KafkaError.of(response.error_code)
+                raise error_about(response.error_code, f"transactional id {self.transactional_id!r}")
             return response
 
         request = InitProducerIdRequest(
@@ -286,7 +286,7 @@ class TransactionalProducer:
 
             def added(response: Any) -> None:
                 if response.error_code:
-                    raise KafkaError.of(response.error_code)
+                    raise error_about(response.error_code, f"transactional id {self.transactional_id!r}")
 
             await self._coordinate(
                 AddOffsetsToTxnRequest(
@@ -335,7 +335,7 @@ class TransactionalProducer:
 
         def read(response: Any) -> Any:
             if response.error_code:
-                raise KafkaError.of(response.error_code)
+                raise error_about(response.error_code, f"transactional id {self.transactional_id!r}")
             return response
 
         request = EndTxnRequest(

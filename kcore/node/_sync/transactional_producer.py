@@ -20,7 +20,7 @@ from kcore.node._sync.backend import caller
 from kcore.node._sync.calls import REPEATED, Calls
 from kcore.node._sync.turns import Turns
 from kcore.node.interceptors import UNKNOWN
-from kcore.node.requests import build_batch, by_topic, check_commit, produce_request, to_commit
+from kcore.node.requests import build_batch, by_topic, check_commit, error_about, produce_request, to_commit
 from kcore.node.types import (
     HeaderList,
     Offsets,
@@ -130,7 +130,7 @@ class TransactionalProducer:
 
         def read(response: Any) -> Any:
             if response.error_code:
-                raise KafkaError.of(response.error_code)
+                raise error_about(response.error_code, f"transactional id {self.transactional_id!r}")
             return response
 
         request = InitProducerIdRequest(
@@ -285,7 +285,7 @@ class TransactionalProducer:
 
             def added(response: Any) -> None:
                 if response.error_code:
-                    raise KafkaError.of(response.error_code)
+                    raise error_about(response.error_code, f"transactional id {self.transactional_id!r}")
 
             self._coordinate(
                 AddOffsetsToTxnRequest(
@@ -334,7 +334,7 @@ class TransactionalProducer:
 
         def read(response: Any) -> Any:
             if response.error_code:
-                raise KafkaError.of(response.error_code)
+                raise error_about(response.error_code, f"transactional id {self.transactional_id!r}")
             return response
 
         request = EndTxnRequest(
