@@ -22,6 +22,7 @@ import kcore
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, MalformedResponseError, PartitionErrors
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.schema import Struct
+from kcore.testing import Broker
 from kcore.testing.server import ServerProcess
 from tests.node.conftest import SETTINGS
 from tests.recording_proxy import RecordingProxy
@@ -254,6 +255,52 @@ def test_the_error_names_the_broker_and_the_api(server: str, operation: str, att
         assert str(raised.value).startswith(
             f"UNKNOWN_SERVER_ERROR: the broker at {proxy.bootstrap} sent an invalid response to {api}: "
         )
+
+
+def without_rows(requested: ApiKey, attribute: str) -> Callable[[ApiKey, Any], None]:
+    def drop(api: ApiKey, response: Any) -> None:
+        if api == requested:
+            setattr(response, attribute, ())
+
+    return drop
+
+
+@pytest.mark.parametrize(
+    ("api", "attribute", "call", "cause"),
+    [
+        (
+            ApiKey.LIST_OFFSETS,
+            "topics",
+            lambda node: node.topics.end_offsets([("t", 0)]),
+            "ListOffsets: the response lacks the offset of t-0",
+        ),
+        (
+            ApiKey.DESCRIBE_TRANSACTIONS,
+            "transaction_states",
+            lambda node: node.transactions.describe("tx"),
+            "DescribeTransactions: the response lacks the transactional id 'tx'",
+        ),
+        (
+            ApiKey.DESCRIBE_TRANSACTIONS,
+            "transaction_states",
+            lambda node: node.transactions.terminate("tx"),
+            "DescribeTransactions: the response lacks the transactional id 'tx'",
+        ),
+    ],
+)
+def test_the_error_names_the_row_that_a_response_lacks(
+    api: ApiKey, attribute: str, call: Callable[[kcore.Node], object], cause: str
+) -> None:
+    """Before, `describe` left the id out, `terminate` raised a KeyError, and `end_offsets` did not name the broker."""
+    with (
+        Broker(topics={"t": 1}) as broker,
+        RecordingProxy(broker.bootstrap, on_response=without_rows(api, attribute)) as proxy,
+        kcore.connect(proxy.bootstrap) as node,
+    ):
+        with pytest.raises(MalformedResponseError) as raised:
+            call(node)
+        sent = f"UNKNOWN_SERVER_ERROR: the broker at {proxy.bootstrap} sent an invalid response to {cause}"
+        assert str(raised.value) == sent
 
 
 def test_a_consumer_continues_after_responses_that_cannot_be_used(server: str) -> None:

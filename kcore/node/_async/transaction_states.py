@@ -8,6 +8,7 @@ from typing import Any
 
 from kcore.client.aio.broker import Broker
 from kcore.client.aio.routes import TRANSACTION
+from kcore.client.malformed import malformed
 from kcore.errors import KafkaError, KcoreError, raise_partition_errors
 from kcore.node._async.backend import gather
 from kcore.node._async.calls import AsyncCalls
@@ -98,11 +99,18 @@ class AsyncTransactions:
 
         Args:
             transactional_ids: one id or several.
+
+        Raises:
+            MalformedResponseError: a response lacks an id.
         """
         transactional_ids = names_of("transactional_ids", transactional_ids)
         described: dict[str, TransactionDescription | KafkaError] = {}
-        for own in (await self._by_coordinator(transactional_ids)).values():
-            described |= await self._calls.call(DescribeTransactionsRequest(transactional_ids=own), _descriptions)
+        for broker, own in (await self._by_coordinator(transactional_ids)).items():
+            request = DescribeTransactionsRequest(transactional_ids=own)
+            described |= await self._calls.call(request, _descriptions)
+            lacking = next((each for each in own if each not in described), None)
+            if lacking is not None:
+                raise malformed(broker, request, f"the response lacks the transactional id {lacking!r}")
         return described
 
     async def _by_coordinator(self, transactional_ids: Iterable[str]) -> Mapping[Broker, Sequence[str]]:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 from kcore.client.aio.broker import Broker
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.drivers.forks import connection_refusal, refuse_in_child
-from kcore.errors import ConnectionClosedError, EngineClosedError, KafkaError, KcoreError, PartitionErrors
+from kcore.errors import ConnectionClosedError, EngineClosedError, KafkaError, PartitionErrors
 from kcore.node._sync.backend import (
     caller,
     foreign_call,
@@ -332,7 +332,7 @@ class Calls:
 
         Raises:
             KafkaError, PartitionErrors: the server refused partitions.
-            KcoreError: a response lacks partitions.
+            MalformedResponseError: a response lacks partitions.
             ConnectionClosedError, TimeoutError: no leader responded in time.
         """
         offsets: dict[TopicPartition, int] = {}
@@ -344,17 +344,17 @@ class Calls:
                 for broker, partitions in self.transport.by_leader(list(missing)):
                     request = make_request({each: missing[each] for each in partitions})
                     read_all = partial(read, total=len(partitions))
-                    offsets |= self.call(request, read_all, broker=broker, repeat=False)
+                    received = self.call(request, read_all, broker=broker, repeat=False)
+                    lacking = next((each for each in partitions if each not in received), None)
+                    if lacking is not None:
+                        topic, number = lacking
+                        raise malformed(broker, request, f"the response lacks the offset of {topic}-{number}")
+                    offsets |= received
             except (KafkaError, PartitionErrors, ConnectionClosedError, TimeoutError) as error:
                 # The leaders may have changed: group the partitions again, and take the new leader epochs.
                 self.transport.forget(make_request(missing))
                 self.pause(error, started_s, attempt)
                 attempt += 1
-            else:
-                if not offsets.keys() >= values.keys():
-                    raise KcoreError(
-                        f"a broker's response lacks the offsets of {sorted(values.keys() - offsets.keys())}"
-                    )
         return offsets
 
     def pause(self, error: Exception, started_s: float, attempt: int, codes: Collection[int] = REPEATED) -> None:
