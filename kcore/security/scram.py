@@ -110,14 +110,6 @@ class ScramCredential(NamedTuple):
         stored_key = mechanism.hash(mechanism.hmac(salted_password, b"Client Key"))
         return cls(mechanism, salt, stored_key, mechanism.hmac(salted_password, b"Server Key"), iterations)
 
-    @classmethod
-    def of_password(
-        cls, mechanism: ScramMechanism, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
-    ) -> ScramCredential:
-        """Creates a credential from a password."""
-        salted = mechanism.salted_password(password.encode(), salt, iterations)
-        return cls.of_salted(mechanism, salted, salt, iterations)
-
     def has_password(self, password: str) -> bool:
         """Returns True if the credential belongs to this password; compares in constant time."""
         salted = self.mechanism.salted_password(password.encode(), self.salt, self.iterations)

@@ -8,9 +8,17 @@ import hmac
 from collections.abc import Mapping
 
 from kcore.security.mechanism import Mechanism
-from kcore.security.scram import ScramCredential, ScramMechanism
+from kcore.security.scram import MIN_ITERATIONS, ScramCredential, ScramMechanism
 
 SALT = b"sixteen salty by"
+
+
+def credential_of(
+    mechanism: ScramMechanism, password: str, salt: bytes = SALT, iterations: int = MIN_ITERATIONS
+) -> ScramCredential:
+    """Creates the credential of a password."""
+    salted = mechanism.salted_password(password.encode(), salt, iterations)
+    return ScramCredential.of_salted(mechanism, salted, salt, iterations)
 
 
 class Users:
@@ -18,7 +26,7 @@ class Users:
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._credentials = {
-            (user, mechanism): ScramCredential.of_password(mechanism, password, SALT)
+            (user, mechanism): credential_of(mechanism, password, SALT)
             for user, password in passwords.items()
             for mechanism in ScramMechanism
         }

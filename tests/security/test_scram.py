@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kcore.errors import AuthenticationError
 from kcore.security.decoys import Decoys
 from kcore.security.scram import ScramCredential, ScramMechanism, ScramServer, ScramSha256, ScramSha512
-from tests.security.exchange import SALT, Users, scram_client
+from tests.security.exchange import SALT, Users, credential_of, scram_client
 
 SHA_256, SHA_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
 
@@ -23,7 +23,7 @@ def server(kind: type[ScramServer] = ScramSha256, nonce: str = "server", **users
 def test_the_exchange_equals_the_example_of_rfc_7677() -> None:
     """The exchange equals that of RFC 7677, section 3, byte for byte: user "user", password "pencil"."""
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
-    credential = ScramCredential.of_password(SHA_256, "pencil", salt, 4096)
+    credential = credential_of(SHA_256, "pencil", salt, 4096)
 
     class Rfc:
         def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
@@ -74,7 +74,7 @@ def test_the_keys_of_rfc_5802_follow_from_the_formula() -> None:
             salted ^= int.from_bytes(block, "big")
         password = salted.to_bytes(len(block), "big")
         client_key = hmac.new(password, b"Client Key", name).digest()
-        found = ScramCredential.of_password(mechanism, "pw", SALT)
+        found = credential_of(mechanism, "pw", SALT)
         assert found.stored_key == hashlib.new(name, client_key).digest()
         assert found.server_key == hmac.new(password, b"Server Key", name).digest()
         assert found.has_password("pw")
@@ -177,7 +177,7 @@ def test_random_tokens_are_refused(tokens: list[bytes]) -> None:
 
 def test_the_text_of_a_credential_has_no_secret() -> None:
     """The repr of a credential may appear in a log."""
-    text = repr(ScramCredential.of_password(SHA_256, "secret", SALT))
+    text = repr(credential_of(SHA_256, "secret", SALT))
     assert text == "ScramCredential(mechanism=<ScramMechanism.SCRAM_SHA_256: 1>, iterations=4096)"
 
 

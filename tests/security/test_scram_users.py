@@ -22,8 +22,8 @@ from kcore.protocol.messages.alter_user_scram_credentials import (
 )
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kcore.protocol.records.metadata import AccessControlEntryRecord, UserScramCredentialRecord
-from kcore.security.scram import ScramCredential, ScramMechanism
-from tests.security.exchange import SALT
+from kcore.security.scram import ScramMechanism
+from tests.security.exchange import SALT, credential_of
 from tests.security.guarded import ADMIN, Guarded, acl
 
 SHA_256, SHA_512 = ScramMechanism
@@ -59,13 +59,13 @@ def test_credentials_are_kept_changed_and_removed_across_restarts() -> None:
     assert alter(engine, upsert("alice", "newer", 2, 8192)) == {"alice": 0}
     engine.restart()
     users = ScramUsers(engine.engine.topics)
-    assert users.find("alice", SHA_256) == ScramCredential.of_password(SHA_256, "secret", SALT)
-    assert users.find("alice", SHA_512) == ScramCredential.of_password(SHA_512, "newer", SALT, 8192)
+    assert users.find("alice", SHA_256) == credential_of(SHA_256, "secret", SALT)
+    assert users.find("alice", SHA_512) == credential_of(SHA_512, "newer", SALT, 8192)
     assert users.find("bob", SHA_256) is None
     assert alter(engine, upsert("alice", "newest"), delete("bob", 2)) == {"alice": 0, "bob": 0}
     engine.restart()
     users = ScramUsers(engine.engine.topics)
-    assert users.find("alice", SHA_256) == ScramCredential.of_password(SHA_256, "newest", SALT)
+    assert users.find("alice", SHA_256) == credential_of(SHA_256, "newest", SALT)
     assert "bob" not in engine.engine.topics.image.scram
 
 
