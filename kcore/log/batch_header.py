@@ -1,27 +1,15 @@
-"""The fields of a record batch v2 header that the log reads, at their fixed positions.
-
-The fields and their positions: 0 base offset (int64), 8 length of the remaining batch (int32), 12 leader epoch (int32),
-16 magic (int8), 17 CRC-32C of all bytes from 21 on (uint32), 23 last offset delta (int32), 35 largest timestamp
-(int64), 57 number of records (int32).
-"""
+"""The fields of a record batch v2 header that the log reads; `kcore.protocol.batch_layout` has their positions."""
 
 from __future__ import annotations
 
-import struct
-
+from kcore.protocol.batch_layout import CHECKED_FROM, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, header_struct
 from kcore_ext.batch.crc32c import crc32c
 
-HEADER_SIZE = 61
-"""Size of a batch header, and so the minimum size of a batch."""
-LENGTH_OVERHEAD = 12
-"""Number of bytes at the start of a batch that its length field does not count."""
-MAGIC = 2
-
-_CHECKED = struct.Struct(">8xiibIhi")
-_LAST = struct.Struct(">q15xi")
-_LAST_AND_TIMESTAMP = struct.Struct(">q15xi8xq14xi")
-_EPOCH = struct.Struct(">i")
-_SOUND = struct.Struct(">qi4xbI2xi")
+_CHECKED = header_struct("length", "leader_epoch", "magic", "crc", "attributes", "last_delta")
+_LAST = header_struct("base_offset", "last_delta")
+_LAST_AND_TIMESTAMP = header_struct("base_offset", "last_delta", "max_timestamp", "count")
+_EPOCH = header_struct("leader_epoch")
+_SOUND = header_struct("base_offset", "length", "magic", "crc", "last_delta")
 
 unpack_checked = _CHECKED.unpack_from
 """Reads (batch_length, leader_epoch, magic, crc, attributes, last_offset_delta) at a position in a buffer."""
@@ -41,7 +29,7 @@ def offsets_and_timestamp(batch: bytes | memoryview) -> tuple[int, int, int]:
 
 def leader_epoch(batch: bytes | memoryview) -> int:
     """Returns the leader epoch in the batch."""
-    return int(_EPOCH.unpack_from(batch, 12)[0])
+    return int(_EPOCH.unpack_from(batch)[0])
 
 
 def end_of_sound(batch: bytes | memoryview, base_offset: int, *, check_crc: bool) -> int:
@@ -50,12 +38,12 @@ def end_of_sound(batch: bytes | memoryview, base_offset: int, *, check_crc: bool
     Makes the same checks as `damage`, but in less time, because a load calls this function for every batch.
     """
     size = len(batch)
-    if size < HEADER_SIZE:
+    if size < HEADER_BYTES:
         return -1
     base, length, magic, crc, delta = _SOUND.unpack_from(batch)
     if base != base_offset or length != size - LENGTH_OVERHEAD or magic != MAGIC or delta < 0:
         return -1
-    if check_crc and crc32c(memoryview(batch)[21:]) != crc:
+    if check_crc and crc32c(memoryview(batch)[CHECKED_FROM:]) != crc:
         return -1
     return int(base + delta + 1)
 
@@ -67,7 +55,7 @@ def damage(batch: bytes | memoryview, base_offset: int, check_crc: bool) -> tupl
     Kinds: `header` (size, magic, base offset, offset delta), `crc`.
     """
     size = len(batch)
-    if size < HEADER_SIZE:
+    if size < HEADER_BYTES:
         return "header", f"{size} bytes are too few for a batch"
     length, _, magic, crc, _, delta = unpack_checked(batch)
     if magic != MAGIC:
@@ -80,7 +68,7 @@ def damage(batch: bytes | memoryview, base_offset: int, check_crc: bool) -> tupl
     if delta < 0:
         return "header", f"invalid last offset delta {delta}"
     if check_crc:
-        computed = crc32c(memoryview(batch)[21:])
+        computed = crc32c(memoryview(batch)[CHECKED_FROM:])
         if computed != crc:
             return "crc", f"the header has CRC {crc:#010x}, but the CRC of the data is {computed:#010x}"
     return None

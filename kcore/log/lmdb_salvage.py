@@ -21,7 +21,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from kcore.log.batch_header import HEADER_SIZE, damage
+from kcore.log.batch_header import damage
 from kcore.log.data_folder import DATA_NAME
 from kcore.log.errors import DataFolderError
 from kcore.log.journal_file import (
@@ -40,6 +40,7 @@ from kcore.log.lmdb_layout import JOURNAL_KEY, LOG_DB, LOG_KEY, META_DB, OLD_JOU
 from kcore.log.lmdb_pages import DB, NO_PAGE, PAGE, PAGE_HEADER_SIZE, Meta, check_pages, read_meta
 from kcore.log.node_journals import journal_folders, node_folder, node_journal_key
 from kcore.log.salvaged_content import MAX_OFFSET, Batches, KeyRanges, Misplaced, Node, Tier
+from kcore.protocol.batch_layout import HEADER_BYTES
 from kcore_ext.batch.run import spans
 from kcore_ext.log.partition import MAX_VALUE_BYTES
 
@@ -396,7 +397,7 @@ class Salvage:
         """
         data = self.read(node.position, node.size)
         stored = int.from_bytes(data[:8], signed=True)
-        if len(data) < HEADER_SIZE or stored == first or not 0 <= stored < MAX_OFFSET:
+        if len(data) < HEADER_BYTES or stored == first or not 0 <= stored < MAX_OFFSET:
             return
         found = spans(stored, data)
         if all(damage(data[start:stop], base, check_crc=True) is None for base, start, stop in found):

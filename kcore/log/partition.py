@@ -6,13 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, NoReturn
 
-from kcore.log.batch_header import (
-    HEADER_SIZE,
-    damage,
-    end_of_sound,
-    last_offset,
-    unpack_checked,
-)
+from kcore.log.batch_header import damage, end_of_sound, last_offset, unpack_checked
 from kcore.log.errors import (
     CorruptLogError,
     FailureReason,
@@ -34,6 +28,7 @@ from kcore.log.interface import (
 from kcore.log.snapshot import SnapshotWriter, read_chunks
 from kcore.log.time_index import INDEX_STEP_COST_US, TimeIndex
 from kcore.log.write_set import PartitionMeta
+from kcore.protocol.batch_layout import HEADER_BYTES
 from kcore_ext.batch.run import count_sound
 from kcore_ext.log.partition import ABSENT, CLOSED, LIVE, LogCore
 
@@ -95,7 +90,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
     @staticmethod
     def _refuse_batch(batch: bytes | bytearray) -> NoReturn:
         size = len(batch)
-        if size < HEADER_SIZE:
+        if size < HEADER_BYTES:
             raise InvalidBatchError(f"{size} bytes are too few")
         length, _, magic, _, _, delta = unpack_checked(batch)
         raise InvalidBatchError(f"length {length} in {size} bytes, magic {magic}, last offset delta {delta}")

@@ -13,11 +13,24 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from kcore.log.batch_header import HEADER_SIZE, damage, last_offset, leader_epoch
+from kcore.log.batch_header import damage, last_offset, leader_epoch
 from kcore.log.interface import EpochEntry, PartitionKey, SnapshotInfo
 from kcore.log.lmdb_salvage import Salvage
 from kcore.log.salvaged_content import MAX_OFFSET, Batches, Tier
 from kcore.log.write_set import PartitionMeta
+from kcore.protocol.batch_layout import (
+    CHECKED_FIELDS,
+    CHECKED_FROM,
+    COUNT_AT,
+    CRC_AT,
+    HEADER_BYTES,
+    LAST_DELTA_AT,
+    LEADER_EPOCH_AT,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    MAGIC_AT,
+    header_struct,
+)
 from kcore_ext.batch.crc32c import crc32c
 from kcore_ext.log.partition import MAX_VALUE_BYTES
 
@@ -27,12 +40,10 @@ if TYPE_CHECKING:
 MAX_DELTA: Final = (1 << 31) - 1
 MAX_LOST_OFFSETS: Final = 1 << 40
 """Maximum number of lost offsets at the end of a log. A larger number shows that a key or metadata are damaged."""
-_AFTER_CRC: Final = struct.Struct(">hiqqqhii")
-_BEFORE_CRC: Final = struct.Struct(">qiibI")
+_BEFORE_CRC: Final = header_struct("base_offset", "length", "leader_epoch", "magic", "crc")
 _COUNT: Final = struct.Struct(">i")
 _BASE: Final = struct.Struct(">Q")
-_DELTA_AT: Final = 23
-_CRC: Final = slice(17, 21)
+_CRC: Final = slice(CRC_AT, CHECKED_FROM)
 
 
 class RepairRules(Protocol):
@@ -117,15 +128,16 @@ class PartitionPlan:
 
 def empty_batch(base: int, end: int, epoch: int) -> bytes:
     """Returns a batch without records for the offsets from `base` up to `end`, at most 2^31 of them."""
-    rest = _AFTER_CRC.pack(0, end - base - 1, -1, -1, -1, -1, -1, 0)
-    return _BEFORE_CRC.pack(base, len(rest) + 9, epoch, 2, crc32c(rest)) + rest
+    rest = CHECKED_FIELDS.pack(0, end - base - 1, -1, -1, -1, -1, -1, 0)
+    length = CHECKED_FROM - LENGTH_OVERHEAD + len(rest)
+    return _BEFORE_CRC.pack(base, length, epoch, MAGIC, crc32c(rest)) + rest
 
 
 def record_count(batch: bytes) -> int | None:
     """Returns the number of records in a batch header, or None if the header is incomplete or the number impossible."""
-    if len(batch) < HEADER_SIZE:
+    if len(batch) < HEADER_BYTES:
         return None
-    count = int(_COUNT.unpack_from(batch, HEADER_SIZE - 4)[0])
+    count = int(_COUNT.unpack_from(batch, COUNT_AT)[0])
     return count if 0 <= count <= len(batch) else None
 
 
@@ -204,8 +216,8 @@ class Planner:
             return self._plan.meta.log_start_offset
         last = current[-1]
         end = batches.bases[last] + 1
-        head = self._salvage.read(batches.positions[last], HEADER_SIZE)
-        if len(head) == HEADER_SIZE:
+        head = self._salvage.read(batches.positions[last], HEADER_BYTES)
+        if len(head) == HEADER_BYTES:
             end = max(end, min(last_offset(head), batches.bases[last] + batches.sizes[last] * 8) + 1)
         for meta in self._metas:
             if meta.log_start_offset <= end:
@@ -251,7 +263,7 @@ class Planner:
         Returns None for any other batch, and for a batch of more than `MAX_VALUE_BYTES`. LMDB stores such a batch in
         pages without its key, so it may belong to another partition.
         """
-        if not HEADER_SIZE <= len(batch) <= MAX_VALUE_BYTES:
+        if not HEADER_BYTES <= len(batch) <= MAX_VALUE_BYTES:
             return None
         made = _BASE.pack(base) + batch[8:]
         if damage(made, base, check_crc=True) is not None:
@@ -344,7 +356,7 @@ class Planner:
         count = record_count(batch)
         end = base + max(count or 1, 1)
         # Only a CRC error leaves the header plausible. A batch has at least as many offsets as records.
-        delta = _COUNT.unpack_from(batch, _DELTA_AT)[0] if kind == "crc" else -1
+        delta = _COUNT.unpack_from(batch, LAST_DELTA_AT)[0] if kind == "crc" else -1
         has_end = count is not None and max(count, 1) <= delta + 1 <= len(batch)
         if has_end:
             end = base + delta + 1
@@ -470,7 +482,7 @@ class Planner:
 
     def _end_of(self, plan: PartitionPlan, place: int) -> int:
         made = plan.made.get(plan.bases[place])
-        return last_offset(self._salvage.read(plan.positions[place], HEADER_SIZE) if made is None else made) + 1
+        return last_offset(self._salvage.read(plan.positions[place], HEADER_BYTES) if made is None else made) + 1
 
     def _fill(self, plan: PartitionPlan, first: int, end: int) -> None:
         plan.changed = True
@@ -520,7 +532,7 @@ class Planner:
             at = bisect_right(starts, base) - 1
             if at >= 0 and stamped[place] != plan.meta.epochs[at].epoch:
                 batch = plan.made.get(base) or self._salvage.read(plan.positions[place], plan.sizes[place])
-                plan.made[base] = batch[:12] + _COUNT.pack(plan.meta.epochs[at].epoch) + batch[16:]
+                plan.made[base] = batch[:LEADER_EPOCH_AT] + _COUNT.pack(plan.meta.epochs[at].epoch) + batch[MAGIC_AT:]
                 plan.changed = True
 
     @staticmethod
@@ -534,9 +546,9 @@ class Planner:
         """Returns the epoch in a batch, or None for a batch that the repair has made."""
         plan = self._plan
         made = plan.made.get(plan.bases[place])
-        if made is not None and not plan.sizes[place] > HEADER_SIZE:
+        if made is not None and not plan.sizes[place] > HEADER_BYTES:
             return None
-        return leader_epoch(self._salvage.read(plan.positions[place], HEADER_SIZE) if made is None else made)
+        return leader_epoch(self._salvage.read(plan.positions[place], HEADER_BYTES) if made is None else made)
 
     def _settle_snapshot(self) -> None:
         """Keeps the snapshot if it is complete and sound."""

@@ -9,14 +9,24 @@ from libc.string cimport memcpy
 
 from kcore_ext.batch.header cimport checksum
 from kcore_ext.batch.layout cimport (
+    ATTRIBUTES_AT,
+    BASE_SEQUENCE_AT,
+    BASE_TIMESTAMP_AT,
     CHECKED_FROM,
     CODEC_BITS,
     CONTROL_BIT,
+    COUNT_AT,
     CRC_AT,
     HEADER_BYTES,
+    LAST_DELTA_AT,
+    LEADER_EPOCH_AT,
+    LENGTH_AT,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME_BIT,
     MAGIC_AT,
+    MAX_TIMESTAMP_AT,
+    PRODUCER_EPOCH_AT,
+    PRODUCER_ID_AT,
     TRANSACTIONAL_BIT,
     put_varint,
     varint_size,
@@ -309,17 +319,17 @@ cdef class BatchBuilder:
         """Writes the whole batch to `out`, which has `built_size(packed)` bytes."""
         cdef Py_ssize_t size = self.built_size(packed)
         write_int64(out, base_offset)
-        write_int32(out + 8, <int32_t>(size - LENGTH_OVERHEAD))
-        write_int32(out + 12, leader_epoch)
+        write_int32(out + LENGTH_AT, <int32_t>(size - LENGTH_OVERHEAD))
+        write_int32(out + LEADER_EPOCH_AT, leader_epoch)
         out[MAGIC_AT] = 2
-        write_int16(out + 21, self.attributes if packed is not None else self.attributes & ~CODEC_BITS)
-        write_int32(out + 23, last_offset_delta)
-        write_int64(out + 27, self.base_timestamp_ms)
-        write_int64(out + 35, self.max_timestamp_ms)
-        write_int64(out + 43, self.producer_id)
-        write_int16(out + 51, self.producer_epoch)
-        write_int32(out + 53, self.base_sequence)
-        write_int32(out + 57, self.count)
+        write_int16(out + ATTRIBUTES_AT, self.attributes if packed is not None else self.attributes & ~CODEC_BITS)
+        write_int32(out + LAST_DELTA_AT, last_offset_delta)
+        write_int64(out + BASE_TIMESTAMP_AT, self.base_timestamp_ms)
+        write_int64(out + MAX_TIMESTAMP_AT, self.max_timestamp_ms)
+        write_int64(out + PRODUCER_ID_AT, self.producer_id)
+        write_int16(out + PRODUCER_EPOCH_AT, self.producer_epoch)
+        write_int32(out + BASE_SEQUENCE_AT, self.base_sequence)
+        write_int32(out + COUNT_AT, self.count)
         if packed is not None:
             memcpy(out + HEADER_BYTES, PyBytes_AS_STRING(packed), PyBytes_GET_SIZE(packed))
         elif self.records_size:

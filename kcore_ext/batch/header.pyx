@@ -6,15 +6,25 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint32_t
 
 from kcore_ext.batch.layout cimport (
+    ATTRIBUTES_AT,
+    BASE_SEQUENCE_AT,
+    BASE_TIMESTAMP_AT,
     CHECKED_FROM,
     CODEC_BITS,
     CONTROL_BIT,
+    COUNT_AT,
     CRC_AT,
     DELETE_HORIZON_BIT,
     HEADER_BYTES,
+    LAST_DELTA_AT,
+    LEADER_EPOCH_AT,
+    LENGTH_AT,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME_BIT,
     MAGIC_AT,
+    MAX_TIMESTAMP_AT,
+    PRODUCER_EPOCH_AT,
+    PRODUCER_ID_AT,
     SMALLEST_LENGTH,
     TRANSACTIONAL_BIT,
 )
@@ -146,18 +156,18 @@ cdef BatchHeader read_header(const unsigned char* start, Py_ssize_t size, Py_ssi
     header = BatchHeader.__new__(BatchHeader)
     header.position = position
     header.base_offset = read_int64(at)
-    header.batch_length = read_int32(at + 8)
-    header.partition_leader_epoch = read_int32(at + 12)
+    header.batch_length = read_int32(at + LENGTH_AT)
+    header.partition_leader_epoch = read_int32(at + LEADER_EPOCH_AT)
     header.magic = 2
     header.crc = <uint32_t>read_int32(at + CRC_AT)
-    header.attributes = read_int16(at + 21)
-    header.last_offset_delta = read_int32(at + 23)
-    header.base_timestamp_ms = read_int64(at + 27)
-    header.max_timestamp_ms = read_int64(at + 35)
-    header.producer_id = read_int64(at + 43)
-    header.producer_epoch = read_int16(at + 51)
-    header.base_sequence = read_int32(at + 53)
-    header.record_count = read_int32(at + 57)
+    header.attributes = read_int16(at + ATTRIBUTES_AT)
+    header.last_offset_delta = read_int32(at + LAST_DELTA_AT)
+    header.base_timestamp_ms = read_int64(at + BASE_TIMESTAMP_AT)
+    header.max_timestamp_ms = read_int64(at + MAX_TIMESTAMP_AT)
+    header.producer_id = read_int64(at + PRODUCER_ID_AT)
+    header.producer_epoch = read_int16(at + PRODUCER_EPOCH_AT)
+    header.base_sequence = read_int32(at + BASE_SEQUENCE_AT)
+    header.record_count = read_int32(at + COUNT_AT)
     if header.batch_length < SMALLEST_LENGTH:
         raise CorruptBatchError(position + 8, f"length {header.batch_length} is below {SMALLEST_LENGTH}", "size")
     return header
@@ -227,7 +237,7 @@ def stamp(buffer, int64_t base_offset, int32_t leader_epoch, Py_ssize_t position
         read_header(<const unsigned char*>view.buf, view.len, position)
         at = <unsigned char*>view.buf + position
         write_int64(at, base_offset)
-        write_int32(at + 12, leader_epoch)
+        write_int32(at + LEADER_EPOCH_AT, leader_epoch)
     finally:
         PyBuffer_Release(&view)
 
@@ -252,20 +262,20 @@ cdef bytes copy_stamped(object buffer, int64_t base_offset, int32_t leader_epoch
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
         at = <unsigned char*>view.buf
-        if view.len < HEADER_BYTES or read_int32(at + 8) != view.len - LENGTH_OVERHEAD or at[MAGIC_AT] != 2:
+        if view.len < HEADER_BYTES or read_int32(at + LENGTH_AT) != view.len - LENGTH_OVERHEAD or at[MAGIC_AT] != 2:
             return None
-        last_delta[0] = read_int32(at + 23)
+        last_delta[0] = read_int32(at + LAST_DELTA_AT)
         if last_delta[0] < 0:
             return None
         if type(buffer) is bytearray:
             write_int64(at, base_offset)
-            write_int32(at + 12, leader_epoch)
+            write_int32(at + LEADER_EPOCH_AT, leader_epoch)
         made = PyBytes_FromStringAndSize(<char*>at, view.len)
     finally:
         PyBuffer_Release(&view)
     at = <unsigned char*>PyBytes_AS_STRING(made)
     write_int64(at, base_offset)
-    write_int32(at + 12, leader_epoch)
+    write_int32(at + LEADER_EPOCH_AT, leader_epoch)
     return made
 
 
@@ -284,8 +294,8 @@ def stamp_append_time(buffer, int64_t timestamp_ms, Py_ssize_t position=0):
     try:
         header = read_whole(<const unsigned char*>view.buf, view.len, position)
         at = <unsigned char*>view.buf + position
-        write_int16(at + 21, header.attributes | LOG_APPEND_TIME_BIT)
-        write_int64(at + 35, timestamp_ms)
+        write_int16(at + ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME_BIT)
+        write_int64(at + MAX_TIMESTAMP_AT, timestamp_ms)
         write_int32(at + CRC_AT, <int32_t>checksum(at + CHECKED_FROM, header.size_bytes - CHECKED_FROM))
     finally:
         PyBuffer_Release(&view)
@@ -309,13 +319,13 @@ def split_batches(buffer):
     try:
         start = <const unsigned char*>view.buf
         while view.len - at > MAGIC_AT:
-            length = read_int32(start + at + 8)
+            length = read_int32(start + at + LENGTH_AT)
             magic = <int8_t>start[at + MAGIC_AT]
             if magic < 0 or magic > 2:
                 error = CorruptBatchError(at + MAGIC_AT, f"magic {magic} is not 0, 1 or 2", "magic")
                 break
             if length < (SMALLEST_LENGTH if magic == 2 else SMALLEST_LEGACY_ENTRY):
-                error = CorruptBatchError(at + 8, f"length {length} is too small for magic {magic}", "size")
+                error = CorruptBatchError(at + LENGTH_AT, f"length {length} is too small for magic {magic}", "size")
                 break
             if length > view.len - at - LENGTH_OVERHEAD:
                 break

@@ -1,16 +1,27 @@
-"""Positions of the fields of a record batch, and constants of its format: inline code for the modules of this
-package.
+"""Positions of the fields of a record batch, and constants of its format: inline code for all compiled modules.
+
+`kcore.protocol.batch_layout` has the same constants for Python.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 cdef enum:
-    HEADER_BYTES = 61  # the fixed part of a batch, and the size of the smallest one
+    LENGTH_AT = 8
     LENGTH_OVERHEAD = 12         # base offset and length field, which the length field does not count
-    SMALLEST_LENGTH = 49  # the minimum of the length field, which an empty batch has
+    LEADER_EPOCH_AT = 12
     MAGIC_AT = 16
     CRC_AT = 17
     CHECKED_FROM = 21            # the CRC covers everything from the attributes on
+    ATTRIBUTES_AT = 21
+    LAST_DELTA_AT = 23           # the last offset delta
+    BASE_TIMESTAMP_AT = 27
+    MAX_TIMESTAMP_AT = 35
+    PRODUCER_ID_AT = 43
+    PRODUCER_EPOCH_AT = 51
+    BASE_SEQUENCE_AT = 53
+    COUNT_AT = 57
+    HEADER_BYTES = 61            # the fixed part of a batch, and the size of the smallest one
+    SMALLEST_LENGTH = 49         # the minimum of the length field, which an empty batch has
     CODEC_BITS = 0x07
     LOG_APPEND_TIME_BIT = 0x08
     TRANSACTIONAL_BIT = 0x10

@@ -6,14 +6,19 @@ from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from kcore_ext.batch.layout cimport (
+    ATTRIBUTES_AT,
     CHECKED_FROM,
     CODEC_BITS,
     CONTROL_BIT,
+    COUNT_AT,
     CRC_AT,
     HEADER_BYTES,
+    LAST_DELTA_AT,
+    LENGTH_AT,
     LENGTH_OVERHEAD,
     MAGIC_AT,
     MAX_SHARED_VALUE,
+    PRODUCER_ID_AT,
     TRANSACTIONAL_BIT,
 )
 from kcore_ext.util.byte_order cimport read_int16, read_int32, read_int64
@@ -23,11 +28,6 @@ from typing import NamedTuple
 
 cdef enum:
     KEY_BYTES = 12
-    LENGTH_AT = 8
-    ATTRIBUTES_AT = 21
-    LAST_DELTA_AT = 23
-    PRODUCER_ID_AT = 43
-    COUNT_AT = 57
     MAGIC = 2
 
 cdef uint64_t MAX_OFFSETS = 1 << 31  # offsets of a batch
@@ -215,7 +215,9 @@ def count_sound(list run not None, int64_t offset, int64_t cleaned_to, bint chec
             return index
         at = <const unsigned char*>PyBytes_AS_STRING(batch)
         delta = read_int32(at + LAST_DELTA_AT)
-        if read_int64(at) != base or read_int32(at + 8) != size - LENGTH_OVERHEAD or at[MAGIC_AT] != 2 or delta < 0:
+        if read_int64(at) != base or delta < 0:
+            return index
+        if read_int32(at + LENGTH_AT) != size - LENGTH_OVERHEAD or at[MAGIC_AT] != 2:
             return index
         if check_crc and crc32c_of(at + CHECKED_FROM, size - CHECKED_FROM, 0) != <uint32_t>read_int32(at + CRC_AT):
             return index

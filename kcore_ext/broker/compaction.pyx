@@ -15,15 +15,25 @@ from libc.string cimport memcpy, memset
 
 from kcore_ext.batch.header cimport BatchHeader
 from kcore_ext.batch.layout cimport (
+    ATTRIBUTES_AT,
+    BASE_SEQUENCE_AT,
+    BASE_TIMESTAMP_AT,
     CHECKED_FROM,
     CODEC_BITS,
     CONTROL_BIT,
+    COUNT_AT,
     CRC_AT,
     DELETE_HORIZON_BIT,
     HEADER_BYTES,
+    LAST_DELTA_AT,
+    LEADER_EPOCH_AT,
+    LENGTH_AT,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME_BIT,
     MAGIC_AT,
+    MAX_TIMESTAMP_AT,
+    PRODUCER_EPOCH_AT,
+    PRODUCER_ID_AT,
     TRANSACTIONAL_BIT,
     put_varint,
     varint_size,
@@ -36,12 +46,6 @@ from kcore_ext.batch.crc32c cimport crc32c_of
 from kcore_ext.batch.records import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 cdef enum:
-    ATTRIBUTES_AT = 21
-    LAST_DELTA_AT = 23
-    BASE_TIMESTAMP_AT = 27
-    MAX_TIMESTAMP_AT = 35
-    PRODUCER_ID_AT = 43
-    COUNT_AT = 57
     DELTA_BYTES = 20            # maximum growth of a record: wider deltas, and so a wider length
     LARGE_PACKED_BYTES = 4096   # compressed bytes that may become 4 MB and take 10 ms with gzip
     WORK_BYTES = 512            # bytes of a batch that count as one work unit, like a record
@@ -105,7 +109,7 @@ cdef class Writer:
             raise ValueError(
                 f"compaction: a rewritten batch of {size} bytes exceeds the largest length in its header, 2**31 - 1"
             )
-        write_int32(self.start + 8, <int32_t>(size - LENGTH_OVERHEAD))
+        write_int32(self.start + LENGTH_AT, <int32_t>(size - LENGTH_OVERHEAD))
         self.start[MAGIC_AT] = 2
         write_int16(self.start + ATTRIBUTES_AT, attributes)
         write_int32(self.start + LAST_DELTA_AT, last_offset_delta)
@@ -201,10 +205,10 @@ def merged(list batches not None):
     if not 0 <= last - base <= MAX_OFFSET_DELTA:
         raise ValueError(f"compaction: the offsets {base} to {last} do not fit in one batch: merge fewer batches")
     write_int64(out.start, base)
-    write_int32(out.start + 12, leader_epoch)
+    write_int32(out.start + LEADER_EPOCH_AT, leader_epoch)
     write_int64(out.start + PRODUCER_ID_AT, -1)
-    write_int16(out.start + 51, -1)
-    write_int32(out.start + 53, -1)
+    write_int16(out.start + PRODUCER_EPOCH_AT, -1)
+    write_int32(out.start + BASE_SEQUENCE_AT, -1)
     return out.seal(0, <int32_t>(last - base))
 
 
@@ -358,14 +362,14 @@ cdef class Sweep:
                 self.changes[read_int64(at)] = batch
             return 0
         if self.run and (
-            self.run_leader_epoch != read_int32(at + 12)
+            self.run_leader_epoch != read_int32(at + LEADER_EPOCH_AT)
             or self.run_bytes + size > self.max_merged_bytes
             or last - self.run_base_offset > MAX_OFFSET_DELTA
         ):
             self.end_run()
         if not self.run:
             self.run_base_offset = read_int64(at)
-            self.run_leader_epoch = read_int32(at + 12)
+            self.run_leader_epoch = read_int32(at + LEADER_EPOCH_AT)
             self.run_changed = changed
         self.run.append(batch)
         self.run_bytes += size

@@ -12,7 +12,17 @@ from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from kcore_ext.batch.layout cimport CODEC_BITS, CONTROL_BIT, HEADER_BYTES, TRANSACTIONAL_BIT
+from kcore_ext.batch.layout cimport (
+    ATTRIBUTES_AT,
+    CODEC_BITS,
+    CONTROL_BIT,
+    COUNT_AT,
+    HEADER_BYTES,
+    LAST_DELTA_AT,
+    MAX_TIMESTAMP_AT,
+    PRODUCER_ID_AT,
+    TRANSACTIONAL_BIT,
+)
 from kcore_ext.util.byte_order cimport read_int16, read_int32, read_int64
 from kcore_ext.batch.records cimport RecordReader, open_reader
 
@@ -58,12 +68,12 @@ def sizes(list run not None, int64_t mark):
         if PyBytes_GET_SIZE(batch) < HEADER_BYTES:
             raise ValueError(f"{PyBytes_GET_SIZE(batch)} bytes are too few for a batch")
         at = <const unsigned char*>PyBytes_AS_STRING(batch)
-        next_offset = read_int64(at) + read_int32(at + 23) + 1
+        next_offset = read_int64(at) + read_int32(at + LAST_DELTA_AT) + 1
         if next_offset <= mark:
             clean += PyBytes_GET_SIZE(batch)
             continue
-        if dirty == 0 and read_int32(at + 57):
-            first_dirty_ms = read_int64(at + 35)
+        if dirty == 0 and read_int32(at + COUNT_AT):
+            first_dirty_ms = read_int64(at + MAX_TIMESTAMP_AT)
         dirty += PyBytes_GET_SIZE(batch)
     return Sizes(clean, dirty, first_dirty_ms, next_offset)
 
@@ -234,14 +244,14 @@ cdef class OffsetMap:
             if PyBytes_GET_SIZE(batch) < HEADER_BYTES:
                 break
             at = <const unsigned char*>PyBytes_AS_STRING(batch)
-            attributes = read_int16(at + 21)
-            if attributes & (CONTROL_BIT | TRANSACTIONAL_BIT) or read_int64(at + 35) > newest_ms:
+            attributes = read_int16(at + ATTRIBUTES_AT)
+            if attributes & (CONTROL_BIT | TRANSACTIONAL_BIT) or read_int64(at + MAX_TIMESTAMP_AT) > newest_ms:
                 break
             if attributes & CODEC_BITS and PyBytes_GET_SIZE(batch) > LARGE_PACKED_BYTES:
                 break  # the caller decompresses it in slices
             # Two kinds of batches must be read before they are removed: a batch of a producer, which may have to stay
             # as an empty batch, and a batch that begins below the log's start.
-            work = self.take(batch, read_int64(at + 43) < 0 and read_int64(at) >= start, decompress, work)
+            work = self.take(batch, read_int64(at + PRODUCER_ID_AT) < 0 and read_int64(at) >= start, decompress, work)
             if self.reader is not None:
                 break
             index += 1

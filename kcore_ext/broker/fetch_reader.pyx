@@ -12,6 +12,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SI
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 
+from kcore_ext.batch.layout cimport LENGTH_AT, LENGTH_OVERHEAD
 from kcore_ext.log.partition cimport LogCore
 from kcore_ext.codec.fields cimport FieldLayout, get
 from kcore_ext.broker.partition cimport PartitionCore
@@ -32,8 +33,6 @@ cdef enum:
     MAX_ABORTED = 5_000         # aborted transactions in one response; its last partition may exceed this
     MAX_FAILURES = 2_000        # of reads in one response; each takes up to 10 µs
     MAX_NEWS = 10_000           # of partitions without records in a session's response; each takes about 1 µs
-    LENGTH_AT = 8               # of a record batch: the position of the length field
-    BATCH_OVERHEAD = 12
 
 cdef enum:                      # fields of a topic of a response
     TOPIC = 0
@@ -424,11 +423,11 @@ cdef Py_ssize_t count_batches(bytes records):
     cdef const unsigned char* start = <const unsigned char*>PyBytes_AS_STRING(records)
     cdef Py_ssize_t size = PyBytes_GET_SIZE(records), at = 0, count = 0
     cdef int32_t length
-    while at + BATCH_OVERHEAD <= size:
+    while at + LENGTH_OVERHEAD <= size:
         length = read_int32(start + at + LENGTH_AT)
         if length < 0:
             break
-        at += BATCH_OVERHEAD + length
+        at += LENGTH_OVERHEAD + length
         count += 1
     return count
 

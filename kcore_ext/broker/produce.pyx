@@ -15,14 +15,23 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from kcore_ext.batch.layout cimport (
+    ATTRIBUTES_AT,
+    BASE_SEQUENCE_AT,
+    BASE_TIMESTAMP_AT,
     CHECKED_FROM,
     CODEC_BITS,
     CONTROL_BIT,
+    COUNT_AT,
     CRC_AT,
     HEADER_BYTES,
+    LAST_DELTA_AT,
+    LENGTH_AT,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME_BIT,
     MAGIC_AT,
+    MAX_TIMESTAMP_AT,
+    PRODUCER_EPOCH_AT,
+    PRODUCER_ID_AT,
     TRANSACTIONAL_BIT,
 )
 from kcore_ext.util.byte_order cimport read_int16, read_int32, read_int64
@@ -45,7 +54,6 @@ cdef extern from "Python.h":
     long PyLong_AsLongAndOverflow(object, int*) except? -1
 
 cdef enum:
-    ATTRIBUTES_AT = 21
     SMALLEST_RECORD = 7             # seven one-byte fields
     ZSTD = 4
     FIRST_VERSION_WITH_ZSTD = 7
@@ -141,9 +149,9 @@ cdef bint walk(const unsigned char* batch, Py_ssize_t size, Survey* survey) noex
     """
     cdef const unsigned char* at = batch + HEADER_BYTES
     cdef const unsigned char* end = batch + size
-    cdef int64_t base_timestamp_ms = read_int64(batch + 27)
+    cdef int64_t base_timestamp_ms = read_int64(batch + BASE_TIMESTAMP_AT)
     cdef int64_t timestamp_ms
-    cdef int32_t count = read_int32(batch + 57)
+    cdef int32_t count = read_int32(batch + COUNT_AT)
     cdef int32_t number
     cdef RecordView record
     survey.earliest_ms = LATEST
@@ -316,15 +324,15 @@ cdef class ProduceFastPath:
         size = PyBytes_GET_SIZE(<object>batch.records)
         if size < HEADER_BYTES or size > limits.max_bytes or not limits.create_time:
             return False
-        if read_int64(at) != 0 or read_int32(at + 8) != size - LENGTH_OVERHEAD or at[MAGIC_AT] != 2:
+        if read_int64(at) != 0 or read_int32(at + LENGTH_AT) != size - LENGTH_OVERHEAD or at[MAGIC_AT] != 2:
             return False
         attributes = read_int16(at + ATTRIBUTES_AT)
         codec = attributes & CODEC_BITS
-        batch.last_delta = read_int32(at + 23)
-        batch.max_timestamp_ms = read_int64(at + 35)
-        batch.producer_id = read_int64(at + 43)
-        batch.producer_epoch = read_int16(at + 51)
-        batch.base_sequence = read_int32(at + 53)
+        batch.last_delta = read_int32(at + LAST_DELTA_AT)
+        batch.max_timestamp_ms = read_int64(at + MAX_TIMESTAMP_AT)
+        batch.producer_id = read_int64(at + PRODUCER_ID_AT)
+        batch.producer_epoch = read_int16(at + PRODUCER_EPOCH_AT)
+        batch.base_sequence = read_int32(at + BASE_SEQUENCE_AT)
         batch.codec = codec
         batch.transactional = (attributes & TRANSACTIONAL_BIT) != 0
         return not (
@@ -332,7 +340,7 @@ cdef class ProduceFastPath:
             or (codec == ZSTD and version < FIRST_VERSION_WITH_ZSTD)
             or (limits.codec >= 0 and codec != limits.codec)
             or batch.last_delta < 0
-            or <int64_t>batch.last_delta + 1 != read_int32(at + 57)
+            or <int64_t>batch.last_delta + 1 != read_int32(at + COUNT_AT)
             or (batch.producer_id >= 0 and batch.base_sequence < 0)
         )
 

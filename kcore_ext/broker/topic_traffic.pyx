@@ -3,12 +3,8 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
-from kcore_ext.batch.layout cimport HEADER_BYTES, LENGTH_OVERHEAD
+from kcore_ext.batch.layout cimport COUNT_AT, HEADER_BYTES, LENGTH_AT, LENGTH_OVERHEAD
 from kcore_ext.util.byte_order cimport read_int32
-
-cdef enum:
-    LENGTH_AT = 8
-    COUNT_AT = 57
 
 
 @cython.final

@@ -8,7 +8,7 @@ from libc.string cimport memcpy
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from kcore_ext.batch.builder cimport BatchBuilder
-from kcore_ext.batch.layout cimport put_varint, varint_size
+from kcore_ext.batch.layout cimport HEADER_BYTES, put_varint, varint_size
 from kcore_ext.batch.records cimport RecordView, parse_record
 from kcore_ext.client.partitioner cimport partition_of_key
 
@@ -17,7 +17,6 @@ from collections import deque
 
 cdef enum:
     RECORD_BYTES = 32  # an upper bound of a record's size besides key, value and headers
-    BATCH_HEADER_BYTES = 61
 
 cdef bytes NO_HEADERS = b"\0"  # a count of 0
 cdef tuple NO_ARGUMENTS = ()
@@ -323,7 +322,7 @@ cdef class Accumulator:
         cdef BatchBuilder source = batch.builder
         cdef const unsigned char* at = source.records
         cdef const unsigned char* end = source.records + source.records_size
-        cdef Py_ssize_t limit = BATCH_HEADER_BYTES + source.records_size // 2
+        cdef Py_ssize_t limit = HEADER_BYTES + source.records_size // 2
         cdef RecordView record
         cdef ProducerBatch part = None
         cdef list parts = []
@@ -342,7 +341,7 @@ cdef class Accumulator:
         cdef Py_ssize_t bound = RECORD_BYTES + (record.end - record.headers)
         bound += max(record.key_size, 0) + max(record.value_size, 0)
         part.builder = BatchBuilder(
-            max(limit, BATCH_HEADER_BYTES + bound),
+            max(limit, HEADER_BYTES + bound),
             base_timestamp_ms=timestamp_of(source, record),
             compression=self.compression,
             compress=self.compress,
@@ -351,7 +350,7 @@ cdef class Accumulator:
         part.created_s = batch.created_s
         part.base_offset = part.log_time_ms = -1
         part.number = batch.number
-        part.size = BATCH_HEADER_BYTES
+        part.size = HEADER_BYTES
         if not copy_record(part, source, record):
             raise AssertionError("a new batch has room for its first record")
         part.builder.max_size_bytes = limit
@@ -453,7 +452,7 @@ cdef class Accumulator:
         """
         cdef ProducerBatch batch = ProducerBatch.__new__(ProducerBatch)
         batch.builder = BatchBuilder(
-            max(self.batch_bytes, BATCH_HEADER_BYTES + bound),
+            max(self.batch_bytes, HEADER_BYTES + bound),
             base_timestamp_ms=now_ms,
             compression=self.compression,
             compress=self.compress,
@@ -461,7 +460,7 @@ cdef class Accumulator:
         batch.done = self.event_type()
         batch.created_s = self.monotonic()
         batch.base_offset = batch.log_time_ms = batch.number = -1
-        batch.size = BATCH_HEADER_BYTES
+        batch.size = HEADER_BYTES
         if not batch.builder.append(now_ms, key, value, headers):
             raise AssertionError("a new batch has room for its first record")
         batch.builder.max_size_bytes = self.batch_bytes  # the limit for the records after the first
@@ -469,7 +468,7 @@ cdef class Accumulator:
             return False
         queue.batches.append(batch)
         queue.open = batch
-        self.size += BATCH_HEADER_BYTES
+        self.size += HEADER_BYTES
         self.count_record(queues, batch, delivery, queue, now_ms, batch.builder.records_size)
         return True
 
@@ -525,7 +524,7 @@ cdef bint copy_record(ProducerBatch part, BatchBuilder source, RecordView* recor
     if not part.builder.add(timestamp_of(source, record), key, value, headers, -1):
         return False
     part.count += 1
-    part.size = BATCH_HEADER_BYTES + part.builder.records_size
+    part.size = HEADER_BYTES + part.builder.records_size
     return True
 
 

@@ -13,6 +13,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t
 from libc.string cimport memmove
 
+from kcore_ext.batch.layout cimport LAST_DELTA_AT
 from kcore_ext.util.byte_order cimport read_int32
 
 cpdef enum:
@@ -20,7 +21,6 @@ cpdef enum:
     BATCH_OVERHEAD = 64     # memory of a batch besides its bytes: the object, its list entries, its base offset
 
 cdef enum:
-    LAST_DELTA_AT = 23      # of a batch header: the last offset delta
     MAX_FOUND = 15_000      # batches that one read returns, in a few milliseconds
 
 

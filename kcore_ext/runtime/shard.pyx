@@ -16,13 +16,11 @@ from cpython.dict cimport PyDict_Contains, PyDict_SetItem
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kcore_ext.batch.builder cimport BatchBuilder, end_marker, non_transactional_builder, transactional_builder
+from kcore_ext.batch.layout cimport HEADER_BYTES
 from kcore_ext.runtime.encoded cimport request_of
 from kcore_ext.runtime.outcome cimport Outcome, Pending, pending_of
 from kcore_ext.group.offset_block cimport OffsetBlock
 from kcore_ext.util.record_limits cimport RECORD_OVERHEAD
-
-cdef enum:
-    BATCH_OVERHEAD = 61     # the header of a record batch v2
 
 
 @cython.final
@@ -295,15 +293,15 @@ cdef class ShardCore:
             if refused is not None:
                 return refused
         if type(records) is OffsetBlock:
-            size = BATCH_OVERHEAD + (<OffsetBlock>records).size_bytes
+            size = HEADER_BYTES + (<OffsetBlock>records).size_bytes
         else:
-            size = BATCH_OVERHEAD + <Py_ssize_t>records.size_bytes
+            size = HEADER_BYTES + <Py_ssize_t>records.size_bytes
         if size > self._max_batch_bytes:
             return self._too_large(size)
         if outcome.producer_id >= 0:
             return self._append_transactional(outcome, records)
         batch = self._batch
-        if batch is not None and BATCH_OVERHEAD + batch.records_size + size > self._max_batch_bytes:
+        if batch is not None and HEADER_BYTES + batch.records_size + size > self._max_batch_bytes:
             if not self.seal_batch():
                 return self._lost
             batch = None

@@ -10,11 +10,12 @@ from typing import NamedTuple
 import pytest
 
 from kcore.log import LmdbLogEngine, PartitionKey, PartitionLog, verify_folder
-from kcore.log.batch_header import HEADER_SIZE, last_offset, leader_epoch
+from kcore.log.batch_header import last_offset, leader_epoch
 from kcore.log.lmdb_layout import LOG_KEY
 from kcore.log.lmdb_salvage import Salvage, _sound_entries
 from kcore.log.repair import repair_folder
 from kcore.log.repair_partition import Loss
+from kcore.protocol.batch_layout import HEADER_BYTES
 from tests.log.batches import AnyRecords, batch, key, stamped
 
 PAGE = 4096
@@ -162,7 +163,7 @@ def check(original: Original, journal: bytes, folder: Path, losses: list[Loss]) 
         wrong += [
             f"{one.partition}: {base} is false"
             for base, data in found.items()
-            if len(data) != HEADER_SIZE and (base not in batches or data[16:] != batches[base][16:])
+            if len(data) != HEADER_BYTES and (base not in batches or data[16:] != batches[base][16:])
         ]
     return wrong
 

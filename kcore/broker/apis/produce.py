@@ -24,6 +24,7 @@ from kcore.log.errors import FencedLeaderEpochError, LogError
 from kcore.protocol import DecodeError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.batch_layout import CONTROL_BIT, TRANSACTIONAL_BIT
 from kcore.protocol.compression import decompress
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.produce import (
@@ -57,8 +58,6 @@ if TYPE_CHECKING:
     from kcore.runtime.cluster import ClusterView
     from kcore.runtime.commit import CommitPipeline
 
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_LEADER = 10
 ADMIN_CLIENT_ID = "__admin_client"
@@ -276,7 +275,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
                 header, error = None, topic_error
                 try:
                     header = read_header(data.records or b"", version)
-                    if header.attributes & TRANSACTIONAL:
+                    if header.attributes & TRANSACTIONAL_BIT:
                         transactional = True
                 except KafkaError as refusal:
                     if refusal.message is not None:
@@ -362,7 +361,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
             return self._with_leader(context, partition, refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         records = item.data.records or b""
         try:
-            if partition.internal and not header.attributes & CONTROL:
+            if partition.internal and not header.attributes & CONTROL_BIT:
                 fault = unreadable_record(partition.topic, records, budget)
                 if fault is not None:
                     return refused(index, ErrorCode.INVALID_RECORD, fault)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kcore.broker.compaction.rewrite import emptied, mergeable, repacked
 from kcore.broker.compaction.transactions import LastWritten, MarkersInUse
-from kcore.log.batch_header import HEADER_SIZE
+from kcore.protocol.batch_layout import HEADER_BYTES
 from kcore.protocol.compression import CompressionError, decompress, decompress_in_steps, prepared
 from kcore_ext.batch import DEFAULT_MAX_DECOMPRESSED_BYTES, parse_control, parse_header
 from kcore_ext.broker.compaction import Sweep, filtered
@@ -250,7 +250,9 @@ class CompactionPass:
         """
         if not header.compression or len(batch) <= LARGE_PACKED_BYTES:
             return decompress
-        steps = decompress_in_steps(header.compression, memoryview(batch)[HEADER_SIZE:], DEFAULT_MAX_DECOMPRESSED_BYTES)
+        steps = decompress_in_steps(
+            header.compression, memoryview(batch)[HEADER_BYTES:], DEFAULT_MAX_DECOMPRESSED_BYTES
+        )
         while True:
             try:
                 next(steps)

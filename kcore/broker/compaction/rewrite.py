@@ -11,7 +11,16 @@ import struct
 from collections.abc import Callable, Generator
 from typing import Final
 
-from kcore.log.batch_header import HEADER_SIZE
+from kcore.protocol.batch_layout import (
+    ATTRIBUTES_AT,
+    CHECKED_FROM,
+    CODEC_BITS,
+    CRC_AT,
+    HEADER_BYTES,
+    LENGTH_AT,
+    LENGTH_OVERHEAD,
+    MAX_TIMESTAMP_AT,
+)
 from kcore.protocol.compression import PIECE_BYTES, Buffer, compress, compress_in_steps, decompress
 from kcore_ext.batch import DEFAULT_MAX_DECOMPRESSED_BYTES, BatchBuilder, BatchHeader
 from kcore_ext.batch.crc32c import crc32c
@@ -20,10 +29,6 @@ from kcore_ext.broker.compaction import filtered
 MAX_BATCH_BYTES: Final = 2**31 - 1
 NO_TIMESTAMP: Final = -1
 
-_LENGTH_AT, _LENGTH_OVERHEAD = 8, 12
-_CRC_AT, _CHECKED_FROM, _ATTRIBUTES_AT = 17, 21, 21
-_MAX_TIMESTAMP_AT = 35
-_CODEC = 0x07
 _UINT32 = struct.Struct(">I")
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
@@ -32,7 +37,7 @@ _INT64 = struct.Struct(">q")
 
 def _seal(batch: bytearray) -> bytes:
     """Computes the CRC of the batch's current bytes and writes it into the batch's header."""
-    _UINT32.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CHECKED_FROM:]))
+    _UINT32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CHECKED_FROM:]))
     return bytes(batch)
 
 
@@ -56,20 +61,20 @@ def repacked(
         The number of bytes that a step has decompressed or compressed.
     """
     codec = header.compression
-    whole = bytearray(batch[:HEADER_SIZE])
-    whole += unpack(codec, memoryview(batch)[HEADER_SIZE:], DEFAULT_MAX_DECOMPRESSED_BYTES)
+    whole = bytearray(batch[:HEADER_BYTES])
+    whole += unpack(codec, memoryview(batch)[HEADER_BYTES:], DEFAULT_MAX_DECOMPRESSED_BYTES)
     _set_codec(whole, 0)
     if len(whole) > PIECE_BYTES:
         yield len(whole)
     kept = filtered(bytes(whole), stays, horizon_ms)
-    records = kept[HEADER_SIZE:]
+    records = kept[HEADER_BYTES:]
     if len(records) <= PIECE_BYTES:
         packed = compress(codec, records)
     else:
         packed = yield from compress_in_steps(codec, records)
     if len(packed) >= len(records):
         return kept
-    changed = bytearray(kept[:HEADER_SIZE])
+    changed = bytearray(kept[:HEADER_BYTES])
     changed += packed
     _set_codec(changed, codec)
     return _seal(changed)
@@ -77,9 +82,9 @@ def repacked(
 
 def _set_codec(batch: bytearray, codec: int) -> None:
     """Sets the codec and the length of a batch."""
-    attributes = _INT16.unpack_from(batch, _ATTRIBUTES_AT)[0]
-    _INT16.pack_into(batch, _ATTRIBUTES_AT, attributes & ~_CODEC | codec)
-    _INT32.pack_into(batch, _LENGTH_AT, len(batch) - _LENGTH_OVERHEAD)
+    attributes = _INT16.unpack_from(batch, ATTRIBUTES_AT)[0]
+    _INT16.pack_into(batch, ATTRIBUTES_AT, attributes & ~CODEC_BITS | codec)
+    _INT32.pack_into(batch, LENGTH_AT, len(batch) - LENGTH_OVERHEAD)
 
 
 def emptied(header: BatchHeader) -> bytes:
@@ -97,7 +102,7 @@ def emptied(header: BatchHeader) -> bytes:
         header.base_offset, header.partition_leader_epoch, last_offset_delta=header.last_offset_delta
     )
     # The largest timestamp stays, as in Kafka: it is the time of the producer's last write.
-    _INT64.pack_into(batch, _MAX_TIMESTAMP_AT, header.max_timestamp_ms)
+    _INT64.pack_into(batch, MAX_TIMESTAMP_AT, header.max_timestamp_ms)
     return _seal(batch)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from kcore.protocol.batch_layout import header_struct
 from kcore_ext.broker.producers import AbortedCore
 
 MAX_COMPLETE_LIST: Final = 50
@@ -19,7 +19,7 @@ transactions, a response lists only those of the producers whose batches it cont
 MAX_DELETED: Final = 50_000
 """Maximum number of entries that one call of `delete_before` removes. The next call removes further entries."""
 
-_PRODUCER_ID: Final = struct.Struct(">43xq")
+_PRODUCER_ID: Final = header_struct("producer_id")
 
 
 class AbortedTransaction(NamedTuple):

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, NoReturn
 from kcore.broker.data.decompression import in_steps
 from kcore.broker.data.recompress import rebuild
 from kcore.errors import KafkaError
-from kcore.log.batch_header import HEADER_SIZE
+from kcore.protocol.batch_layout import (
+    ATTRIBUTES_AT,
+    CHECKED_FROM,
+    CODEC_BITS,
+    CRC_AT,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
+    MAGIC_AT,
+    MAX_TIMESTAMP_AT,
+    header_struct,
+)
 from kcore.protocol.compression import prepared
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.sliced import SLICE_COST_US
@@ -38,17 +49,13 @@ ZSTD = 4
 FIRST_VERSION_WITH_ZSTD = 7
 NO_TIMESTAMP = -1
 
-_LOG_OVERHEAD = 12  # base offset and length
-_TO_MAGIC = 17  # up to and with the magic byte
+_TO_MAGIC = MAGIC_AT + 1  # up to and with the magic byte
 _SMALLEST_LENGTH = 14  # the smallest value of the length field, of any magic
-_LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")
-_LENGTH = struct.Struct(">8xi")
+_LENGTH_AND_MAGIC = header_struct("length", "magic")
+_LENGTH = header_struct("length")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
-_CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, 21, 35
-_CODEC = 0x07
-_LOG_APPEND_TIME = 0x08
 
 
 CHECKED_BYTES_A_MICROSECOND = 200
@@ -105,7 +112,7 @@ def whole_batch_size(records: bytes, position: int) -> int:
         KafkaError: CORRUPT_MESSAGE for bytes that cannot be a batch.
     """
     left = len(records) - position
-    if left < _LOG_OVERHEAD:
+    if left < LENGTH_OVERHEAD:
         return 0
     length = _LENGTH.unpack_from(records, position)[0]
     if length < _SMALLEST_LENGTH:
@@ -117,7 +124,7 @@ def whole_batch_size(records: bytes, position: int) -> int:
     magic = _LENGTH_AND_MAGIC.unpack_from(records, position)[1]
     if not 0 <= magic <= 2:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"unknown magic {magic} of a record batch")
-    size = _LOG_OVERHEAD + int(length)
+    size = LENGTH_OVERHEAD + int(length)
     return size if size <= left else 0
 
 
@@ -132,11 +139,11 @@ def read_header(records: bytes, version: int) -> BatchHeader:
         header = parse_header(records)
     except CorruptBatchError:
         header = None
-    if header is None or header.batch_length + _LOG_OVERHEAD != len(records):
+    if header is None or header.batch_length + LENGTH_OVERHEAD != len(records):
         _check_shape(records)
     if header is None:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE)
-    if header.attributes & _CODEC == ZSTD and version < FIRST_VERSION_WITH_ZSTD:
+    if header.attributes & CODEC_BITS == ZSTD and version < FIRST_VERSION_WITH_ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     return header
 
@@ -346,9 +353,9 @@ def _survey(batch: bytes, unpack: Unpack) -> Generator[int, None, tuple[Survey, 
     records: bytes | None = None
     if found.codec:
         try:
-            records = yield from unpack(found.codec, memoryview(batch)[HEADER_SIZE:], DEFAULT_MAX_DECOMPRESSED_BYTES)
+            records = yield from unpack(found.codec, memoryview(batch)[HEADER_BYTES:], DEFAULT_MAX_DECOMPRESSED_BYTES)
         except ValueError as error:
-            raise CorruptBatchError(HEADER_SIZE, f"codec {found.codec}: {error}", "compression") from error
+            raise CorruptBatchError(HEADER_BYTES, f"codec {found.codec}: {error}", "compression") from error
         if len(records) > SURVEYED_BYTES:
             yield SLICE_COST_US  # one record may have all bytes: its check gets a slice of its own
     found.open(prepared(records))
@@ -434,7 +441,7 @@ def _refuse_records(
 
 def _correct_max_timestamp(batch: bytearray, max_timestamp_ms: int) -> None:
     """Sets the header's largest timestamp to the largest timestamp of the records, and the type to CreateTime."""
-    attributes = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)[0]
-    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes & ~_LOG_APPEND_TIME)
-    _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, max_timestamp_ms)
-    _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_ATTRIBUTES_AT:]))
+    attributes = _ATTRIBUTES.unpack_from(batch, ATTRIBUTES_AT)[0]
+    _ATTRIBUTES.pack_into(batch, ATTRIBUTES_AT, attributes & ~LOG_APPEND_TIME_BIT)
+    _MAX_TIMESTAMP.pack_into(batch, MAX_TIMESTAMP_AT, max_timestamp_ms)
+    _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CHECKED_FROM:]))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any
 
+from kcore.log.batch_header import last_offset
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, LeaderIdAndEpoch, PartitionData
 
@@ -19,8 +19,6 @@ READ_COMMITTED = 1
 FIRST_VERSION_WITH_LEADER = 16
 # Clients up to this version do not know KAFKA_STORAGE_ERROR.
 LAST_VERSION_WITHOUT_STORAGE_ERROR = 5
-
-_BASE_OFFSET_AND_LAST_DELTA = struct.Struct(">q15xi")
 
 
 def refused_early(index: int, error: ErrorCode) -> PartitionData:
@@ -124,10 +122,9 @@ def read(
         if batches:
             records = batches[0] if len(batches) == 1 else b"".join(batches)
             if committed and partition.producers.aborted:
-                base, last_delta = _BASE_OFFSET_AND_LAST_DELTA.unpack_from(batches[-1])
                 aborted = [
                     AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset)
-                    for entry in partition.producers.aborted.of_batches(batches, offset, base + last_delta + 1)
+                    for entry in partition.producers.aborted.of_batches(batches, offset, last_offset(batches[-1]) + 1)
                 ]
         else:
             aborted = None  # as in Kafka, which looks for no aborted transactions if no batch fits
@@ -177,6 +174,5 @@ def available_bytes(partition: Partition, item: FetchItem, limit: int) -> tuple[
     batches = partition.log.read(item.fetch_offset, most, limit)
     if not batches:
         return 0, 0
-    base, last_delta = _BASE_OFFSET_AND_LAST_DELTA.unpack_from(batches[-1])
     size = sum(map(len, batches))
-    return size if base + last_delta + 1 >= limit else max(size, most), len(batches)
+    return size if last_offset(batches[-1]) + 1 >= limit else max(size, most), len(batches)

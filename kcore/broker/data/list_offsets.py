@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.broker.data.decompression import BYTES_A_MICROSECOND, in_steps
-from kcore.log.batch_header import HEADER_SIZE
+from kcore.protocol.batch_layout import HEADER_BYTES
 from kcore.protocol.compression import CompressionError, decompress, prepared
 from kcore_ext.batch import DEFAULT_MAX_DECOMPRESSED_BYTES, parse_header
 from kcore_ext.batch.survey import find_by_timestamp
@@ -131,7 +131,7 @@ def _record_in(
     unpack: Callable[[int, Buffer, int], bytes] = decompress
     size_bytes = len(batch)
     if header.compression:
-        packed = memoryview(batch)[HEADER_SIZE : header.size_bytes]
+        packed = memoryview(batch)[HEADER_BYTES : header.size_bytes]
         try:
             records = yield from in_steps(header.compression, packed, DEFAULT_MAX_DECOMPRESSED_BYTES)
         except CompressionError:

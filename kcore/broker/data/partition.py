@@ -6,7 +6,6 @@ With one replica the high watermark is the committed end of the log: it advances
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from kcore.broker.data.producer_state import BatchMetadata, ProducerStates, incr
 from kcore.errors import KafkaError
 from kcore.log.errors import CorruptLogError, LogClosedError, LogError, PartitionDroppedError
 from kcore.process_logging import log_failure
+from kcore.protocol.batch_layout import CONTROL_BIT, TRANSACTIONAL_BIT, header_struct
 from kcore.protocol.error_codes import ErrorCode
 from kcore_ext.batch import parse_control, parse_header
 from kcore_ext.batch.run import replay_producers
@@ -38,11 +38,9 @@ NO_EPOCH = -1
 MARKERS_A_SLICE = 500
 """Number of markers that one slice of a recovery looks up in the log. A look-up takes about 10 µs."""
 
-# Of a batch header: attributes, last offset delta, largest timestamp, producer id, producer epoch, base sequence.
-_PRODUCER_FIELDS = struct.Struct(">hi8xqqhi")
-_PRODUCER_FIELDS_AT = 21
-_TRANSACTIONAL = 0x10
-_CONTROL = 0x20
+_PRODUCER_FIELDS = header_struct(
+    "attributes", "last_delta", "max_timestamp", "producer_id", "producer_epoch", "base_sequence"
+)
 
 
 class Partition(PartitionCore):
@@ -333,11 +331,9 @@ class Partition(PartitionCore):
         """
         if self._recovery is not None:
             self.finish_recovery()
-        attributes, last_delta, timestamp_ms, producer_id, epoch, sequence = _PRODUCER_FIELDS.unpack_from(
-            batch, _PRODUCER_FIELDS_AT
-        )
-        transactional = bool(attributes & _TRANSACTIONAL)
-        marker = parse_control(batch) if attributes & _CONTROL else None
+        attributes, last_delta, timestamp_ms, producer_id, epoch, sequence = _PRODUCER_FIELDS.unpack_from(batch)
+        transactional = bool(attributes & TRANSACTIONAL_BIT)
+        marker = parse_control(batch) if attributes & CONTROL_BIT else None
         if marker is not None:
             self.producers.check_marker(producer_id, epoch, marker.coordinator_epoch, 0)
         elif producer_id >= 0:
@@ -511,12 +507,10 @@ class Partition(PartitionCore):
 
 def replay_producer_batch(producers: ProducerStates, batch: bytes) -> None:
     """Applies a producer's batch to `producers`."""
-    attributes, last_delta, timestamp_ms, producer_id, epoch, sequence = _PRODUCER_FIELDS.unpack_from(
-        batch, _PRODUCER_FIELDS_AT
-    )
+    attributes, last_delta, timestamp_ms, producer_id, epoch, sequence = _PRODUCER_FIELDS.unpack_from(batch)
     header = parse_header(batch)
     base_offset = header.base_offset
-    if attributes & _CONTROL:
+    if attributes & CONTROL_BIT:
         if not header.record_count:
             return  # a marker that Kafka's compaction emptied
         marker = parse_control(batch)
@@ -527,4 +521,4 @@ def replay_producer_batch(producers: ProducerStates, batch: bytes) -> None:
         return
     last_sequence = increment_sequence(sequence, last_delta) if sequence >= 0 else sequence
     metadata = BatchMetadata(sequence, last_sequence, base_offset, base_offset + last_delta, timestamp_ms)
-    producers.add_data(producer_id, epoch, metadata, bool(attributes & _TRANSACTIONAL))
+    producers.add_data(producer_id, epoch, metadata, bool(attributes & TRANSACTIONAL_BIT))

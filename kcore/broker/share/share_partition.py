@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from kcore.broker.share.aborted import aborted_ranges
 from kcore.broker.share.settings import initial_offset, searches_by_time
 from kcore.broker.share.states import TRANSITIONS, SharePartitionState
+from kcore.log.batch_header import last_offset
 from kcore.process_logging import log_failure, next_step
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.read_share_group_state import PartitionData as ReadPartition
@@ -548,4 +549,4 @@ def _ignore(code: ErrorCode) -> None:
 
 def _end_offset(batch: bytes) -> int:
     """Returns the offset after the last record of a log batch."""
-    return int.from_bytes(batch[:8], "big") + int.from_bytes(batch[23:27], "big") + 1
+    return last_offset(batch) + 1

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kcore.cluster.store import Lease, NodeDescription, PartitionLeader, RegisteredNode
-from kcore.log.batch_header import HEADER_SIZE, last_offset
+from kcore.log.batch_header import last_offset
 from kcore.log.errors import CorruptLogError, FailureReason, LogError
 from kcore.log.interface import BatchSummary, Finding, PartitionKey
 from kcore.log.write_set import PartitionMeta, StoredPartition
+from kcore.protocol.batch_layout import HEADER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,7 +63,7 @@ def read_partition(row: Row) -> StoredPartition:
     meta = _meta(key, number, encoded)
     if base is not None:
         fault = _fault((("last_offset", last, int), ("batch", header, bytes)))
-        if fault is None and len(header) == HEADER_SIZE and last != last_offset(header):
+        if fault is None and len(header) == HEADER_BYTES and last != last_offset(header):
             fault = f"column last_offset is {last}, and the batch ends at {last_offset(header)}"
         if fault is not None:
             raise CorruptLogError(key, base, f"PostgreSQL, table kcore.batches, number {number}: {fault}")

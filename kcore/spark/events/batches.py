@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from kcore.protocol.batch_layout import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, header_struct
 from kcore.spark.events import pure_batch
 from kcore.spark.events.event import CREATE_TIME, LOG_APPEND_TIME, EventRow
 
@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LAST_OFFSET: Final = 2**63 - 1
-LENGTH_OVERHEAD: Final = 12
-"""Number of bytes of a batch up to the end of its length field. The length field does not count these bytes."""
 
-_HEAD: Final = struct.Struct(">qiiBIhiqq")  # up to the newest timestamp
+_HEAD: Final = header_struct("base_offset", "length", "magic", "last_delta", "max_timestamp")
 
 
 class Header(NamedTuple):
@@ -60,16 +58,16 @@ def check(buffer: memoryview, position: int) -> Header:
         BatchError: the batch is cut short or damaged.
     """
     left = len(buffer) - position
-    if left < pure_batch.HEADER_BYTES:
+    if left < HEADER_BYTES:
         raise BatchError("truncated", f"only {left} bytes from position {position} on, less than the header of a batch")
-    base_offset, length, _, magic, _, _, last_delta, _, max_timestamp_ms = _HEAD.unpack_from(buffer, position)
+    base_offset, length, magic, last_delta, max_timestamp_ms = _HEAD.unpack_from(buffer, position)
     size_bytes = length + LENGTH_OVERHEAD
-    if size_bytes < pure_batch.HEADER_BYTES or base_offset < 0:
+    if size_bytes < HEADER_BYTES or base_offset < 0:
         raise BatchError("corrupt", f"no batch begins at position {position}")
-    if magic != pure_batch.MAGIC:
+    if magic != MAGIC:
         # Message sets of Kafka before 0.11 (magic 0, 1) do not occur in today's internal topics.
         raise BatchError(
-            "corrupt", f"unknown magic {magic} of the batch at position {position}", size_bytes, base_offset
+            "corrupt", f"unknown magic {magic & 0xFF} of the batch at position {position}", size_bytes, base_offset
         )
     if size_bytes > left:
         detail = f"the batch at position {position} needs {size_bytes} bytes, but only {left} are left"

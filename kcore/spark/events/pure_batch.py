@@ -6,25 +6,29 @@ The docstring of `kcore_ext.batch` describes the layout. Errors for damaged reco
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
+from kcore.protocol.batch_layout import (
+    ATTRIBUTES_AT,
+    CHECKED_FROM,
+    CODEC_BITS,
+    CONTROL_BIT,
+    COUNT_AT,
+    CRC_AT,
+    HEADER,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    TRANSACTIONAL_BIT,
+)
 from kcore.spark.events.event import CREATE_TIME, LOG_APPEND_TIME, EventRow, Headers
 
-MAGIC: Final = 2
-HEADER_BYTES: Final = 61
-CODECS: Final = 0x07
 HIGHEST_CODEC: Final = 4
-LOG_APPEND: Final = 0x08
-TRANSACTIONAL: Final = 0x10
-CONTROL: Final = 0x20
 MAX_SEQUENCE: Final = 2**31 - 1
 SMALLEST_RECORD: Final = 7  # seven fields of one byte each
 MAX_DECOMPRESSED_BYTES: Final = 64 << 20
 
-_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _CASTAGNOLI: Final = 0x82F63B78
 
 
@@ -42,7 +46,7 @@ class MalformedError(ValueError):
 
 def crc_is_right(batch: Any) -> bool:
     """Returns True if the CRC-32C of a whole batch is correct."""
-    return _crc32c(bytes(batch[21:])) == int.from_bytes(batch[17:21], "big")
+    return _crc32c(bytes(batch[CHECKED_FROM:])) == int.from_bytes(batch[CRC_AT:CHECKED_FROM], "big")
 
 
 def _crc32c(data: bytes) -> int:
@@ -80,20 +84,20 @@ def rows(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
     Raises:
         MalformedError: the records of the batch are damaged; the rows before the damage were yielded.
     """
-    fields = _HEADER.unpack_from(batch, 0)
+    fields = HEADER.unpack_from(batch, 0)
     base, attributes, last_delta = fields[0], fields[5], fields[6]
     base_ms, max_ms, producer_id, epoch, first, count = fields[7:13]
-    kind = LOG_APPEND_TIME if attributes & LOG_APPEND else CREATE_TIME
-    flags = bool(attributes & TRANSACTIONAL), bool(attributes & CONTROL)
+    kind = LOG_APPEND_TIME if attributes & LOG_APPEND_TIME_BIT else CREATE_TIME
+    flags = bool(attributes & TRANSACTIONAL_BIT), bool(attributes & CONTROL_BIT)
     # sequence numbers wrap from 2147483647 to 0
     last_sequence = -1 if first < 0 else (first + last_delta) & MAX_SEQUENCE
     if not count:
         common = (None, None, topic, partition, base + last_delta, max_ms, kind, ())
         yield EventRow(*common, producer_id, epoch, last_sequence, *flags, True)
         return
-    data, start = _records(batch, attributes & CODECS)
+    data, start = _records(batch, attributes & CODEC_BITS)
     if count < 0 or count > len(data) // SMALLEST_RECORD:
-        raise MalformedError(57, f"{count} records do not fit in {len(data)} bytes")
+        raise MalformedError(COUNT_AT, f"{count} records do not fit in {len(data)} bytes")
     at = 0
     for _ in range(count):
         try:
@@ -117,7 +121,7 @@ def _records(batch: Any, codec: int) -> tuple[bytes, int]:
     if not codec:
         return packed, HEADER_BYTES
     if codec > HIGHEST_CODEC:
-        raise MalformedError(21, f"compression codec {codec} is unknown: only 0 to 4 exist")
+        raise MalformedError(ATTRIBUTES_AT, f"compression codec {codec} is unknown: only 0 to 4 exist")
     from kcore.protocol.compression import CompressionError, decompress  # noqa: PLC0415  # needs cramjam
 
     try:

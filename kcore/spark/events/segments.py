@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kcore.protocol.batch_layout import MAGIC, MAGIC_AT
 from kcore.spark.events.batches import BatchError, Header, check, gatherer, rows_of
 from kcore.spark.events.event import EventRow, LogFault
-from kcore.spark.events.pure_batch import MAGIC
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +33,6 @@ OFFSETS_PER_SEGMENT = 2**31
 
 _BASE_DIGITS = 20
 _OFFSET_BYTES = 8
-_MAGIC_AT = 16  # after offset, length and leader epoch
 _MAGIC = bytes([MAGIC])
 
 
@@ -343,8 +342,8 @@ def _behind_damage(data: Any, position: int, size_bytes: int, offsets: range) ->
         return claimed
     at = position + 1
     magic_at: int
-    while (magic_at := data.find(_MAGIC, at + _MAGIC_AT)) >= 0:
-        at = magic_at - _MAGIC_AT
+    while (magic_at := data.find(_MAGIC, at + MAGIC_AT)) >= 0:
+        at = magic_at - MAGIC_AT
         if _offset_at(view, at) in offsets and _is_batch(view, at):
             return at
         at += 1

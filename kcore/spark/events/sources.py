@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.errors import KcoreError
+from kcore.protocol.batch_layout import HEADER_BYTES
 from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.spark.events import segments
 from kcore.spark.events.event import EventRow, LogFault
@@ -402,7 +403,7 @@ def _check_order(header: Header, records: memoryview, at: int, position: int) ->
 
 def _next_base(records: memoryview, at: int) -> int | None:
     """Returns the base offset at a position of a response, or None at its end."""
-    return int.from_bytes(records[at : at + 8], "big", signed=True) if len(records) - at >= _HEADER_BYTES else None
+    return int.from_bytes(records[at : at + 8], "big", signed=True) if len(records) - at >= HEADER_BYTES else None
 
 
 def _position_after(records: memoryview, at: int, size_bytes: int, position: int) -> int:
@@ -476,9 +477,6 @@ CLUSTER_SCHEMES = ("postgresql://", "postgres://", "local://", "memory://")
 
 This module repeats them, because only jobs that read the store of a cluster import `kcore.cluster.urls`.
 """
-
-_HEADER_BYTES = 61
-"""Size of a batch header in bytes."""
 
 DATA_FILE = "data.mdb"
 """The name of the file by which kcore recognizes its data folder.

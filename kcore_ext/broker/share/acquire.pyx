@@ -3,6 +3,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from kcore_ext.batch.layout cimport HEADER_BYTES, LAST_DELTA_AT
 from kcore_ext.broker.share.runs cimport (
     ARCHIVED, ACQUIRED, AVAILABLE, NO_DATA, UNFETCHED, Lock, Run, RunList, copy_of, new_run
 )
@@ -10,8 +11,6 @@ from kcore_ext.runtime.timer_wheel cimport TimerWheel
 from kcore_ext.util.byte_order cimport read_int32, read_int64
 
 cdef enum:
-    LAST_OFFSET_DELTA_AT = 23
-    HEADER_BYTES = 61
     MIN_THROTTLED = 2
 
 
@@ -353,7 +352,7 @@ cdef list bounds(list batches):
         if len(batch) < HEADER_BYTES:
             raise ValueError(f"a record batch has at least {HEADER_BYTES} bytes, found {len(batch)}")
         base = read_int64(<const unsigned char*>batch)
-        found.append((base, base + read_int32(<const unsigned char*>batch + LAST_OFFSET_DELTA_AT)))
+        found.append((base, base + read_int32(<const unsigned char*>batch + LAST_DELTA_AT)))
     return found
 
 

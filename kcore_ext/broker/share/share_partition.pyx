@@ -9,6 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport int64_t
 
+from kcore_ext.batch.layout cimport HEADER_BYTES, LAST_DELTA_AT
 from kcore_ext.broker.producers cimport any_aborted
 from kcore_ext.broker.share.acquire cimport Acquired
 from kcore_ext.log.partition cimport LogCore
@@ -18,8 +19,6 @@ cdef enum:
     # size of the first read of a fetch; each further read is twice as large, until the fetch has enough records
     FIRST_READ_BYTES = 4_096
     BATCH_COST_BYTES = 512      # additional cost of each log batch; reading this many bytes takes the same time
-    HEADER_BYTES = 61
-    LAST_OFFSET_DELTA_AT = 23
 
 cdef Delivery NOTHING = Delivery.__new__(Delivery)
 NOTHING.records = b""
@@ -135,7 +134,7 @@ cdef class SharePartitionCore(ShareRuns):
         if PyBytes_GET_SIZE(last) < HEADER_BYTES:
             raise ValueError(f"a record batch has at least {HEADER_BYTES} bytes, found {PyBytes_GET_SIZE(last)}")
         behind = read_int64(<const unsigned char*>PyBytes_AS_STRING(last))
-        behind += read_int32(<const unsigned char*>PyBytes_AS_STRING(last) + LAST_OFFSET_DELTA_AT) + 1
+        behind += read_int32(<const unsigned char*>PyBytes_AS_STRING(last) + LAST_DELTA_AT) + 1
         if behind < end and self.acquirable(offset, behind - 1) < max_records:
             self._read_more(batches, size, offset, end, max_records, max_bytes)
         return batches
