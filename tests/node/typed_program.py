@@ -79,7 +79,9 @@ def use_a_cluster() -> None:
                 assert_type(job.value, bytes | None)
                 job.accept()
         with node.producer() as producer:
-            assert_type(producer.append("jobs", "v").result(), RecordMetadata)
+            delivery = producer.append("jobs", "v")
+            assert_type(delivery.partition, TopicPartition)
+            assert_type(delivery.result(), RecordMetadata)
         assert_type(node.users.list(), dict[str, dict[str, int]])
         described = node.groups.describe(["g"])["g"]
         if not isinstance(described, KafkaError):

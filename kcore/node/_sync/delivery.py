@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kcore.node._sync.backend import monotonic
 from kcore.node.arguments import check_wait
-from kcore.node.types import RecordMetadata
+from kcore.node.types import RecordMetadata, TopicPartition
 from kcore_ext.client.accumulator import DeliveryBase
 
 
@@ -17,6 +19,11 @@ class Delivery(DeliveryBase):
     """
 
     __slots__ = ()
+
+    if TYPE_CHECKING:  # the compiled base does not know the class of its partitions
+
+        @property
+        def partition(self) -> TopicPartition: ...
 
     def __repr__(self) -> str:
         batch = self.batch
