@@ -31,6 +31,7 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonPartition
+from kafka.errors import CommitFailedError, RebalanceInProgressError
 
 from tests.clients.secure_clusters import (
     ADMIN,
@@ -291,28 +292,35 @@ def test_kafka_python_produces_and_commits(cluster: SecureCluster, node: int, na
             each.get(DEADLINE_S)
     finally:
         producer.close(timeout=DEADLINE_S)
+    parts = [PythonPartition(topic, partition) for partition in range(PARTITIONS)]
+    committed = [RECORDS // PARTITIONS] * PARTITIONS
     reading = {"group_id": f"{name}-python", "auto_offset_reset": "earliest", "enable_auto_commit": False}
     consumer = KafkaConsumer(bootstrap_servers=cluster.addresses[node], **options, **reading)
     try:
         consumer.partitions_for_topic(topic)  # kafka-python 3.0 may assign nothing if it joins without metadata
         consumer.subscribe([topic])
-        values: list[int] = []
+        values: dict[tuple[int, int], int] = {}
 
         def complete() -> bool:
+            """Reads records and commits. kafka-python joins again when it gets the metadata of a new subscription.
+            Meanwhile it refuses to commit, and afterwards it reads the records without a committed offset again.
+            """
             for records in consumer.poll(200).values():
-                values.extend(int(record.value) for record in records)
-            return len(values) >= RECORDS
+                values.update({(record.partition, record.offset): int(record.value) for record in records})
+            try:
+                consumer.commit()
+            except (CommitFailedError, RebalanceInProgressError):
+                return False
+            return [consumer.committed(part) for part in parts] == committed
 
         eventually(complete, "all records")
-        assert sorted(values) == list(range(RECORDS))
-        consumer.commit()
+        assert sorted(values.values()) == list(range(RECORDS))
     finally:
         consumer.close()
     other = cluster.addresses[cluster.others(node)[1]]
     consumer = KafkaConsumer(bootstrap_servers=other, **options, **reading)
     try:
-        parts = [PythonPartition(topic, partition) for partition in range(PARTITIONS)]
-        assert [consumer.committed(part) for part in parts] == [RECORDS // PARTITIONS] * PARTITIONS
+        assert [consumer.committed(part) for part in parts] == committed
     finally:
         consumer.close()
 
