@@ -31,13 +31,20 @@ settings.register_profile("explore", _EVERYWHERE)
 settings.load_profile("test")
 
 
+LONG_TIMEOUT_S = 900
+"""The time limit in seconds of a test that is marked `long` and has no limit of its own; machines may be busy."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Moves the tests that need the Spark session to the front.
+    """Moves the tests that need the Spark session to the front, and sets the time limits of long tests.
 
     pytest-xdist gives each worker a part of the list. An idle worker receives tests from the end of another worker's
     part. So only one worker starts a Java virtual machine.
     """
     items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
+    for item in items:
+        if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_S))
 
 
 def pytest_collection_finish() -> None:
