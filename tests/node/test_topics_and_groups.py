@@ -165,6 +165,8 @@ def test_the_lag_follows_committed_offsets(node: kcore.Node, name: str) -> None:
     assert group.committed([(name, 0), (name, 2)], stable=True) == {TopicPartition(name, 0): OffsetAndMetadata(1)}
     group.delete_offsets([(name, 0)])
     assert group.committed() == {TopicPartition(name, 1): OffsetAndMetadata(0)}
+    group.commit({(name, 1): 4})
+    assert group.lag() == {TopicPartition(name, 1): 0}, "the offset is after the end of the log"
 
 
 def test_the_lag_leaves_out_topics_that_were_deleted(

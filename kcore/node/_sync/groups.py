@@ -290,8 +290,9 @@ class Group:
     def lag(self) -> PartitionDict[int]:
         """Returns the number of records that the group has not processed, for each partition.
 
-        The lag is the difference between the end of the log and the committed offset. A share group has no committed
-        offsets: its coordinator reports the number of records that are neither acknowledged nor archived.
+        The lag is the difference between the end of the log and the committed offset; 0 if the offset is after the end.
+        A share group has no committed offsets: its coordinator reports the number of records that are neither
+        acknowledged nor archived.
 
         The result leaves out partitions without a committed offset, partitions that no member of the share group has
         fetched, partitions of deleted topics, and partitions without a leader.
