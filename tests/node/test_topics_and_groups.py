@@ -14,6 +14,7 @@ from kcore.node.types import GroupDescription, GroupListing, OffsetAndMetadata, 
 from kcore.protocol.compression import CompressionType
 from kcore.protocol.messages.fetch import PartitionData
 from kcore.protocol.topic_partition import TopicPartition
+from tests.kit import wait_until
 from tests.node.share_offsets import set_start_offset
 
 
@@ -43,7 +44,8 @@ def test_topics_are_created_listed_changed_and_deleted(node: kcore.Node, name: s
     assert (name in node.topics, "no-such-topic" in node.topics) == (True, False)
     assert node.topics[name].config()["cleanup.policy"] == "compact,delete"
     topic.set_config({"retention.ms": None, "max.message.bytes": 2_000})
-    assert topic.config()["max.message.bytes"] == "2000"
+    # A broker of Kafka learns changes of settings and topics after the controller has responded.
+    wait_until(lambda: topic.config()["max.message.bytes"] == "2000", "the setting")
     assert topic.config()["retention.ms"] != "60000"
     with pytest.raises(errors.InvalidConfigError):
         topic.set_config({"no.such.setting": 1})
@@ -54,7 +56,7 @@ def test_topics_are_created_listed_changed_and_deleted(node: kcore.Node, name: s
     topic.delete()
     with pytest.raises(errors.UnknownTopicOrPartitionError):
         topic.delete()
-    assert name not in node.topics
+    wait_until(lambda: name not in node.topics, "the end of the topic")
 
 
 def test_records_are_read_as_they_were_appended(node: kcore.Node, name: str) -> None:
