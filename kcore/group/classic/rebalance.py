@@ -6,7 +6,7 @@ caller puts into its Outcome.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kcore.group.classic.delayed import DelayedJoin, DelayedSync, InitialDelayedJoin
 from kcore.group.classic.protocols import select_protocol
@@ -19,6 +19,14 @@ from kcore.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from kcore.group.classic.group import ClassicGroup
     from kcore.runtime.machine import Record
+
+
+MIN_CONTINUED_MS: Final = 100
+"""Minimum time in ms that a join phase continues for absent static members.
+
+A client may send any rebalance timeout. With a timeout of 0 or less, the timer would fire again and again without a
+pause, until the session of the last absent member ends.
+"""
 
 
 def maybe_prepare_rebalance(group: ClassicGroup, reason: str) -> list[Record]:
@@ -105,7 +113,7 @@ def complete_join_phase(group: ClassicGroup) -> list[Record]:
         group.end_sync_phase()
         return [group_emptied(group, group.shard.now.wall_ms)]
     if not _has_present_leader(group):
-        group.arm_join_phase(DelayedJoin(group), group.rebalance_timeout_ms())
+        group.arm_join_phase(DelayedJoin(group), max(group.rebalance_timeout_ms(), MIN_CONTINUED_MS))
         return []
     _begin_generation(group)
     return []

@@ -190,6 +190,31 @@ def test_rebalance_timeout_drops_dynamic_members_and_keeps_static_ones() -> None
     assert world.beat(world.static) == ErrorCode.NONE
 
 
+@pytest.mark.parametrize("timeout_ms", [0, -2, -(1 << 31), 99])
+def test_a_join_phase_for_absent_static_members_pauses_between_its_timeouts(timeout_ms: int) -> None:
+    """A static member with a short rebalance timeout is the last one, and does not join again. After the first timeout
+    of the join phase, each further timeout takes 100 ms, until the session of the member ends.
+    """
+    world = World().build(EMPTY, pending=False)
+    leader = world.join(version=3)
+    world.context.advance(0)
+    static = world.join(instance="two", rebalance_ms=timeout_ms)
+    leader = world.join(leader.response.member_id, version=3)
+    waiting = world.sync(static.response.member_id, instance="two")
+    world.sync(leader.response.member_id)
+    assert waiting.response == synced(b"")
+    world.leave(leader.response.member_id)
+    phase = world.group().join_phase
+    assert phase is not None
+    phase.payload()
+    continued = world.group().join_phase
+    assert continued is not None
+    assert continued.deadline_ms == world.context.now.now_ms + 100
+    assert world.state is PREPARING
+    world.context.advance(SESSION_MS)
+    assert world.state is EMPTY
+
+
 def test_absent_static_members_alone_wait_for_their_sessions() -> None:
     """If only absent static members remain, the phase is prolonged until their sessions end. Then
     the group is Empty.
