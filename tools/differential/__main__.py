@@ -42,6 +42,7 @@ from tools.differential.sessions import Sessions
 from tools.differential.settings import Settings
 from tools.differential.shapes import Shapes
 from tools.differential.share import Share
+from tools.differential.share_logs import ShareLogs
 from tools.differential.share_state import ShareState
 from tools.differential.side import PASSWORD, USERS, Side
 from tools.differential.streams import Streams
@@ -70,9 +71,10 @@ AREAS: Final[dict[str, Area]] = {
         ExactlyOnce(),
         Timeouts(),
         Compaction(),
+        ShareLogs(),
     )
 }
-SLOW: Final = frozenset({Compaction.NAME, Timeouts.NAME})
+SLOW: Final = frozenset({Compaction.NAME, ShareLogs.NAME, Timeouts.NAME})
 """Names of the areas whose test programs pause for many seconds. The tool runs them only if `--area` names them."""
 JOBS: Final = 6
 """Number of test programs (lists of random requests) that run at the same time. They mostly wait."""
@@ -89,6 +91,7 @@ SETTINGS: Final = {
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.min.assignment.interval.ms": "0",
     "group.share.assignment.interval.ms": "0",
+    "group.share.min.record.lock.duration.ms": "1000",
     "group.streams.assignment.interval.ms": "0",
     "group.streams.initial.rebalance.delay.ms": "0",
     "log.cleaner.backoff.ms": "200",

@@ -27,6 +27,8 @@ class Known(NamedTuple):
     only_if: Callable[[dict[str, Any]], bool] | None = None
 
 
+PARENTS: Final = {"share_logs": "share"}
+"""Mapping from an area to the area whose differences it has, too."""
 MAX_TIMESTAMP: Final = -3
 RELEASE: Final = 2
 NOT_FOR_ACLS: Final = frozenset({1, 2})
@@ -300,7 +302,7 @@ def described(area: str, last: Step, what: str) -> str | None:
         what: the lines that report the difference.
     """
     for known in KNOWN:
-        if known.area != area or known.call not in (None, last.call):
+        if known.area not in (area, PARENTS.get(area)) or known.call not in (None, last.call):
             continue
         if not _all_match(known.lines, what.splitlines()):
             continue

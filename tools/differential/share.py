@@ -221,18 +221,27 @@ class Share:
         if chance.random() < 0.3:
             settings["share.delivery.count.limit"] = "2"
         steps.append(Step(0, "configure", {"group": group, "settings": settings}))
-        drawer = _Drawer(chance, group, topics)
+        drawer = ShareDrawer(chance, group, topics)
         steps.append(Step(0, "beat", {"group": group, "member": "share-one", "epoch": "join", "names": topics[:1]}))
         steps += [drawer.step() for _ in range(chance.randrange(10, 35))]
         return steps
 
 
-class _Drawer:
+class ShareDrawer:
+    """Draws the steps of a test program of the area `share`.
+
+    Args:
+        chance: the source of randomness.
+        group: the name of the group.
+        topics: the names of the two topics.
+    """
+
     def __init__(self, chance: random.Random, group: str, topics: list[str]) -> None:
         self.chance = chance
         self.group = group
         self.topics = topics
         self.opened: set[str] = set()
+        self.leaves = True
         weights = {
             self._beat: 6, self._produce: 5, self._fetch: 9, self._acknowledge: 7, self._describe: 2,
             self._offsets: 2, self._alter: 1, self._delete_offsets: 1, self._list: 1, self._delete: 1,
@@ -242,6 +251,7 @@ class _Drawer:
         self.members = [f"share-{each}" for each in CLIENT_IDS[: chance.choice([1, 2, 2, 4])]]
 
     def step(self) -> Step:
+        """Returns a random request of a member."""
         client = self.chance.randrange(len(self.members))
         (kind,) = self.chance.choices(self.kinds, self.weights)
         call, arguments = kind(self.members[client])
@@ -275,7 +285,7 @@ class _Drawer:
 
     def _beat(self, member: str) -> tuple[str, dict[str, Any]]:
         epoch = self.chance.choices(["join", "0", "leave", "-1", "1"], [30, 50, 12, 4, 4])[0]
-        if epoch == "leave" and self.opened:
+        if epoch == "leave" and (self.opened or not self.leaves):
             epoch = "0"  # Kafka keeps the sessions and the share partitions of members that have left
         names: list[str] | None = None
         if epoch == "join" or self.chance.random() < 0.15:
