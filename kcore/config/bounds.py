@@ -19,7 +19,26 @@ def beyond_bounds(config: Config, name: str, value: Any) -> str | None:
         name: the name of the group setting.
         value: the value to check.
     """
-    _, kind, rest = name.split(".", 2)
-    low, high = f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
+    low, high = _bounds(name)
     least, most = config.get(low), config.get(high)
     return None if least <= value <= most else f"{name}={value} must be within {low}={least} and {high}={most}"
+
+
+def within_bounds(config: Config, name: str, value: int) -> int:
+    """Returns the value of a group setting, or the bound that it exceeds.
+
+    Args:
+        config: the settings, which contain the bounds.
+        name: the name of the group setting.
+        value: the value to limit.
+    """
+    low, high = _bounds(name)
+    least: int = config.get(low)
+    most: int = config.get(high)
+    return min(max(value, least), most)
+
+
+def _bounds(name: str) -> tuple[str, str]:
+    """Returns the names of the settings with the minimum and the maximum of a group setting."""
+    _, kind, rest = name.split(".", 2)
+    return f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"

@@ -257,34 +257,36 @@ def test_changes_at_run_time_have_an_effect() -> None:
 
 @pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
 def test_an_assignment_interval_stays_within_its_bounds(kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A value beyond the bounds is accepted, as in Kafka, but has no effect, because no server could start with it. A
-    stored value also loses its effect if the bounds become narrower.
+    """A change is refused if the effective value would exceed a bound. If a stored value exceeds a bound, the broker
+    uses the bound, because no server could start with the stored value.
     """
     name, most = f"group.{kind}.assignment.interval.ms", f"group.{kind}.max.assignment.interval.ms"
     node = EngineHarness({most: 20_000})
 
-    def alter(value: str) -> tuple[int, str | None]:
-        configs = [AlterableConfig(name=name, config_operation=0, value=value)]
-        resource = AlterConfigsResource(resource_type=ConfigType.BROKER, resource_name="", configs=configs)
+    def alter(value: str | None, broker: str = "") -> tuple[int, str | None]:
+        configs = [AlterableConfig(name=name, config_operation=int(value is None), value=value)]
+        resource = AlterConfigsResource(resource_type=ConfigType.BROKER, resource_name=broker, configs=configs)
         (result,) = node.call(IncrementalAlterConfigsRequest(resources=[resource])).responses
         return result.error_code, result.error_message
 
-    bounds = f"must be within group.{kind}.min.assignment.interval.ms=0 and {most}=20000"
-    assert alter("20001") == (0, None)
-    assert [f"{name}=20001 {bounds}" in line for line in caplog.messages] == [True]
-    node.restart()
-    assert node.engine.config.get(name) == 1_000
+    refused = (42, f"{name}=20001 must be within group.{kind}.min.assignment.interval.ms=0 and {most}=20000")
+    assert alter("20001") == refused
+    assert alter("20001", str(NODE_ID)) == refused
     assert alter("20000") == (0, None)
-    caplog.clear()
+    assert alter("1002", str(NODE_ID)) == (0, None)
+    assert alter("20001") == (0, None), "the broker's own value takes precedence"
+    assert alter(None, str(NODE_ID)) == refused
+    assert alter("20000") == (0, None)
+    assert alter(None, str(NODE_ID)) == (0, None)
     node.restart()
     assert node.engine.config.get(name) == 20_000
     assert not caplog.messages
     node.settings[most] = "15000"
     node.restart()
-    assert node.engine.config.get(name) == 1_000
-    assert any(f"ignoring a stored dynamic setting: {name}=20000 must be within" in line for line in caplog.messages)
-    assert alter("15000") == (0, None)
     assert node.engine.config.get(name) == 15_000
+    assert any(f"{name}=20000 must be within" in line and "uses 15000" in line for line in caplog.messages)
+    assert alter("14000") == (0, None)
+    assert node.engine.config.get(name) == 14_000
     node.close()
 
 

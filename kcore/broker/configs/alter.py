@@ -209,6 +209,9 @@ class ConfigChanges:
                         fault = f"{setting} is a setting of one broker, not of the cluster"
                     if fault is not None:
                         raise KafkaError(ErrorCode.INVALID_REQUEST, fault)
+                fault = self._broker.bounds_fault(name, requested)
+                if fault is not None:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, fault)
                 # The key stores of another broker are on its machine. If it cannot load one, that broker logs an error.
                 fault = self._broker.keys_fault(requested) if name == self._broker.node_name else None
                 if fault is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kcore.broker.configs.values import InvalidValueError, read_value, show_value
 from kcore.broker.metadata.image import ConfigType
-from kcore.config.bounds import beyond_bounds
+from kcore.config.bounds import beyond_bounds, within_bounds
 from kcore.config.kafka_settings import THREAD_POOLS, per_broker_settings
 from kcore.config.security import LISTENER_LIMITS, LISTENER_PREFIX, RELOADABLE
 from kcore.errors import ConfigError
@@ -45,8 +45,8 @@ ALIASES: tuple[tuple[str, ...], ...] = (
 BOUNDED: Final = frozenset(f"group.{kind}.assignment.interval.ms" for kind in ("consumer", "share", "streams"))
 """Names of dynamic settings whose lower and upper bounds are the values of static settings.
 
-As in Kafka, the broker stores a value beyond the bounds, but does not apply it. If it applied such a value, the broker
-could not start again. The operator could not repair this, because only a running broker can change the setting.
+As in Kafka, a change is refused if the effective value would exceed a bound. A stored value may still exceed one, for
+example after the bound was changed. The broker then uses the bound, because it could not start with the stored value.
 """
 
 
@@ -241,6 +241,24 @@ class BrokerConfig(MetadataListener):
             return not self.config.max_connections_per_ip_overrides  # as in Kafka
         return name == "max.connections" or (name.startswith(LISTENER_PREFIX) and is_listener_limit(name))
 
+    def bounds_fault(self, resource_name: str, requested: Mapping[str, str]) -> str | None:
+        """Describes an effective value that would exceed its bounds after a change; None if there is none.
+
+        Args:
+            resource_name: the id of a broker, whose values take precedence, or `CLUSTER_DEFAULT`.
+            requested: all settings that this resource would have from the change on. They have valid values.
+        """
+        own = requested if resource_name else self.own()
+        defaults = self.cluster_defaults() if resource_name else requested
+        for name in sorted(BOUNDED):
+            text, setting = own.get(name, defaults.get(name)), self.config.setting(name)
+            if text is None or setting is None:
+                continue
+            fault = beyond_bounds(self.config, name, read_value(setting, text))
+            if fault is not None:
+                return fault
+        return None
+
     def keys_fault(self, requested: Mapping[str, str]) -> str | None:
         """Describes the reason why listeners could not load their keys with these settings; None if they can.
 
@@ -308,11 +326,13 @@ class BrokerConfig(MetadataListener):
                 continue
             fault = beyond_bounds(self.config, setting_name, value) if setting_name in BOUNDED else None
             if fault is not None:
-                logger.error(
-                    "broker: ignoring a stored dynamic setting: %s; alter or delete the setting with kafka-configs",
+                value = within_bounds(self.config, setting_name, value)
+                logger.warning(
+                    "broker: a stored dynamic setting exceeds a bound: %s; the broker uses %d; alter or delete the "
+                    "setting with kafka-configs",
                     fault,
+                    value,
                 )
-                continue
             self.config.set(setting_name, value, "dynamic")
             self._changed.add(setting_name)
         if reloads and self.keys is not None:
