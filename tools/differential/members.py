@@ -278,7 +278,7 @@ class Members:
         topics = [f"{name}-a", f"{name}-b"]
         steps = [
             Step(0, "create_topic", {"name": topic, "partitions": count})
-            for topic, count in zip(topics, (3, 2), strict=True)
+            for topic, count in zip(topics, (4, 2), strict=True)
         ]
         drawer = MembersDrawer(chance, name, topics)
         for _ in range(chance.randrange(20, 60)):
@@ -301,7 +301,8 @@ class MembersDrawer:
         self.topics = topics
         self.size = chance.choice([2, 3])
         kinds = chance.choice([["classic", "consumer"], ["classic", "consumer"], ["consumer"], ["classic"]])
-        # Kafka's assignor `uniform` breaks ties between three members by the hashes of their ids.
+        # If the members get different numbers of partitions, Kafka's assignor `uniform` gives the larger number to the
+        # member whose id has the lower hash.
         uniform = "classic" not in kinds and self.size == 2
         self.assignor = chance.choice(["range", "uniform"]) if uniform else "range"
         self.possible = kinds
@@ -425,7 +426,7 @@ class MembersDrawer:
 
     def _topic(self, client: int) -> list[Step]:
         name = self.topics[1]
-        rows = [(name, self.chance.choice([3, 4]), None)]
+        rows = [(name, self.chance.choice([3, 4] if self.assignor == "range" else [4]), None)]
         if self.chance.random() < 0.5:
             return [
                 Step(
