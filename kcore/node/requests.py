@@ -18,7 +18,6 @@ from kcore.node.arguments import (
     check_number,
     check_offsets,
     check_text,
-    check_texts,
 )
 from kcore.node.types import LONGEST_TOPIC, Offsets, PartitionDict, Record, SharePosition, as_partitions
 from kcore.protocol.compression import CompressionType, compress, decompress
@@ -113,7 +112,8 @@ def _to_offset(what: str, valid: str, offset: Any) -> OffsetAndMetadata:
         raise ValueError(f"{what} is {converted.offset}; valid: the offset of the next record, 0 or more")
     if converted.metadata is not None and not isinstance(converted.metadata, str):
         raise TypeError(f"{what} has the metadata {converted.metadata!r}; valid: a string")
-    check_texts(metadata=converted.metadata)
+    if converted.metadata:  # most offsets have none, and a consumer commits many offsets
+        check_text("metadata", converted.metadata)
     if converted.leader_epoch is not None:
         check_number("the leader epoch of an offset", converted.leader_epoch, MAX_COUNT)
     return converted

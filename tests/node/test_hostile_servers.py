@@ -15,6 +15,7 @@ import pytest
 import kcore
 from kcore.client import Connection
 from kcore.errors import ConnectionClosedError, CoordinatorNotAvailableError, KafkaError, NotCoordinatorError
+from kcore.errors.malformed import MalformedResponseError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
@@ -245,7 +246,7 @@ def test_a_response_without_the_partition_of_the_request_ends_the_wait(bootstrap
 
     with RecordingProxy(bootstrap, on_response=drop) as proxy, kcore.connect(proxy.bootstrap) as node:
         topic = node.topics.create(name, 1)
-        with pytest.raises(kcore.errors.KcoreError, match="response lacks"):
+        with pytest.raises(MalformedResponseError, match=f"ListOffsets: the response lacks the offset of {name}-0"):
             topic.end_offsets()
 
 
