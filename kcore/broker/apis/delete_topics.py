@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kcore.broker.apis.control import ControlApi, client_code, text
 from kcore.broker.metadata.names import is_internal
@@ -100,52 +100,16 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
         if not self._config.delete_topic_enable:
             disabled = ErrorCode.INVALID_REQUEST if context.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
             return self.error(context, request, disabled)
-        results: list[DeletableTopicResult] = []
+        named = _named_topics(request)
+        results = list(named.refused)
         deleted: dict[bytes, TopicInfo] = {}
-        ids: list[bytes] = []
-        names: list[str] = list(request.topic_names)
-        for state in request.topics:
-            if state.name is None and state.topic_id == ZERO_UUID:
-                results.append(
-                    _result(
-                        None,
-                        ZERO_UUID,
-                        ErrorCode.INVALID_REQUEST,
-                        "the request names a topic by neither its name nor its id",
-                    )
-                )
-            elif state.name is None:
-                ids.append(state.topic_id)
-            elif state.topic_id == ZERO_UUID:
-                names.append(state.name)
-            else:
-                results.append(
-                    _result(
-                        state.name,
-                        state.topic_id,
-                        ErrorCode.INVALID_REQUEST,
-                        "the request names a topic by its name and its id; only one is allowed",
-                    )
-                )
-        duplicates = _duplicates(ids)
-        for topic_id, count in Counter(ids).items():
-            topic = machine.image.by_id(topic_id)
+        duplicates = _duplicates(named.ids)
+        for topic_id, count in Counter(named.ids).items():
+            results += self._by_id(machine, context, topic_id, count, deleted)
+        for name, count in Counter(named.names).items():
             if count > 1:
-                results.append(
-                    _result(None, topic_id, ErrorCode.INVALID_REQUEST, "the id is in the request more than once")
-                )
-            elif topic is None:
-                results.append(_result(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
-            elif (refused := self._refusal(context, topic.name)) is not None:
-                visible_name = topic.name if self._described(context, topic.name) else None
-                results.append(_result(visible_name, topic_id, refused))
-            else:
-                deleted[topic_id] = topic
-        for name, count in Counter(names).items():
-            if count > 1:
-                results.append(
-                    _result(name, ZERO_UUID, ErrorCode.INVALID_REQUEST, "the name is in the request more than once")
-                )
+                message = "the name is in the request more than once"
+                results.append(_result(name, ZERO_UUID, ErrorCode.INVALID_REQUEST, message))
             else:
                 results += self._by_name(machine, context, name, deleted, duplicates)
         mutations = self.mutations(context, STRICT_QUOTA_SINCE)
@@ -154,6 +118,30 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
         results += [_result(topic.name, topic_id, ErrorCode.NONE) for topic_id, topic in deleted.items()]
         response = self.throttled(context, mutations, DeleteTopicsResponse(responses=results))
         return machine.outcome(removal_records(deleted), response)
+
+    def _by_id(
+        self,
+        machine: MetadataMachine,
+        context: RequestContext,
+        topic_id: bytes,
+        count: int,
+        deleted: dict[bytes, TopicInfo],
+    ) -> list[DeletableTopicResult]:
+        """Adds a topic to `deleted`; if it cannot be deleted, returns its result with the error.
+
+        `count` is the number of occurrences of the id in the request.
+        """
+        if count > 1:
+            return [_result(None, topic_id, ErrorCode.INVALID_REQUEST, "the id is in the request more than once")]
+        topic = machine.image.by_id(topic_id)
+        if topic is None:
+            return [_result(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)]
+        refused = self._refusal(context, topic.name)
+        if refused is not None:
+            visible_name = topic.name if self._described(context, topic.name) else None
+            return [_result(visible_name, topic_id, refused)]
+        deleted[topic_id] = topic
+        return []
 
     def _by_name(
         self,
@@ -224,6 +212,36 @@ def _within_quota(mutations: Mutations, deleted: dict[bytes, TopicInfo]) -> list
             del deleted[topic_id]
             results.append(_result(topic.name, topic_id, error.code))
     return results
+
+
+class NamedTopics(NamedTuple):
+    """The topics of a request.
+
+    Attributes:
+        names: the topics that are named by name, with repetitions.
+        ids: the topics that are named by id, with repetitions.
+        refused: the results of entries with both a name and an id, or with neither.
+    """
+
+    names: list[str]
+    ids: list[bytes]
+    refused: list[DeletableTopicResult]
+
+
+def _named_topics(request: DeleteTopicsRequest) -> NamedTopics:
+    named = NamedTopics(list(request.topic_names), [], [])
+    for state in request.topics:
+        if state.name is None and state.topic_id == ZERO_UUID:
+            message = "the request names a topic by neither its name nor its id"
+            named.refused.append(_result(None, ZERO_UUID, ErrorCode.INVALID_REQUEST, message))
+        elif state.name is None:
+            named.ids.append(state.topic_id)
+        elif state.topic_id == ZERO_UUID:
+            named.names.append(state.name)
+        else:
+            message = "the request names a topic by its name and its id; only one is allowed"
+            named.refused.append(_result(state.name, state.topic_id, ErrorCode.INVALID_REQUEST, message))
+    return named
 
 
 def _duplicates(ids: list[bytes]) -> set[bytes]:
