@@ -57,6 +57,9 @@ class EmbeddedBase:
     def forget(self, request: Any) -> None:
         """Does nothing, because the engine itself serves every request."""
 
+    def forget_leaders(self, partitions: Iterable[TopicPartition]) -> None:
+        """Does nothing, because the engine itself leads every partition."""
+
     def close_channel(self, channel: str) -> None:
         """Does nothing: an engine has no connections."""
 

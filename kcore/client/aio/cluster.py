@@ -429,6 +429,10 @@ class AsyncCluster:
         """Forgets which broker serves a request, because an error shows that another broker serves it now."""
         self._known.forget_route(route_of(request))
 
+    def forget_leaders(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forgets the leaders of partitions, because an error shows that other brokers lead them now."""
+        self._known.forget_route(Route(partitions=tuple(partitions)))
+
 
 class _UnsentRequest:
     """A started request that is waiting to be sent. Later requests on the same channel wait until it has been sent.

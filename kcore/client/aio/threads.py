@@ -200,6 +200,10 @@ class Cluster:
         """Forgets which broker serves a request, because an error shows that another broker serves it now."""
         self._call_soon(self._cluster.forget, request)
 
+    def forget_leaders(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forgets the leaders of partitions, because an error shows that other brokers lead them now."""
+        self._call_soon(self._cluster.forget_leaders, tuple(partitions))
+
     def close_channel(self, channel: str) -> None:
         """Closes the connections of a channel that is no longer used."""
         self._call_soon(self._cluster.close_channel, channel)

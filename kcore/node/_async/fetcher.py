@@ -14,7 +14,7 @@ from kcore.errors import ConnectionClosedError, KafkaError
 from kcore.node._async.backend import Event, SingleTask, now_ms, spawn
 from kcore.node._async.calls import AsyncCalls, backoff_s
 from kcore.node._async.member import AsyncMember
-from kcore.node._async.position_lookup import AsyncPositionLookup, stand_in
+from kcore.node._async.position_lookup import AsyncPositionLookup
 from kcore.node.requests import MAX_DECOMPRESSED_BYTES, read_fetched
 from kcore.node.types import TopicPartition
 from kcore.protocol.error_codes import ErrorCode
@@ -260,6 +260,6 @@ class AsyncFetcher:
             return
         self._lookup.pause([key])
         if code in MOVED:
-            self._calls.transport.forget(stand_in(key))
+            self._calls.transport.forget_leaders([key])
         else:
             self._fail(KafkaError.of(code, f"at offset {offset}", [key]))

@@ -260,8 +260,7 @@ class AsyncPositionLookup:
     def retry(self, partitions: Iterable[TopicPartition]) -> None:
         """Pauses partitions, and removes their leaders from the cache, so that the next lookup requests the leaders."""
         self.pause(partitions)
-        for key in partitions:
-            self._calls.transport.forget(stand_in(key))
+        self._calls.transport.forget_leaders(partitions)
 
     # ---- validation
 
@@ -316,8 +315,3 @@ class AsyncPositionLookup:
                     divergent[key] = row.end_offset if row.end_offset >= 0 else None
         if divergent:
             self._fail(LogTruncationError("the log was truncated below the consumer's position", divergent))
-
-
-def stand_in(key: TopicPartition) -> Any:
-    """Returns a request about a partition as the argument of `AsyncTransport.forget`. The request is never sent."""
-    return list_offsets_request({key: LATEST}, "read_committed")

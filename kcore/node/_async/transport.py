@@ -107,6 +107,10 @@ class AsyncTransport(Protocol):
         """Removes the cached broker of a request, so that the next request looks it up again."""
         ...
 
+    def forget_leaders(self, partitions: Iterable[TopicPartition]) -> None:
+        """Removes the cached leaders of partitions, so that the next request looks them up again."""
+        ...
+
     def close_channel(self, channel: str) -> None:
         """Closes the connections of a channel."""
         ...

@@ -15,7 +15,7 @@ from kcore.errors import ConnectionClosedError, KafkaError
 from kcore.node._sync.backend import Event, SingleTask, now_ms, spawn
 from kcore.node._sync.calls import Calls, backoff_s
 from kcore.node._sync.member import Member
-from kcore.node._sync.position_lookup import PositionLookup, stand_in
+from kcore.node._sync.position_lookup import PositionLookup
 from kcore.node.requests import MAX_DECOMPRESSED_BYTES, read_fetched
 from kcore.node.types import TopicPartition
 from kcore.protocol.error_codes import ErrorCode
@@ -261,6 +261,6 @@ class Fetcher:
             return
         self._lookup.pause([key])
         if code in MOVED:
-            self._calls.transport.forget(stand_in(key))
+            self._calls.transport.forget_leaders([key])
         else:
             self._fail(KafkaError.of(code, f"at offset {offset}", [key]))

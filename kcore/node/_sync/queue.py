@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Any
 
 from kcore.client.aio.broker import Broker
-from kcore.client.fetching import LATEST
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.client.share_consumer import (
     Acknowledged,
@@ -29,13 +28,12 @@ from kcore.node._sync.calls import Calls
 from kcore.node._sync.job import FetchedJobs, Job, ShareLink
 from kcore.node._sync.missing_topics import Subscription
 from kcore.node.arguments import check_wait
-from kcore.node.requests import acquired_batches, list_offsets_request, read_acquired
+from kcore.node.requests import acquired_batches, read_acquired
 from kcore.node.types import TopicPartition
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.uuids import to_text
 
 WAIT_MS = 500
-ISOLATION = "read_uncommitted"
 SHORT_WAIT_MS = 50
 """The longest time in ms that a broker waits for jobs while the program processes earlier jobs. The wait delays the
 acknowledgements of the earlier jobs."""
@@ -509,7 +507,7 @@ class Queue:
         self._fetched.extend(fetched)
         self._log_refused(response, "acknowledge_error_code")
         for error in errors:
-            self._calls.transport.forget(list_offsets_request(dict.fromkeys(error.partitions, LATEST), ISOLATION))
+            self._calls.transport.forget_leaders(error.partitions)
         if errors:
             raise next((error for error in errors if not error.retriable), errors[0])
 
