@@ -355,7 +355,7 @@ class CompactionPass:
             # This pass merged the batch. A batch that the log's start cuts is compacted like any other: an old value
             # left in it would reappear once the tombstone after it is removed.
             self._sweep.flush()
-            self._sweep.add(batch, False, False)
+            self._sweep.add(batch, changed=False, may_merge=False)
         elif header.is_control:
             self._control(header, batch)
         elif not (yield from self._data(header, batch)):
@@ -390,7 +390,7 @@ class CompactionPass:
             return True
         horizon_ms = sweep.horizon(header.delete_horizon_ms) if tombstones else -1
         if kept == header.record_count and horizon_ms == header.delete_horizon_ms:
-            sweep.add(batch, False, mergeable(header))
+            sweep.add(batch, changed=False, may_merge=mergeable(header))
             return True
         if is_large and not (yield from self._pause_in_batch()):
             return False
@@ -400,20 +400,20 @@ class CompactionPass:
                 try:
                     next(work)
                 except StopIteration as end:
-                    changed = end.value
+                    rewritten = end.value
                     break
                 if not (yield from self._pause_in_batch()):
                     return False
         else:
-            changed = filtered(batch, stays, horizon_ms)
-        sweep.add(changed, True, mergeable(parse_header(changed)))
+            rewritten = filtered(batch, stays, horizon_ms)
+        sweep.add(rewritten, changed=True, may_merge=mergeable(parse_header(rewritten)))
         return True
 
     def _empty(self, header: BatchHeader, batch: bytes) -> None:
         """Removes a batch without remaining records, or empties it if it is one of its producer's last batches."""
         if header.producer_id >= 0 and self._last.is_remembered(header):
             stays = emptied(header) if header.record_count else batch
-            self._sweep.add(stays, header.record_count > 0, False)
+            self._sweep.add(stays, changed=header.record_count > 0, may_merge=False)
         else:
             self._changes[header.base_offset] = None
 
@@ -427,12 +427,12 @@ class CompactionPass:
                 self._gone_markers.add(header.base_offset)
                 return
             if not needed and header.delete_horizon_ms < 0:
-                changed = filtered(batch, b"\x01" * header.record_count, sweep.horizon(-1))
-                sweep.add(changed, True, False)
+                rewritten = filtered(batch, b"\x01" * header.record_count, sweep.horizon(-1))
+                sweep.add(rewritten, changed=True, may_merge=False)
                 return
             if not needed:
                 sweep.horizon(header.delete_horizon_ms)
-        sweep.add(batch, False, False)
+        sweep.add(batch, changed=False, may_merge=False)
 
     # ---- commits (Participant)
 
