@@ -30,9 +30,18 @@ from typing import NamedTuple
 
 from kcore_ext.batch.records import DEFAULT_MAX_DECOMPRESSED_BYTES
 
-cdef extern from "Python.h":
-    # The hash depends on a secret of the process, so producers cannot choose keys that collide.
-    Py_hash_t _Py_HashBytes(const void* start, Py_ssize_t size) noexcept
+# The hash depends on a secret of the process, so producers cannot choose keys that collide.
+cdef extern from *:
+    """
+    #if PY_VERSION_HEX >= 0x030E0000
+    #define kcore_hash_of_key Py_HashBuffer
+    #else
+    /* Python 3.13 exports this function, but declares it only in its internal headers. */
+    PyAPI_FUNC(Py_hash_t) _Py_HashBytes(const void*, Py_ssize_t);
+    #define kcore_hash_of_key _Py_HashBytes
+    #endif
+    """
+    Py_hash_t hash_of_key "kcore_hash_of_key" (const void* start, Py_ssize_t size) noexcept
 
 cdef enum:
     FIRST_SLOTS = 8
@@ -122,12 +131,12 @@ cdef class OffsetMap:
 
     cdef int64_t latest(self, const unsigned char* key, int32_t size) noexcept:
         """Returns the offset of the key's latest record; -1 if the surveyed part has none."""
-        cdef Slot* slot = self.find(key, size, <uint64_t>_Py_HashBytes(key, size))
+        cdef Slot* slot = self.find(key, size, <uint64_t>hash_of_key(key, size))
         return -1 if slot is NULL or slot.key is NULL else slot.offset
 
     cdef int put(self, const unsigned char* key, int32_t size, int64_t offset, int32_t batch) except -1:
         """Adds a record of the key at `offset` in the surveyed batch `batch`; offsets must ascend."""
-        cdef uint64_t hash = <uint64_t>_Py_HashBytes(key, size)
+        cdef uint64_t hash = <uint64_t>hash_of_key(key, size)
         cdef KeyTable* table = &self.tables[hash % TABLES]
         cdef Slot* slot = self.find(key, size, hash)
         cdef unsigned char* kept
