@@ -115,6 +115,12 @@ async def test_a_loop_of_events_gives_partitions_up_when_it_continues(
     assert (await group.committed())[event.partitions[0]] == OffsetAndMetadata(7)
 
 
+def test_an_event_without_partitions_is_true() -> None:
+    """Otherwise a loop `while event := member.poll(1.0)` would end at it."""
+    event = Assigned((), 2)
+    assert (bool(event), len(event), list(event)) == (True, 0, [])
+
+
 def test_a_listener_may_commit_the_partitions_that_it_gives_up(
     node: kcore.Node, name: str, options: dict[str, Any]
 ) -> None:

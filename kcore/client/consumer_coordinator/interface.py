@@ -83,7 +83,9 @@ class MemberSettings:
 
 @dataclass(frozen=True, slots=True)
 class _PartitionEvent:
-    """The base of the events. An event is also a collection of its partitions."""
+    """The base of the events. An event is also a collection of its partitions, but an event without partitions is true:
+    a loop such as `while event := member.poll(1.0)` must not end at it.
+    """
 
     partitions: tuple[TopicPartition, ...]
     epoch: int
@@ -93,6 +95,9 @@ class _PartitionEvent:
 
     def __len__(self) -> int:
         return len(self.partitions)
+
+    def __bool__(self) -> bool:
+        return True
 
     def __contains__(self, partition: object) -> bool:
         return partition in self.partitions
