@@ -16,9 +16,9 @@ def _released_on_failure() -> list[Patch]:
     original = commit.CommitPipeline._fail
 
     def fail(self: Any, participants: Any, responses: Any, error: BaseException) -> None:
-        for pending, response in responses:
+        for pending in responses:
             if not pending.done:
-                pending.complete(response)
+                pending.complete(pending.after_commit)
         original(self, participants, responses, error)
 
     return [(commit.CommitPipeline, "_fail", fail)]
